@@ -1,0 +1,88 @@
+# Every target makes the virtual environment it needs; python3, make and the package registries are enough.
+# Stamp files remember what is installed; a change of pyproject.toml renews it.
+
+PYTHON ?= python3
+VENV ?= .venv
+PEERS_VENV ?= .venv-peers
+WORKERS ?= auto
+CC ?= cc
+ROWS ?=
+
+BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+TORCH := torch==2.13.0
+PEERS := plume-nav-sim==0.1.0
+
+DEV_STAMP := $(VENV)/.stamp-dev
+TRAIN_STAMP := $(VENV)/.stamp-train
+PEERS_STAMP := $(PEERS_VENV)/.stamp-peers
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup check test test-system bench demo docs clean python-new-enough compiler
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+setup: $(DEV_STAMP) ## make the virtual environment with everything for development
+
+check: $(DEV_STAMP) ## lint, formatting, types, layers, words
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python tools/check_words.py
+
+test: $(DEV_STAMP) ## the quick tests in random order, with the coverage gate
+	@mkdir -p build/coverage
+	$(BIN)/python -m pytest -m "not system and not slow" -n $(WORKERS) --cov --cov-report= --cov-report=json:build/coverage.json
+	$(BIN)/python tools/coverage_gate.py build/coverage.json
+
+test-system: $(TRAIN_STAMP) $(PEERS_STAMP) compiler ## the slow tests and those with peers, training and a compiler
+	$(BIN)/python -m pytest -m "system or slow"
+
+bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=prefix
+	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
+	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS))
+
+demo: $(DEV_STAMP) ## watch an agent search a plume
+	@$(BIN)/proctor demo
+
+docs: $(DEV_STAMP) ## write the generated parts of docs/ anew
+	$(BIN)/python tools/make_docs.py
+
+clean: ## remove what the targets made, the virtual environments included
+	rm -rf $(VENV) $(PEERS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+python-new-enough:
+	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON); name a Python >= 3.11 with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), Proctor needs Python >= 3.11; name one with PYTHON=..." >&2; exit 1; }
+
+compiler:
+	@command -v $(CC) >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		echo "installing gcc" && apt-get update -qq && apt-get install -y -qq gcc libc6-dev >/dev/null; } || true
+	@command -v $(CC) >/dev/null || { echo "make: missing: a C compiler ($(CC)); install gcc, or name yours with CC=..." >&2; exit 1; }
+
+$(DEV_STAMP): pyproject.toml | python-new-enough
+	@echo "installing proctor for development into $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "make: missing: Python's venv module (on Debian: python3-venv)" >&2; exit 1; }
+	@$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+# torch comes first and alone, so that no other requirement chooses its build; a build for CUDA is refused.
+$(TRAIN_STAMP): $(DEV_STAMP)
+	@echo "installing the train extra into $(VENV)"
+	@plan=$$($(BIN)/python $(PIP_INSTALL) --dry-run --report - $(TORCH)) || { echo "make: missing: $(TORCH)" >&2; exit 1; }; \
+		case "$$plan" in *'"name": "nvidia-'*|*'"version": "'*'+cu'*) \
+		echo "make: missing: a CPU build of $(TORCH): pip would take one for CUDA; say where CPU builds are (PIP_FIND_LINKS)" >&2; exit 1;; esac
+	@$(BIN)/python $(PIP_INSTALL) $(TORCH) || { echo "make: missing: $(TORCH)" >&2; exit 1; }
+	@$(BIN)/python $(PIP_INSTALL) -e '.[dev,train]' || { echo "make: missing: the train extra" >&2; exit 1; }
+	@touch $@
+
+$(PEERS_STAMP): Makefile | python-new-enough
+	@echo "installing $(PEERS) into $(PEERS_VENV)"
+	@$(PYTHON) -m venv $(PEERS_VENV)
+	@$(PEERS_VENV)/bin/python $(PIP_INSTALL) $(PEERS) || { echo "make: missing: $(PEERS)" >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,1 @@
+"""How fast Proctor is, as ratios measured in one run: `python -m bench`."""

@@ -1,0 +1,6 @@
+"""Every row there is, in the order of the table; a new part of the project adds its table here."""
+
+from bench.row import Row
+from bench.rows import plume
+
+ROWS: tuple[Row, ...] = (*plume.ROWS,)

@@ -1,0 +1,1 @@
+"""What must hold: the lifecycle, the component Protocols, the clauses, and the checks that a clause is kept."""

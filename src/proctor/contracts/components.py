@@ -1,0 +1,135 @@
+"""The parts that an environment is built from, as Protocols.
+
+Rule 1: an environment knows its parts by these Protocols only; a user's own class needs no base class of ours.
+Rule 2: parts are pure. What changes from step to step is a value that the environment keeps and hands in, so that a
+    step that fails half-way leaves nothing behind.
+Rule 3: chance comes in as `env_state["chance"]` (see `chance`), never from a generator of the part's own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypedDict, runtime_checkable
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.contracts.chance import Chance
+from proctor.contracts.spatial import AgentState, Coordinates, GridSize
+
+Observation = Any
+Metadata = dict[str, Any]
+
+
+@runtime_checkable
+class ConcentrationField(Protocol):
+    """What the agent smells at one instant: values in [0, 1] on a grid."""
+
+    @property
+    def grid_size(self) -> GridSize:
+        """The grid that the field covers."""
+
+    @property
+    def field_array(self) -> NDArray[np.float64]:
+        """All values, read-only, shape (height, width); may be computed when asked for."""
+
+    def sample(self, position: Coordinates) -> float:
+        """Return the value at `position` in O(1); off the grid is an IndexError."""
+
+
+@runtime_checkable
+class VaryingPlume(Protocol):
+    """A plume that changes: each instant is a field of its own, made from the one before."""
+
+    @property
+    def grid_size(self) -> GridSize:
+        """The grid that every instant covers."""
+
+    def begin(self, chance: Chance) -> ConcentrationField:
+        """Return the field at reset."""
+
+    def advance(self, field: ConcentrationField, chance: Chance, time_step: int) -> ConcentrationField:
+        """Return the field at `time_step` (1, 2, ...) from the one a step earlier, which stays as it is."""
+
+
+@runtime_checkable
+class WindField(Protocol):
+    """The wind at one instant, in cells per step."""
+
+    def sample(self, position: Coordinates) -> tuple[float, float]:
+        """Return (u, v), the air's movement along +x and +y."""
+
+
+class EnvState(TypedDict, total=False):
+    """What an observation model may look at; `wind_field` is there where there is wind."""
+
+    agent_state: AgentState
+    plume_field: ConcentrationField
+    time_step: int
+    grid_size: GridSize
+    chance: Chance
+    wind_field: WindField
+    memory: Any
+    """What the model remembered a step ago; only for models that recall (see `RecallingModel`)."""
+
+
+@runtime_checkable
+class ActionProcessor(Protocol):
+    """Turns an action into the agent's next state; a pure function."""
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """The legal actions; the same instance every time."""
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        """Return the state after `action`: a new value, inside the grid."""
+
+    def validate_action(self, action: Any) -> bool:
+        """Return whether `action` is legal."""
+
+    def get_metadata(self) -> Metadata:
+        """Return `type`, `parameters` and `movement_model`."""
+
+
+@runtime_checkable
+class ObservationModel(Protocol):
+    """Turns the environment's state into what the agent observes; a pure function."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """What observations look like; the same instance every time."""
+
+    def get_observation(self, env_state: EnvState) -> Observation:
+        """Return a fresh observation inside the space."""
+
+    def get_metadata(self) -> Metadata:
+        """Return `type` and `parameters`."""
+
+
+@runtime_checkable
+class RecallingModel(ObservationModel, Protocol):
+    """An observation model with a memory, which the environment keeps for it."""
+
+    def observe(self, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:
+        """Return the observation and what to remember; `memory` is None at reset."""
+
+
+@runtime_checkable
+class RewardFunction(Protocol):
+    """Values one step; a pure function."""
+
+    def compute_reward(
+        self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
+    ) -> float:
+        """Return a finite number."""
+
+    def get_metadata(self) -> Metadata:
+        """Return `type` and `parameters`."""
+
+
+# The members without which an injected part is refused, by the name of its constructor argument.
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "plume_model": ("grid_size",),
+    "action_processor": ("action_space", "process_action", "validate_action"),
+    "observation_model": ("observation_space", "get_observation"),
+    "reward_fn": ("compute_reward",),
+}

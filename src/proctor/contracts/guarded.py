@@ -1,0 +1,140 @@
+"""A Gymnasium environment under the lifecycle: what every environment of ours shares.
+
+Rule 1: `_start` and `step` of a subclass compute first and commit last; a call that raises changes nothing.
+Rule 2: `np_random` draws episode seeds and nothing else; an episode is a function of its seed and its actions.
+"""
+
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+from proctor.contracts.chance import SEED_LIMIT
+from proctor.contracts.lifecycle import EnvironmentState, Method, guard
+from proctor.errors import ValidationError
+
+ObsT = TypeVar("ObsT")
+ActT = TypeVar("ActT")
+
+
+def checked_seed(seed: object) -> int:
+    """Return `seed` as an int in [0, 2^31), or raise a ValidationError."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < SEED_LIMIT:
+        raise ValidationError("not a seed", found=seed, expected="an integer in [0, 2**31)", clause="ENV-RESET-P2")
+    return int(seed)
+
+
+def checked_options(options: object, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return `options` as a dict whose keys are all known, or raise a ValidationError."""
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise ValidationError("not reset options", found=options, expected="a dict or None", clause="ENV-RESET-P3")
+    unknown = [key for key in options if key not in known]
+    if unknown:
+        expected = "no options" if not known else "only " + ", ".join(known)
+        raise ValidationError("unknown reset option", found=unknown[0], expected=expected, clause="ENV-RESET-P3")
+    return options
+
+
+class GuardedEnv(gym.Env[ObsT, ActT]):
+    """The lifecycle, the seeds and the counters; a subclass adds what happens in an episode.
+
+    A subclass implements `_start`, `step`, `scene` and `_draw`, and lists its reset options in `reset_options`.
+    """
+
+    reset_options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, render_mode: str | None) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValidationError(
+                "unknown render mode", found=render_mode, expected=f"None or one of {modes}", clause="ENV-INIT-P6"
+            )
+        self.render_mode = render_mode
+        self._state = EnvironmentState.CREATED
+        self._episode_count = 0
+        self._step_count = 0
+        self._seed: int | None = None
+        self._window: Any = None
+
+    @property
+    def state(self) -> EnvironmentState:
+        """Where the environment stands in its lifecycle."""
+        return self._state
+
+    @property
+    def step_count(self) -> int:
+        """Steps taken in this episode."""
+        return self._step_count
+
+    @property
+    def episode_count(self) -> int:
+        """Episodes started so far."""
+        return self._episode_count
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that replays the present episode; None before the first reset."""
+        return self._seed
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsT, dict[str, Any]]:
+        """Begin an episode; `info["seed"]` replays it exactly."""
+        guard(self._state, Method.RESET)
+        if seed is not None:
+            seed = checked_seed(seed)
+        checked = checked_options(options, self.reset_options)
+        self._check_options(checked)
+        if seed is None:
+            episode_seed = int(self.np_random.integers(SEED_LIMIT))
+        else:
+            super().reset(seed=seed)
+            episode_seed = seed
+        observation, info = self._start(episode_seed, checked)
+        self._seed = episode_seed
+        self._step_count = 0
+        self._episode_count += 1
+        self._state = EnvironmentState.READY
+        if self.render_mode == "human":
+            self.render()
+        return observation, {"seed": episode_seed, "episode": self._episode_count, **info}
+
+    def render(self) -> Any:
+        """Return a picture as the render mode says; with no render mode a warning and None."""
+        guard(self._state, Method.RENDER)
+        if self.render_mode is None:
+            gym.logger.warn("render() without a render mode shows nothing: pass render_mode to gym.make()")
+            return None
+        picture = self._draw(self.scene())
+        if self.render_mode != "human":
+            return picture
+        if self._window is None:
+            self._window = self._open_window()
+        self._window.show(picture)
+        return None
+
+    def close(self) -> None:
+        """End the environment for good; calling it again does nothing."""
+        window, self._window = self._window, None
+        self._state = EnvironmentState.CLOSED
+        if window is not None:
+            window.close()
+
+    def scene(self) -> dict[str, Any]:
+        """Return what is to be seen, as a small JSON value; legal where `render()` is."""
+        raise NotImplementedError  # abstract: every environment describes its own scene
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Raise a ValidationError for an option with a bad value; nothing has changed yet."""
+
+    def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[ObsT, dict[str, Any]]:
+        """Place the agent for the episode of this seed; return the first observation and its info."""
+        raise NotImplementedError  # abstract: every environment starts in its own way
+
+    def _draw(self, scene: dict[str, Any]) -> Any:
+        """Return `scene` as a picture."""
+        raise NotImplementedError  # abstract: every environment draws in its own way
+
+    def _open_window(self) -> Any:
+        """Return a window with `show(picture)` and `close()`."""
+        raise NotImplementedError  # abstract: pixels need the `human` extra, which this room must not know

@@ -1,0 +1,1 @@
+"""Plume search: an agent on a grid looks for the source of an odor."""

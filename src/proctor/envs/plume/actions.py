@@ -1,0 +1,280 @@
+"""Action processors: how an action moves the agent. All are pure and keep every field they do not change.
+
+Rule 1: `validate_action` is the only judge of an action. It is stricter than `action_space.contains`: a bool is no
+    action, and neither is a float, though numpy's `contains` may let them pass.
+Rule 2: a move that would leave the grid is clamped to its edge, axis by axis.
+Rule 3: cells are interned: grids of up to `INTERNED_CELLS` cells share one table per grid and movement set, so a step
+    makes no new cell.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from proctor.contracts.components import Metadata
+from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
+from proctor.envs.plume.fields import checked_number
+from proctor.errors import ValidationError
+
+INTERNED_CELLS: Final = 2**16
+
+Move = tuple[int, int]
+Rows = Sequence[Sequence[Coordinates]]
+
+
+@lru_cache(maxsize=16)
+def _cells(grid: GridSize) -> Rows:
+    return tuple(tuple(Coordinates(x, y) for x in range(grid.width)) for y in range(grid.height))
+
+
+@lru_cache(maxsize=64)
+def _moved_cells(grid: GridSize, moves: tuple[Move, ...]) -> tuple[Rows, ...]:
+    """Return, for each move, the rows of cells that the cell at [y][x] leads to."""
+    cells = _cells(grid)
+    shifted = {
+        dx: tuple(tuple(row[min(max(x + dx, 0), grid.width - 1)] for x in range(grid.width)) for row in cells)
+        for dx in {dx for dx, _ in moves}
+    }
+    last = grid.height - 1
+    return tuple(tuple(shifted[dx][min(max(y + dy, 0), last)] for y in range(grid.height)) for dx, dy in moves)
+
+
+def clamped(x: int, y: int, grid: GridSize) -> Coordinates:
+    """Return the cell of the grid that is nearest to (x, y), axis by axis."""
+    return Coordinates(min(max(x, 0), grid.width - 1), min(max(y, 0), grid.height - 1))
+
+
+@lru_cache(maxsize=4096)
+def move_along(orientation: float, step_size: int) -> Move:
+    """Return the whole cells that a step of this size makes along `orientation`: cosine and sine, rounded."""
+    angle = math.radians(orientation)
+    return round(step_size * math.cos(angle)), round(step_size * math.sin(angle))
+
+
+def _checked_step_size(step_size: int) -> int:
+    if isinstance(step_size, bool) or not isinstance(step_size, int | np.integer) or step_size < 1:
+        raise ValidationError("step_size out of range", found=step_size, expected="an integer >= 1")
+    return int(step_size)
+
+
+class _DiscreteActions:
+    """What all processors over `Discrete(n)` share: the space, and which values are actions."""
+
+    type_name: ClassVar[str]
+    movement_model: ClassVar[str]
+
+    def __init__(self, n_actions: int, step_size: int) -> None:
+        self.step_size = _checked_step_size(step_size)
+        self._n_actions = n_actions
+        self._space = spaces.Discrete(n_actions)
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """The legal actions; one instance."""
+        return self._space
+
+    def validate_action(self, action: Any) -> bool:
+        """Return whether `action` is an int, a numpy integer or a 0-d integer array within range; bools are not."""
+        if type(action) is int:
+            return 0 <= action < self._n_actions
+        if isinstance(action, np.ndarray) and action.ndim == 0:
+            action = action[()]
+        if isinstance(action, bool) or not isinstance(action, int | np.integer):
+            return False
+        return 0 <= int(action) < self._n_actions
+
+    def _checked(self, action: Any) -> int:
+        if not self.validate_action(action):
+            raise invalid_action(self, action)
+        return int(action)
+
+    def get_metadata(self) -> Metadata:
+        """Return the processor's type, parameters and movement model."""
+        return {
+            "type": self.type_name,
+            "parameters": {"step_size": self.step_size, "n_actions": self._n_actions},
+            "movement_model": self.movement_model,
+        }
+
+
+def invalid_action(processor: Any, action: object) -> ValidationError:
+    """Return the error for an action that `processor` does not accept."""
+    return ValidationError(
+        "not a legal action", found=action, expected=f"a member of {processor.action_space}", clause="ENV-STEP-P2"
+    )
+
+
+def _moved(state: AgentState, dx: int, dy: int, grid: GridSize) -> AgentState:
+    """Return `state` moved by (dx, dy), clamped to the grid."""
+    there = clamped(state.position.x + dx, state.position.y + dy, grid)
+    return AgentState(there, state.orientation, state.step_count, state.total_reward, state.goal_reached)
+
+
+def _forward(state: AgentState, step_size: int, grid: GridSize) -> AgentState:
+    """Return `state` moved along its heading."""
+    return _moved(state, *move_along(state.orientation, step_size), grid)
+
+
+def _facing(state: AgentState, orientation: float) -> AgentState:
+    """Return `state` turned to `orientation`."""
+    return AgentState(state.position, orientation, state.step_count, state.total_reward, state.goal_reached)
+
+
+class _CompassActions(_DiscreteActions):
+    """Moves that do not depend on the heading: one (dx, dy) an action."""
+
+    directions: ClassVar[tuple[Move, ...]]
+
+    def __init__(self, step_size: int = 1) -> None:
+        super().__init__(len(self.directions), step_size)
+        self.moves: tuple[Move, ...] = tuple((dx * self.step_size, dy * self.step_size) for dx, dy in self.directions)
+        self._grid: GridSize | None = None
+        self._table: tuple[Rows, ...] = ()
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        """Return the state one move further; the orientation stays."""
+        if type(action) is not int or not 0 <= action < self._n_actions:
+            action = self._checked(action)
+        if grid_size is not self._grid:
+            self._adopt(grid_size)
+        if not self._table:
+            dx, dy = self.moves[action]
+            return _moved(current_state, dx, dy, grid_size)
+        here = current_state.position
+        return AgentState(
+            self._table[action][here.y][here.x],
+            current_state.orientation,
+            current_state.step_count,
+            current_state.total_reward,
+            current_state.goal_reached,
+        )
+
+    def _adopt(self, grid: GridSize) -> None:
+        self._table = _moved_cells(grid, self.moves) if grid.total_cells() <= INTERNED_CELLS else ()
+        self._grid = grid
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The table is shared and made again in no time; a pickle of an environment stays small.
+        return {**self.__dict__, "_grid": None, "_table": ()}
+
+
+class DiscreteGridActions(_CompassActions):
+    """Four directions: 0 up (+y), 1 right (+x), 2 down, 3 left."""
+
+    type_name = "discrete_grid"
+    movement_model = "cardinal_directions"
+    directions = ((0, 1), (1, 0), (0, -1), (-1, 0))
+
+
+class EightDirectionActions(_CompassActions):
+    """Eight directions clockwise from north, and 8 to stay."""
+
+    type_name = "eight_direction_stay"
+    movement_model = "eight_directions_plus_stay"
+    directions = ((0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (0, 0))
+
+
+class OrientedGridActions(_DiscreteActions):
+    """0 moves along the heading, 1 turns left by 90 degrees, 2 turns right.
+
+    At headings that are no multiple of 90 degrees a move is the cosine and the sine, each rounded to whole cells.
+    """
+
+    type_name = "oriented_grid"
+    movement_model = "forward_turn_left_turn_right"
+    turns: ClassVar[tuple[float, ...]] = (0.0, 90.0, -90.0)
+
+    def __init__(self, step_size: int = 1) -> None:
+        super().__init__(len(self.turns), step_size)
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        """Return the state one move or one turn further."""
+        action = self._checked(action)
+        if action == 0:
+            return _forward(current_state, self.step_size, grid_size)
+        return _facing(current_state, heading(current_state.orientation + self.turns[action]))
+
+
+class RunTumbleActions(_DiscreteActions):
+    """0 runs along the heading; k in 1..n turns to the k-th of n headings, (k - 1) * 360 / n degrees.
+
+    Pure like the others: which heading a tumble takes is the policy's choice.
+    """
+
+    type_name = "run_tumble"
+    movement_model = "run_or_turn_to_heading"
+
+    def __init__(self, n_headings: int = 8, step_size: int = 1) -> None:
+        if isinstance(n_headings, bool) or not isinstance(n_headings, int | np.integer) or n_headings < 2:
+            raise ValidationError("n_headings out of range", found=n_headings, expected="an integer >= 2")
+        super().__init__(int(n_headings) + 1, step_size)
+        self.n_headings = int(n_headings)
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        """Return the state one run or one turn further."""
+        action = self._checked(action)
+        if action == 0:
+            return _forward(current_state, self.step_size, grid_size)
+        return _facing(current_state, (action - 1) * 360.0 / self.n_headings)
+
+    def get_metadata(self) -> Metadata:
+        """Return the processor's type, parameters and movement model."""
+        metadata = super().get_metadata()
+        metadata["parameters"]["n_headings"] = self.n_headings
+        return metadata
+
+
+def as_velocity(action: object) -> NDArray[np.float32] | None:
+    """Return `action` as a float32 array of shape (2,) within [-1, 1], or None if it is no such thing."""
+    if isinstance(action, Mapping | str | bytes):
+        return None
+    try:
+        values = np.asarray(action)
+    except (ValueError, TypeError):
+        return None
+    if values.shape != (2,) or values.dtype.kind not in "iuf":
+        return None
+    # A NaN compares false with everything.
+    return values.astype(np.float32) if bool(np.all(np.abs(values.astype(np.float64)) <= 1.0)) else None
+
+
+class ContinuousActions:
+    """Velocities (vx, vy) in [-1, 1], times `max_speed`, rounded half to even to whole cells."""
+
+    type_name = "continuous"
+    movement_model = "velocity_control"
+
+    def __init__(self, max_speed: float = 2.0) -> None:
+        # Below 0.5 every velocity would be rounded to no move at all.
+        self.max_speed = checked_number("max_speed", max_speed, least=0.5)
+        self._space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """The legal actions; one instance."""
+        return self._space
+
+    def validate_action(self, action: Any) -> bool:
+        """Return whether `action` is a real, finite array or sequence of shape (2,) within bounds."""
+        return as_velocity(action) is not None
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        """Return the state moved by the velocity; the orientation stays."""
+        velocity = as_velocity(action)
+        if velocity is None:
+            raise invalid_action(self, action)
+        vx, vy = velocity.tolist()
+        return _moved(current_state, round(vx * self.max_speed), round(vy * self.max_speed), grid_size)
+
+    def get_metadata(self) -> Metadata:
+        """Return the processor's type, parameters and movement model."""
+        return {
+            "type": self.type_name,
+            "parameters": {"max_speed": self.max_speed},
+            "movement_model": self.movement_model,
+        }

@@ -1,0 +1,286 @@
+"""What each component becomes in a batch: arrays and the kernels that read them, one row per type.
+
+Rule 1: a component is known by its exact type; a subclass may behave differently, so it is refused like any other type
+    that has no row here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.contracts.components import ObservationModel
+from proctor.envs.plume import puff_kernels, sensor_kernels
+from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.factories import Kind
+from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume
+from proctor.envs.plume.kernels import RULES
+from proctor.envs.plume.puffs import PuffPlume
+from proctor.envs.plume.rewards import ShapedReward, SparseGoalReward, StepPenaltyReward
+from proctor.envs.plume.sensors import (
+    AntennaePair,
+    BinaryHitSensor,
+    ConcentrationSensor,
+    DictSensor,
+    PoissonHitSensor,
+    WindSensor,
+)
+from proctor.envs.plume.start import start_cells
+from proctor.errors import ComponentError
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+def cannot_batch(part: object, known: Mapping[type, object]) -> ComponentError:
+    """Return the error for a component that has no batched form."""
+    return ComponentError(
+        "this configuration cannot be batched; use vectorization_mode='sync' or 'async'",
+        found=type(part).__name__,
+        expected=f"one of {', '.join(kind.__name__ for kind in known)}",
+    )
+
+
+class BatchedField(Protocol):
+    """The odor of every sub-environment."""
+
+    wind: Floats | None
+    """(2 x N), where there is wind."""
+
+    def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Start the plumes of the marked sub-environments."""
+
+    def advance(self, but: NDArray[np.bool_], seeds: NDArray[np.int64], steps: Ints) -> None:
+        """Move all plumes but the marked ones to their present step."""
+
+    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+        """Write the concentration at one cell per sub-environment."""
+
+
+class _StillField:
+    """A field that does not change with time."""
+
+    wind: Floats | None = None
+
+    def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Do nothing."""
+
+    def advance(self, but: NDArray[np.bool_], seeds: NDArray[np.int64], steps: Ints) -> None:
+        """Do nothing."""
+
+
+class GaussianBatch(_StillField):
+    """One Gaussian for all: two rows of numbers."""
+
+    def __init__(self, plume: GaussianPlume, num_envs: int) -> None:
+        self._rows = np.array(plume.along_x), np.array(plume.along_y)
+
+    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+        """Write the concentrations."""
+        sensor_kernels.smell_product(x, y, *self._rows, out)
+
+
+class AdvectedBatch(_StillField):
+    """One steady plume for all: a table."""
+
+    def __init__(self, plume: AdvectedPlume, num_envs: int) -> None:
+        self._table = plume.field_array
+        self.wind = np.repeat(np.array(plume.wind)[:, np.newaxis], num_envs, axis=1)
+
+    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+        """Write the concentrations."""
+        sensor_kernels.smell_table(x, y, self._table, out)
+
+
+class PuffBatch:
+    """Puffs of its own for each sub-environment."""
+
+    def __init__(self, plume: PuffPlume, num_envs: int) -> None:
+        self._puffs = np.zeros((6, num_envs, plume.capacity))
+        self._air = np.zeros((4, num_envs))
+        self.wind: Floats | None = self._air[2:]
+        self._record = np.zeros(1, puff_kernels.WEATHER)
+        same = ("memory", "kick", "drift", "growth", "first_variance", "release_every", "capacity", "warm_up")
+        for name in same:
+            self._record[name] = getattr(plume, name)
+        self._record["source_x"], self._record["source_y"] = plume.source_location.x, plume.source_location.y
+        self._record["wind_x"], self._record["wind_y"] = plume.wind
+
+    def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Start the plumes of the marked sub-environments."""
+        puff_kernels.begin(which, seeds, self._puffs, self._air, self._record)
+
+    def advance(self, but: NDArray[np.bool_], seeds: NDArray[np.int64], steps: Ints) -> None:
+        """Move all plumes but the marked ones to their present step."""
+        puff_kernels.advance(but, seeds, steps, self._puffs, self._air, self._record)
+
+    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+        """Write the concentrations."""
+        puff_kernels.smell_puffs(x, y, self._puffs, out)
+
+
+_FIELDS: Final[Mapping[type, Callable[[Any, int], BatchedField]]] = {
+    GaussianPlume: GaussianBatch,
+    AdvectedPlume: AdvectedBatch,
+    PuffPlume: PuffBatch,
+}
+
+
+def batched_field(plume: object, num_envs: int) -> BatchedField:
+    """Return the field of `num_envs` sub-environments."""
+    make = _FIELDS.get(type(plume))
+    if make is None:
+        raise cannot_batch(plume, _FIELDS)
+    return make(plume, num_envs)
+
+
+class Senses:
+    """What a batched sensor may look at: the agents' cells, headings, seeds and the field."""
+
+    def __init__(self, field: BatchedField, width: int, height: int, orientation: Floats) -> None:
+        self.field = field
+        self.width = width
+        self.height = height
+        self.orientation = orientation
+        self.cells: Ints = np.zeros((3, orientation.size), np.int32)
+        self.seeds: NDArray[np.int64] = np.zeros(orientation.size, np.int64)
+
+    def concentration(self, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return the concentration at each agent's cell, a fresh array."""
+        out: NDArray[Any] = np.empty(self.orientation.size, dtype)
+        self.field.smell(self.cells[0], self.cells[1], out)
+        return out
+
+
+def _see_concentration(sensor: ConcentrationSensor, senses: Senses) -> NDArray[Any]:
+    return senses.concentration(np.float32).reshape(-1, 1)
+
+
+def _see_hits(sensor: BinaryHitSensor, senses: Senses) -> NDArray[Any]:
+    out = np.empty(senses.orientation.size, np.int8)
+    sensor_kernels.threshold_hits(senses.concentration(), sensor.threshold, out)
+    return out.reshape(-1, 1)
+
+
+def _see_poisson(sensor: PoissonHitSensor, senses: Senses) -> NDArray[Any]:
+    out = np.empty(senses.orientation.size, np.float32)
+    concentration = senses.concentration()
+    sensor_kernels.poisson_hits(
+        concentration, senses.seeds, senses.cells[2], sensor.rate, sensor.most, sensor.channel, out
+    )
+    return out.reshape(-1, 1)
+
+
+def _see_antennae(sensor: AntennaePair, senses: Senses) -> NDArray[Any]:
+    out = np.empty((2, senses.orientation.size), np.float32)
+    tips = np.empty((2, senses.orientation.size), np.int32)
+    for side, angle in enumerate((sensor.angle, -sensor.angle)):
+        sensor_kernels.antenna_tips(
+            senses.cells, senses.orientation, sensor.reach, angle, senses.width, senses.height, tips
+        )
+        senses.field.smell(tips[0], tips[1], out[side])
+    return np.ascontiguousarray(out.T)
+
+
+def _see_wind(sensor: WindSensor, senses: Senses) -> NDArray[Any]:
+    wind: Floats = senses.field.wind  # type: ignore[assignment]  # `check_sensor` has seen that there is wind
+    return np.ascontiguousarray(np.clip(wind.T, -sensor.limit, sensor.limit), dtype=np.float32)
+
+
+def _see_all(sensor: DictSensor, senses: Senses) -> Any:
+    return {name: observe(part, senses) for name, part in sensor.sensors.items()}
+
+
+_SENSORS: Final[Mapping[type, Callable[[Any, Senses], Any]]] = {
+    ConcentrationSensor: _see_concentration,
+    BinaryHitSensor: _see_hits,
+    PoissonHitSensor: _see_poisson,
+    AntennaePair: _see_antennae,
+    WindSensor: _see_wind,
+    DictSensor: _see_all,
+}
+
+
+def observe(sensor: ObservationModel, senses: Senses) -> Any:
+    """Return a fresh batch of observations."""
+    return _SENSORS[type(sensor)](sensor, senses)
+
+
+def check_sensor(sensor: object, field: BatchedField) -> None:
+    """Raise a ComponentError if the sensor has no batched form or lacks its wind."""
+    if type(sensor) not in _SENSORS:
+        raise cannot_batch(sensor, _SENSORS)
+    if isinstance(sensor, DictSensor):
+        for part in sensor.sensors.values():
+            check_sensor(part, field)
+    if isinstance(sensor, WindSensor) and field.wind is None:
+        raise ComponentError(
+            "a wind sensor needs a plume with wind", found="no wind", expected="an advected or puff plume"
+        )
+
+
+def _compass_rules(processor: Any) -> dict[str, Any]:
+    signs = [0, 0]
+    for action, move in enumerate(processor.directions):
+        for axis in (0, 1):
+            signs[axis] |= (move[axis] + 1) << (2 * action)
+    return {"turns": 0, "signs_x": signs[0], "signs_y": signs[1]}
+
+
+_ACTIONS: Final[Mapping[type, Callable[[Any], dict[str, Any]]]] = {
+    DiscreteGridActions: _compass_rules,
+    EightDirectionActions: _compass_rules,
+    OrientedGridActions: lambda processor: {"turns": 1},
+}
+
+_REWARDS: Final[Mapping[type, Callable[[Any], dict[str, Any]]]] = {
+    SparseGoalReward: lambda reward: {"reward_radius": reward.goal_radius, "at_goal": 1.0, "elsewhere": 0.0},
+    StepPenaltyReward: lambda reward: {
+        "reward_radius": reward.goal_radius,
+        "at_goal": reward.goal_reward,
+        "elsewhere": -reward.step_penalty,
+    },
+}
+
+
+def _reward_rules(reward: Any) -> dict[str, Any]:
+    shape: dict[str, Any] = {}
+    if type(reward) is ShapedReward:
+        shape = {"shaped": 1, "scale": reward.scale, "discount": reward.discount}
+        reward = reward.inner
+    rules = _REWARDS.get(type(reward))
+    if rules is None:
+        raise cannot_batch(reward, {**_REWARDS, ShapedReward: None})
+    return {**rules(reward), **shape}
+
+
+def rules_of(env: PlumeSearchEnv) -> NDArray[Any]:
+    """Return the numbers that do not change, as one `RULES` record."""
+    processor, reward = env.components[Kind.ACTION], env.components[Kind.REWARD]
+    action_rules = _ACTIONS.get(type(processor))
+    if action_rules is None:
+        raise cannot_batch(processor, _ACTIONS)
+    values = {
+        "width": env.grid_size.width,
+        "height": env.grid_size.height,
+        "source_x": env.source_location.x,
+        "source_y": env.source_location.y,
+        "max_steps": env.max_steps,
+        "goal_radius": env.goal_radius,
+        "n_actions": processor.action_space.n,
+        "step_size": processor.step_size,
+        **action_rules(processor),
+        **_reward_rules(reward),
+    }
+    record = np.zeros(1, RULES)
+    for name, value in values.items():
+        record[name] = value
+    return record
+
+
+def starts_of(env: PlumeSearchEnv) -> NDArray[np.int64]:
+    """Return the cells where an episode may start, as the kernels read them."""
+    cells = start_cells(env.grid_size, env.source_location, env.goal_radius)
+    return np.array([cells.before, (*cells.skip_from, 0), (*cells.skip_to, 0)], np.int64)

@@ -1,0 +1,138 @@
+"""The configuration of a plume search: a pydantic model, from keywords, a dict, TOML or JSON.
+
+Rule 1: what the constructor lacks (the plume's shape, the wind, the info level, ...) is set here and nowhere else.
+Rule 2: unknown keys are errors, and a bool is no number.
+"""
+
+import json
+import operator
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from proctor.contracts.spatial import MAX_SIDE, Coordinates, GridSize
+from proctor.errors import ValidationError
+
+# Which clause of the contract a field belongs to; all others are "the factories resolve".
+_CLAUSES = {"grid_size": "ENV-INIT-P3", "max_steps": "ENV-INIT-P4", "goal_radius": "ENV-INIT-P5"}
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError("a bool is no integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError("not an integer") from None
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("not a number")
+    return value
+
+
+def _pair(value: Any) -> Any:
+    if isinstance(value, GridSize):
+        return (value.width, value.height)
+    if isinstance(value, Coordinates):
+        return (value.x, value.y)
+    return value
+
+
+def _named(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Side = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MAX_SIDE)]
+
+
+class ComponentSpec(BaseModel):
+    """A part by the name of its type; every other key is an option of that type."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: str
+
+
+Spec = Annotated[ComponentSpec, BeforeValidator(_named)]
+
+
+class EnvironmentConfig(BaseModel):
+    """All that makes a plume search what it is, but for injected objects and the render mode."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    grid_size: Annotated[tuple[Side, Side], BeforeValidator(_pair)] = (128, 128)
+    source_location: Annotated[tuple[Whole, Whole] | None, BeforeValidator(_pair)] = None
+    """None is the centre."""
+    max_steps: Annotated[int, BeforeValidator(_whole), Field(gt=0)] = 1000
+    goal_radius: Annotated[float, BeforeValidator(_real), Field(gt=0, allow_inf_nan=False)] = 1.0
+    info_level: Literal["full", "minimal"] = "full"
+    plume: Spec = ComponentSpec(type="gaussian")
+    action: Spec = ComponentSpec(type="discrete_grid")
+    observation: Spec = ComponentSpec(type="concentration")
+    reward: Spec = ComponentSpec(type="sparse_goal")
+
+    @classmethod
+    def of(cls, source: "EnvironmentConfig | Mapping[str, Any] | str | Path | None", **overrides: Any) -> Self:
+        """Return the configuration of `source` (a config, a mapping, a file's path, or None) with `overrides` on top.
+
+        An override that is None does not count. Bad values are a ValidationError that names the clause.
+        """
+        values = {**_values_of(source), **{key: value for key, value in overrides.items() if value is not None}}
+        try:
+            return cls.model_validate(values)
+        except pydantic.ValidationError as problem:
+            raise _as_ours(problem) from None
+
+
+def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    if source is None:
+        return {}
+    if isinstance(source, EnvironmentConfig):
+        return source.model_dump(exclude_unset=True)
+    if isinstance(source, Mapping):
+        return dict(source)
+    if isinstance(source, str | Path):
+        return _read(Path(source))
+    raise ValidationError(
+        "not a configuration",
+        found=source,
+        expected="an EnvironmentConfig, a dict, or the path of a TOML or JSON file",
+        clause="ENV-INIT-P1",
+    )
+
+
+_READERS = {".toml": tomllib.loads, ".json": json.loads}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise ValidationError("unknown configuration format", found=path.name, expected=" or ".join(_READERS))
+    try:
+        values = reader(path.read_text("utf-8"))
+    except (OSError, ValueError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise ValidationError(
+            f"not a readable configuration: {reason}", found=path.name, expected=f"a {path.suffix[1:].upper()} file"
+        ) from None
+    if not isinstance(values, dict):
+        raise ValidationError("not a configuration", found=path.name, expected="a table of settings")
+    return values
+
+
+def _as_ours(problem: pydantic.ValidationError) -> ValidationError:
+    first = problem.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "configuration"
+    expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if first["type"] == "extra_forbidden":
+        expected = f"one of {', '.join(EnvironmentConfig.model_fields)}"
+    clause = _CLAUSES.get(str(first["loc"][0]) if first["loc"] else "", "ENV-INIT-P1")
+    return ValidationError(f"{place} is not acceptable", found=first["input"], expected=expected, clause=clause)

@@ -1,0 +1,375 @@
+"""The plume search: an agent on a grid looks for the source of an odor.
+
+Rule 1: a step computes everything first and commits last; whatever raises, the environment is as it was.
+Rule 2: parts are known by their Protocols only. What a part returns is checked where it would break an invariant.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from proctor.contracts.chance import Chance, Stream
+from proctor.contracts.components import (
+    REQUIRED,
+    ActionProcessor,
+    ConcentrationField,
+    EnvState,
+    Observation,
+    ObservationModel,
+    RecallingModel,
+    RewardFunction,
+    VaryingPlume,
+)
+from proctor.contracts.guarded import GuardedEnv
+from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, Method, guard
+from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
+from proctor.envs.plume.actions import invalid_action
+from proctor.envs.plume.config import EnvironmentConfig
+from proctor.envs.plume.factories import Kind, Site, build
+from proctor.envs.plume.fields import checked_source
+from proctor.envs.plume.start import start_cells
+from proctor.envs.plume.thumbnail import thumbnail
+from proctor.errors import ComponentError, ValidationError
+
+TRAIL: Final = 256
+
+
+class PlumeSearchEnv(GuardedEnv[Observation, Any]):
+    """Find the source of an odor plume on a grid.
+
+    | | |
+    |---|---|
+    | Observation | the sensor's; by default the concentration at the agent's cell, `Box(0, 1, (1,), float32)` |
+    | Action | the action processor's; by default `Discrete(4)`: 0 up, 1 right, 2 down, 3 left |
+    | Reward | the reward function's; by default 1.0 at the goal, else 0.0 |
+    | End | terminated within `goal_radius` of the source, truncated after `max_steps`; both on the last step: both |
+    | Start | uniform over the cells outside the goal disc, heading 0 degrees |
+    | Reset options | `start`: (x, y); `orientation`: degrees |
+    | Info | reset: `seed`, `episode`; step: `step_count`, `total_reward`, `goal_reached`; both: `agent_xy`, |
+    | | `distance_to_source`, unless `info_level` is "minimal" |
+
+    Settings come from defaults, `config`, keywords and injected components, the later the stronger.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
+    reset_options = ("start", "orientation")
+
+    def __init__(
+        self,
+        *,
+        plume_model: ConcentrationField | VaryingPlume | None = None,
+        reward_fn: RewardFunction | None = None,
+        observation_model: ObservationModel | None = None,
+        action_processor: ActionProcessor | None = None,
+        config: EnvironmentConfig | Mapping[str, Any] | str | Path | None = None,
+        grid_size: tuple[int, int] | None = None,
+        source_location: tuple[int, int] | None = None,
+        max_steps: int | None = None,
+        goal_radius: float | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self.config: Final = EnvironmentConfig.of(
+            config,
+            grid_size=grid_size,
+            source_location=source_location,
+            max_steps=max_steps,
+            goal_radius=goal_radius,
+        )
+        self._max_steps = self.config.max_steps
+        self._goal_radius = self.config.goal_radius
+        self._full_info = self.config.info_level == "full"
+        self._plume: Any = self._settle(plume_model)
+        self._action_proc: ActionProcessor = self._part(Kind.ACTION, "action_processor", action_processor)
+        self._obs_model: ObservationModel = self._part(Kind.OBSERVATION, "observation_model", observation_model)
+        self._reward_fn: RewardFunction = self._part(Kind.REWARD, "reward_fn", reward_fn)
+        self.action_space = self._action_proc.action_space
+        self.observation_space = self._obs_model.observation_space
+        self._bind()
+        self._agent_state: AgentState | None = None
+        self._plume_field: Any = None
+        self._chance: Chance | None = None
+        self._memory: Any = None
+        self._trail: deque[Coordinates] = deque(maxlen=TRAIL)
+
+    def _settle(self, plume_model: Any) -> Any:
+        """Fix the grid, the source and the plume; an injected plume brings what was not set."""
+        config = self.config
+        explicit = config.model_fields_set
+        self._grid = GridSize(*config.grid_size)
+        if plume_model is not None:
+            _check_members("plume_model", plume_model)
+            if "grid_size" not in explicit:
+                self._grid = plume_model.grid_size
+        own_source = getattr(plume_model, "source_location", None)
+        if config.source_location is not None:
+            self._source = Coordinates(*config.source_location)
+        else:
+            self._source = own_source if own_source is not None else self._grid.center()
+        checked_source(self._source, self._grid)
+        plume = self._part(Kind.PLUME, "plume_model", plume_model)
+        if plume.grid_size != self._grid and plume_model is None and "grid_size" not in explicit:
+            # A recorded movie brings its own grid.
+            self._grid = plume.grid_size
+            self._source = self._grid.center() if config.source_location is None else self._source
+            checked_source(self._source, self._grid)
+        for name, found, expected in (
+            ("grid_size", plume.grid_size, self._grid),
+            ("source_location", own_source, None if own_source is None else self._source),
+        ):
+            if found != expected:
+                raise ComponentError(
+                    f"the plume's {name} differs from the environment's",
+                    found=found,
+                    expected=str(expected),
+                    clause="ENV-INIT-P2",
+                )
+        return plume
+
+    def _part(self, kind: Kind, argument: str, injected: Any) -> Any:
+        """Return the injected part, or the configured one."""
+        part = injected
+        if part is None:
+            spec = getattr(self.config, kind).model_dump()
+            part = build(kind, spec, Site(self._grid, self._source, self._goal_radius))
+        _check_members(argument, part)
+        return part
+
+    def _bind(self) -> None:
+        """Look up once what every step needs."""
+        self._validate_action = self._action_proc.validate_action
+        self._process_action = self._action_proc.process_action
+        self._compute_reward = self._reward_fn.compute_reward
+        self._get_observation = self._obs_model.get_observation
+        self._advance = getattr(self._plume, "advance", None)
+        self._recalls = isinstance(self._obs_model, RecallingModel)
+        self._shows = self.render_mode == "human"
+
+    @property
+    def agent_state(self) -> AgentState | None:
+        """The agent's state; None before the first reset."""
+        return self._agent_state
+
+    @property
+    def plume_field(self) -> ConcentrationField:
+        """The odor at this instant."""
+        field: ConcentrationField = self._plume if self._advance is None else self._plume_field
+        return field
+
+    @property
+    def grid_size(self) -> GridSize:
+        """The grid."""
+        return self._grid
+
+    @property
+    def source_location(self) -> Coordinates:
+        """Where the odor comes from."""
+        return self._source
+
+    @property
+    def goal_radius(self) -> float:
+        """How near to the source the search ends."""
+        return self._goal_radius
+
+    @property
+    def max_steps(self) -> int:
+        """After how many steps an episode is truncated."""
+        return self._max_steps
+
+    @property
+    def components(self) -> dict[Kind, Any]:
+        """The parts that the environment is built from."""
+        return {
+            Kind.PLUME: self._plume,
+            Kind.ACTION: self._action_proc,
+            Kind.OBSERVATION: self._obs_model,
+            Kind.REWARD: self._reward_fn,
+        }
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        start = options.get("start")
+        if start is not None and not (
+            isinstance(start, tuple | list) and len(start) == 2 and self._grid.contains(Coordinates(*start))
+        ):
+            raise ValidationError(
+                "not a start cell",
+                found=start,
+                expected=f"(x, y) with 0 <= x < {self._grid.width} and 0 <= y < {self._grid.height}",
+                clause="ENV-RESET-P3",
+            )
+        orientation = options.get("orientation", 0.0)
+        if isinstance(orientation, bool | str) or not hasattr(orientation, "__float__"):
+            raise ValidationError("not an orientation", found=orientation, expected="degrees", clause="ENV-RESET-P3")
+        heading(orientation)
+
+    def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        chance = Chance(episode_seed)
+        start = options.get("start")
+        if start is None:
+            cells = start_cells(self._grid, self._source, self._goal_radius)
+            start = cells.pick(chance.bits(Stream.START, 0))
+        agent = AgentState(Coordinates(*start), heading(options.get("orientation", 0.0)))
+        field = self._plume if self._advance is None else self._plume.begin(chance)
+        observation, memory = self._observe(agent, field, chance, None)
+
+        self._chance = chance
+        self._agent_state = agent
+        self._plume_field = field
+        self._memory = memory
+        self._trail.clear()
+        self._trail.append(agent.position)
+        if not self._full_info:
+            return observation, {}
+        distance = agent.position.distance_to(self._source)
+        return observation, {
+            "agent_xy": (agent.position.x, agent.position.y),
+            "distance_to_source": distance,
+        }
+
+    def _observe(self, agent: AgentState, field: Any, chance: Chance, memory: Any) -> tuple[Observation, Any]:
+        """Return what the agent observes in this state, and what its sensor will remember."""
+        env_state: EnvState = {
+            "agent_state": agent,
+            "plume_field": field,
+            "time_step": agent.step_count,
+            "grid_size": self._grid,
+            "chance": chance,
+        }
+        wind = getattr(field, "wind_field", None)
+        if wind is not None:
+            env_state["wind_field"] = wind
+        if self._recalls:
+            env_state["memory"] = memory
+            recalling: Any = self._obs_model
+            seen: tuple[Observation, Any] = recalling.observe(env_state, memory)
+            return seen
+        return self._get_observation(env_state), None
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Move the agent; a step that raises leaves the environment exactly as it was."""
+        if self._state is not STEPPABLE:
+            guard(self._state, Method.STEP)
+        if not self._validate_action(action):
+            raise invalid_action(self._action_proc, action)
+        before: AgentState = self._agent_state  # type: ignore[assignment]  # READY has an agent (ENV-I2)
+        chance: Chance = self._chance  # type: ignore[assignment]
+        grid = self._grid
+        moved = self._process_action(action, before, grid)
+        position = moved.position
+        x = position.x
+        y = position.y
+        if not (0 <= x < grid.width and 0 <= y < grid.height):
+            raise _left_the_grid(moved, grid)
+        step_count = self._step_count + 1
+        field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
+        dx = x - self._source.x
+        dy = y - self._source.y
+        distance = math.sqrt(dx * dx + dy * dy)
+        terminated = distance <= self._goal_radius
+        truncated = step_count >= self._max_steps
+        after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
+        reward = float(self._compute_reward(before, action, after, field))
+        if reward:
+            total_reward = before.total_reward + reward
+            if not math.isfinite(total_reward):
+                raise _not_finite(reward)
+            after = AgentState(position, moved.orientation, step_count, total_reward, terminated)
+        observation, memory = self._observe(after, field, chance, self._memory)
+
+        self._agent_state = after
+        self._plume_field = field
+        self._memory = memory
+        self._step_count = step_count
+        self._state = AFTER_STEP[terminated, truncated]
+        self._trail.append(position)
+        info: dict[str, Any] = {
+            "step_count": step_count,
+            "total_reward": after.total_reward,
+            "goal_reached": terminated,
+        }
+        if self._full_info:
+            info["agent_xy"] = (x, y)
+            info["distance_to_source"] = distance
+        if self._shows:
+            self.render()
+        return observation, reward, terminated, truncated, info
+
+    def scene(self) -> dict[str, Any]:
+        """Return what is to be seen: `static` stays for the episode, `frame` changes with every step."""
+        guard(self._state, Method.RENDER)
+        agent: AgentState = self._agent_state  # type: ignore[assignment]  # the guard has seen a reset
+        field = self._plume_field
+        wind = getattr(field, "wind_field", None)
+        return {
+            "environment": "plume",
+            "static": {
+                "grid": [self._grid.width, self._grid.height],
+                "source": [self._source.x, self._source.y],
+                "goal_radius": self._goal_radius,
+                "max_steps": self._max_steps,
+                "field": _describe(self._plume, varying=self._advance is not None),
+            },
+            "frame": {
+                "step": self._step_count,
+                "total_reward": agent.total_reward,
+                "state": str(self._state),
+                "agent": {"at": [agent.position.x, agent.position.y], "heading": agent.orientation},
+                "trail": [[cell.x, cell.y] for cell in self._trail],
+                "field": _describe_frame(field) if self._advance is not None else None,
+                "wind": None if wind is None else list(wind.sample(agent.position)),
+            },
+        }
+
+    def _draw(self, scene: dict[str, Any]) -> Any:
+        from proctor.envs.plume.render import draw
+
+        return draw(scene)
+
+    def _open_window(self) -> Any:
+        from proctor.envs.window import Window
+
+        return Window(title="Plume search", fps=self.metadata["render_fps"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A window belongs to its process; a copy opens its own when it renders.
+        return {**self.__dict__, "_window": None}
+
+
+def _check_members(argument: str, part: Any) -> None:
+    missing = [name for name in REQUIRED[argument] if not hasattr(part, name)]
+    if missing:
+        raise ComponentError(
+            f"{argument} lacks {', '.join(missing)}",
+            found=type(part).__name__,
+            expected=f"a part with {', '.join(REQUIRED[argument])}",
+            clause="ENV-INIT-P2",
+        )
+
+
+def _left_the_grid(moved: AgentState, grid: GridSize) -> ComponentError:
+    return ComponentError(
+        "the action processor left the grid",
+        found=(moved.position.x, moved.position.y),
+        expected=f"a cell of the grid of {grid.width} x {grid.height}",
+        clause="ACT-PROC-C2",
+    )
+
+
+def _not_finite(reward: float) -> ComponentError:
+    return ComponentError("the reward is not finite", found=reward, expected="a finite total reward", clause="REWARD-2")
+
+
+def _describe(plume: Any, *, varying: bool) -> dict[str, Any]:
+    if hasattr(plume, "describe"):
+        described: dict[str, Any] = plume.describe()
+        return described
+    return {"kind": "image"} if varying else thumbnail(plume.field_array)
+
+
+def _describe_frame(field: Any) -> dict[str, Any]:
+    described: dict[str, Any] = (
+        field.describe_frame() if hasattr(field, "describe_frame") else thumbnail(field.field_array)
+    )
+    return described

@@ -1,0 +1,241 @@
+"""The batched plume search as loops over arrays: one entry per sub-environment, no objects.
+
+Rule 1: every operation is the one that the single environment makes, in its order; results are equal bit for bit.
+Rule 2: what the caller may keep (cells, counters, totals, distances) is read from one block and written to another;
+    only arrays that never leave the batch are changed in place.
+Rule 3: the main loops have no branches and few arrays each, so that they become vector instructions; sub-environments
+    that start an episode are handled afterwards, one by one.
+
+Blocks, rows x N: `cells` int32: x, y, step count. `sums` float64: total reward, distance to the source, this step's
+reward. `flags` bool: terminated, truncated, goal reached. `seeds` int64: root seed, episodes since that root, this
+episode's seed, episodes in all. `starts` int64, 3 x (height + 1): free cells before each row, and the first and the
+last + 1 of the cells that the row skips. `record`: one `RULES`. `ended` bool and `orientation` float64: N.
+"""
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from proctor.contracts.chance import Stream
+from proctor.envs.compiled_chance import as_below, draw, next_seed
+from proctor.envs.compiler import compiled
+
+RULES: Final = np.dtype(
+    [
+        ("width", np.int32),
+        ("height", np.int32),
+        ("source_x", np.int32),
+        ("source_y", np.int32),
+        ("max_steps", np.int32),
+        ("n_actions", np.int32),
+        ("step_size", np.int32),
+        ("turns", np.int32),  # 1: the actions are forward, left and right
+        ("signs_x", np.uint32),  # otherwise action a moves by ((signs >> 2a) & 3) - 1 steps along an axis
+        ("signs_y", np.uint32),
+        ("goal_radius", np.float64),
+        ("reward_radius", np.float64),
+        ("at_goal", np.float64),
+        ("elsewhere", np.float64),
+        ("shaped", np.int64),
+        ("scale", np.float64),
+        ("discount", np.float64),
+    ]
+)
+"""The numbers that do not change, as one record."""
+
+_START: Final = int(Stream.START)
+_ONE: Final = np.int32(1)
+_TWO: Final = np.uint32(2)
+_THREE: Final = np.uint32(3)
+
+
+@compiled
+def first_illegal(actions: Any, n_actions: Any) -> Any:
+    """Return the index of the first action outside [0, n_actions), or -1."""
+    illegal = 0
+    for i in range(actions.size):
+        illegal |= (actions[i] < 0) | (actions[i] >= n_actions)
+    if not illegal:
+        return -1
+    for i in range(actions.size):
+        if actions[i] < 0 or actions[i] >= n_actions:
+            return i
+    return -1
+
+
+@compiled
+def _shift(actions: Any, signs: Any, step_size: Any, old: Any, new: Any, limit: Any) -> None:
+    """Write `old` moved along one axis and clamped to [0, limit)."""
+    last = np.int32(limit - _ONE)
+    for i in range(old.size):
+        # numba widens a uint32 shift to 64 bits; the casts keep it at 32, which is what can be vectorised.
+        code = np.uint32(np.uint32(signs >> np.uint32(np.uint32(actions[i]) * _TWO)) & _THREE)
+        moved = np.int32(old[i] + np.int32(np.int32(np.int32(code) - _ONE) * step_size))
+        new[i] = min(max(moved, np.int32(0)), last)
+
+
+@compiled
+def _turn_or_go(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> None:
+    """Write the cells after forward (0), turn left (1) or turn right (2); orientations change in place."""
+    for i in range(actions.size):
+        new[0, i] = old[0, i]
+        new[1, i] = old[1, i]
+        if actions[i] == 0:
+            angle = math.radians(orientation[i])
+            x = old[0, i] + round(rules.step_size * math.cos(angle))
+            y = old[1, i] + round(rules.step_size * math.sin(angle))
+            new[0, i] = min(max(x, 0), rules.width - 1)
+            new[1, i] = min(max(y, 0), rules.height - 1)
+        else:
+            turned = (orientation[i] + (90.0 if actions[i] == 1 else -90.0)) % 360.0
+            orientation[i] = 0.0 if turned == 360.0 else turned
+
+
+@compiled
+def _move(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> None:
+    """Write the cells that the actions lead to."""
+    if rules.turns:
+        _turn_or_go(actions, old, new, orientation, rules)
+    else:
+        _shift(actions, rules.signs_x, rules.step_size, old[0], new[0], rules.width)
+        _shift(actions, rules.signs_y, rules.step_size, old[1], new[1], rules.height)
+
+
+@compiled
+def _distance(x: Any, y: Any, source_x: Any, source_y: Any) -> Any:
+    """Return the distance of two cells; the squares are exact, so one rounding is left, as in the single one."""
+    dx = np.int32(x - source_x)
+    dy = np.int32(y - source_y)
+    return math.sqrt(np.float64(np.int32(np.int32(dx * dx) + np.int32(dy * dy))))
+
+
+@compiled
+def _measure(x: Any, y: Any, source_x: Any, source_y: Any, distance: Any) -> None:
+    """Write the distances to the source."""
+    for i in range(distance.size):
+        distance[i] = _distance(x[i], y[i], source_x, source_y)
+
+
+@compiled
+def _judge(old_steps: Any, steps: Any, distance: Any, flags: Any, ended: Any, goal_radius: Any, max_steps: Any) -> None:
+    """Write the step counts, the flags and who has ended."""
+    for i in range(steps.size):
+        steps[i] = np.int32(old_steps[i] + _ONE)
+        flags[1, i] = steps[i] >= max_steps
+    for i in range(steps.size):
+        flags[0, i] = distance[i] <= goal_radius
+    for i in range(steps.size):
+        flags[2, i] = flags[0, i]
+        ended[i] = flags[0, i] | flags[1, i]
+
+
+@compiled
+def _reward(old: Any, sums: Any, reached: Any, rules: Any) -> None:
+    """Write the rewards and the totals."""
+    distance, reward = sums[1], sums[2]
+    radius, at_goal, elsewhere = rules.reward_radius, rules.at_goal, rules.elsewhere
+    for i in range(reward.size):
+        reward[i] = at_goal if distance[i] <= radius else elsewhere
+    if rules.shaped:
+        for i in range(reward.size):
+            after = 0.0 if reached[i] else -rules.scale * distance[i]
+            before = -rules.scale * old[1, i]
+            reward[i] = reward[i] + (rules.discount * after - before)
+    for i in range(reward.size):
+        sums[0, i] = old[0, i] + reward[i]
+
+
+@compiled
+def place(i: Any, x: Any, y: Any, heading: Any, cells: Any, sums: Any, orientation: Any, rules: Any) -> None:
+    """Put the agent of sub-environment `i` on a cell, with its counters at zero."""
+    cells[0, i] = x
+    cells[1, i] = y
+    cells[2, i] = 0
+    orientation[i] = heading
+    sums[0, i] = 0.0
+    sums[1, i] = _distance(cells[0, i], cells[1, i], rules.source_x, rules.source_y)
+    sums[2, i] = 0.0
+
+
+@compiled
+def start_episode(i: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, starts: Any, rules: Any) -> None:
+    """Put sub-environment `i` at the start of the episode whose seed is `seeds[2, i]`."""
+    rank = as_below(draw(seeds[2, i], _START, 0, 0), starts[0, rules.height])
+    low, high = 0, rules.height
+    while high - low > 1:
+        middle = (low + high) // 2
+        if starts[0, middle] <= rank:
+            low = middle
+        else:
+            high = middle
+    x = rank - starts[0, low]
+    if x >= starts[1, low]:
+        x += starts[2, low] - starts[1, low]
+    place(i, x, low, 0.0, cells, sums, orientation, rules)
+
+
+@compiled
+def start(which: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, starts: Any, record: Any) -> None:
+    """Start the episode of `seeds[2]` in every sub-environment that `which` marks."""
+    for i in range(which.size):
+        if which[i]:
+            start_episode(i, cells, sums, orientation, seeds, starts, record[0])
+            seeds[3, i] += 1
+
+
+@compiled
+def restart(
+    which: Any,
+    cells: Any,
+    sums: Any,
+    flags: Any,
+    ended: Any,
+    orientation: Any,
+    seeds: Any,
+    starts: Any,
+    record: Any,
+) -> Any:
+    """Start the next episode of every marked sub-environment, its seed derived from its root; return how many."""
+    count = 0
+    for i in range(which.size):
+        if which[i]:
+            count += 1
+            seeds[1, i] += 1
+            seeds[2, i] = next_seed(seeds[0, i], seeds[1, i])
+            seeds[3, i] += 1
+            start_episode(i, cells, sums, orientation, seeds, starts, record[0])
+            ended[i] = False
+            for row in range(flags.shape[0]):
+                flags[row, i] = False
+    return count
+
+
+@compiled
+def step(
+    actions: Any,
+    old_cells: Any,
+    old_sums: Any,
+    before: Any,
+    cells: Any,
+    sums: Any,
+    flags: Any,
+    ended: Any,
+    orientation: Any,
+    seeds: Any,
+    starts: Any,
+    record: Any,
+) -> Any:
+    """Advance every sub-environment by its action, but start the next episode where one had ended (`before`).
+
+    Returns how many episodes were started, or `-1 - i` for an illegal action at index i, having done nothing.
+    """
+    rules = record[0]
+    illegal = first_illegal(actions, rules.n_actions)
+    if illegal >= 0:
+        return -1 - illegal
+    _move(actions, old_cells, cells, orientation, rules)
+    _measure(cells[0], cells[1], rules.source_x, rules.source_y, sums[1])
+    _judge(old_cells[2], cells[2], sums[1], flags, ended, rules.goal_radius, rules.max_steps)
+    _reward(old_sums, sums, flags[0], rules)
+    return restart(before, cells, sums, flags, ended, orientation, seeds, starts, record)

@@ -1,0 +1,141 @@
+"""Recorded plumes: an array (t, y, x) from a `.npy`, `.npz` or Zarr file, shown frame by frame.
+
+Rule 1: the step-to-frame rule is `frame = step // steps_per_frame`, from `first_frame`; past the end the movie is held
+    on its last frame or starts again (`at_end`).
+Rule 2: a frame is checked and copied to float64 when it is shown; a movie larger than memory stays on disk.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from proctor.contracts.chance import Chance
+from proctor.contracts.components import Metadata
+from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.plume.fields import Array, checked_count, off_grid, read_only
+from proctor.envs.plume.thumbnail import thumbnail
+from proctor.errors import ComponentError, MissingExtraError, ValidationError
+
+AT_END: Final = ("hold", "loop")
+
+
+def _load_npz(path: Path) -> Any:
+    with np.load(path, allow_pickle=False) as archive:
+        if len(archive.files) != 1:
+            raise ValidationError("which array is the movie?", found=archive.files, expected="exactly one array")
+        return archive[archive.files[0]]
+
+
+def _load_zarr(path: Path) -> Any:
+    try:
+        import zarr
+    except ImportError:
+        raise MissingExtraError("a movie in a Zarr store", package="zarr", extra="movies") from None
+    node = zarr.open(str(path), mode="r")
+    if not isinstance(node, zarr.Array):
+        raise ValidationError("not a Zarr array", found=str(path), expected="an array, not a group")
+    return node
+
+
+_LOADERS: Final = {
+    ".npy": lambda path: np.load(path, mmap_mode="r", allow_pickle=False),
+    ".npz": _load_npz,
+    ".zarr": _load_zarr,
+}
+
+
+def load_movie(path: str | Path) -> Any:
+    """Return the array in the file, still on disk where the format allows it."""
+    path = Path(path)
+    loader = _LOADERS.get(path.suffix)
+    if loader is None:
+        raise ValidationError("unknown movie format", found=path.name, expected=" or ".join(_LOADERS))
+    if not path.exists():
+        raise ValidationError("no such movie", found=path.name, expected="an existing file")
+    try:
+        return loader(path)
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, ValidationError):
+            raise
+        raise ValidationError("not a readable movie", found=path.name, expected=f"a {path.suffix} array") from problem
+
+
+class MovieFrame:
+    """One frame as a field."""
+
+    def __init__(self, values: Array, number: int) -> None:
+        self.field_array = values
+        self.number = number
+        self.grid_size = GridSize(values.shape[1], values.shape[0])
+
+    def sample(self, position: Coordinates) -> float:
+        """Return the concentration at `position`."""
+        if not self.grid_size.contains(position):
+            raise off_grid(position, self.grid_size)
+        return self.field_array.item(position.y, position.x)
+
+    def describe_frame(self) -> dict[str, Any]:
+        """Return a thumbnail of the frame."""
+        return thumbnail(self.field_array)
+
+
+class MoviePlume:
+    """A recorded plume; `frames` is an array (t, y, x) with values in [0, 1]."""
+
+    def __init__(self, frames: ArrayLike, steps_per_frame: int = 1, first_frame: int = 0, at_end: str = "hold") -> None:
+        self._frames: Any = frames if hasattr(frames, "shape") else np.asarray(frames)
+        shape = self._frames.shape
+        if len(shape) != 3 or shape[0] < 1:
+            raise ValidationError("not a movie", found=shape, expected="an array of shape (t, y, x)")
+        if at_end not in AT_END:
+            raise ValidationError("unknown at_end", found=at_end, expected=" or ".join(AT_END))
+        self.grid_size = GridSize(int(shape[2]), int(shape[1]))
+        self.steps_per_frame = checked_count("steps_per_frame", steps_per_frame, 1)
+        self.first_frame = checked_count("first_frame", first_frame, 0)
+        self.at_end = at_end
+        if self.first_frame >= shape[0]:
+            raise ValidationError("first_frame out of range", found=first_frame, expected=f"< {shape[0]} frames")
+
+    def frame_number(self, time_step: int) -> int:
+        """Return which frame is shown at `time_step`."""
+        number = self.first_frame + time_step // self.steps_per_frame
+        count = int(self._frames.shape[0])
+        return number % count if self.at_end == "loop" else min(number, count - 1)
+
+    def begin(self, chance: Chance) -> MovieFrame:
+        """Return the first frame."""
+        return self._frame(self.frame_number(0))
+
+    def advance(self, field: MovieFrame, chance: Chance, time_step: int) -> MovieFrame:
+        """Return the frame of `time_step`; the same one while it is shown."""
+        number = self.frame_number(time_step)
+        return field if number == field.number else self._frame(number)
+
+    def _frame(self, number: int) -> MovieFrame:
+        values: NDArray[np.float64] = np.array(self._frames[number], dtype=np.float64)
+        # A NaN compares false with everything.
+        if not bool(np.all((values >= 0.0) & (values <= 1.0))):
+            raise ComponentError(
+                f"frame {number} of the movie has values outside [0, 1]",
+                found=(float(values.min()), float(values.max())),
+                expected="finite values in [0, 1]",
+                clause="FIELD-2",
+            )
+        return MovieFrame(read_only(values), number)
+
+    def get_metadata(self) -> Metadata:
+        """Return the plume's type and parameters."""
+        return {
+            "type": "movie",
+            "parameters": {
+                "steps_per_frame": self.steps_per_frame,
+                "first_frame": self.first_frame,
+                "at_end": self.at_end,
+            },
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """Return the static part of a scene; each frame brings its own picture."""
+        return {"kind": "image"}

@@ -1,0 +1,96 @@
+"""Reward functions: pure, finite, and blind to everything but the two states and the field."""
+
+from typing import Any
+
+from proctor.contracts.components import ConcentrationField, Metadata, RewardFunction
+from proctor.contracts.spatial import AgentState, Coordinates
+from proctor.envs.plume.fields import checked_number
+
+
+class SparseGoalReward:
+    """1.0 when the agent is within `goal_radius` of the source (inclusive), else 0.0."""
+
+    def __init__(self, source_location: Coordinates, goal_radius: float) -> None:
+        self.source_location = source_location
+        self.goal_radius = checked_number("goal_radius", goal_radius, least=0.0)
+
+    def compute_reward(
+        self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
+    ) -> float:
+        """Return 1.0 at the goal, 0.0 elsewhere."""
+        return 1.0 if next_state.position.distance_to(self.source_location) <= self.goal_radius else 0.0
+
+    def get_metadata(self) -> Metadata:
+        """Return the reward's type and parameters."""
+        return {"type": "sparse_goal", "parameters": {"goal_radius": self.goal_radius}}
+
+
+class StepPenaltyReward:
+    """`goal_reward` at the goal, `-step_penalty` elsewhere."""
+
+    def __init__(
+        self,
+        source_location: Coordinates,
+        goal_radius: float,
+        goal_reward: float = 1.0,
+        step_penalty: float = 0.01,
+    ) -> None:
+        self.source_location = source_location
+        self.goal_radius = checked_number("goal_radius", goal_radius, least=0.0)
+        self.goal_reward = checked_number("goal_reward", goal_reward)
+        self.step_penalty = checked_number("step_penalty", step_penalty)
+
+    def compute_reward(
+        self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
+    ) -> float:
+        """Return the goal's reward or the penalty of a step."""
+        at_goal = next_state.position.distance_to(self.source_location) <= self.goal_radius
+        return self.goal_reward if at_goal else -self.step_penalty
+
+    def get_metadata(self) -> Metadata:
+        """Return the reward's type and parameters."""
+        return {
+            "type": "step_penalty",
+            "parameters": {
+                "goal_radius": self.goal_radius,
+                "goal_reward": self.goal_reward,
+                "step_penalty": self.step_penalty,
+            },
+        }
+
+
+class ShapedReward:
+    """Another reward plus `discount * potential(next) - potential(prev)`, which leaves the optimal policy unchanged.
+
+    The potential is `-scale * distance to the source`, and 0 in the terminal state: without that zero, ending the
+    episode would itself be paid for.
+    """
+
+    def __init__(
+        self, inner: RewardFunction, source_location: Coordinates, scale: float = 0.01, discount: float = 0.99
+    ) -> None:
+        self.inner = inner
+        self.source_location = source_location
+        self.scale = checked_number("scale", scale)
+        self.discount = checked_number("discount", discount, least=0.0)
+
+    def _potential(self, state: AgentState) -> float:
+        return 0.0 if state.goal_reached else -self.scale * state.position.distance_to(self.source_location)
+
+    def compute_reward(
+        self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
+    ) -> float:
+        """Return the inner reward plus the change of potential."""
+        reward = self.inner.compute_reward(prev_state, action, next_state, plume_field)
+        return reward + (self.discount * self._potential(next_state) - self._potential(prev_state))
+
+    def get_metadata(self) -> Metadata:
+        """Return the reward's type and parameters."""
+        return {
+            "type": "shaped",
+            "parameters": {
+                "inner": self.inner.get_metadata(),
+                "scale": self.scale,
+                "discount": self.discount,
+            },
+        }

@@ -1,0 +1,258 @@
+"""Observation models: what the agent smells and feels. All are pure; a memory is a value that the environment keeps.
+
+Rule 1: every observation is a fresh array, float32 unless the space says otherwise.
+Rule 2: a noisy sensor draws from `env_state["chance"]` at (its channel, the time step), so a repeated call repeats the
+    noise, and two sensors on different channels are independent.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces.utils import flatten, flatten_space
+from numpy.typing import NDArray
+
+from proctor.contracts.chance import Stream
+from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel, RecallingModel
+from proctor.contracts.spatial import Coordinates
+from proctor.envs.plume.actions import clamped
+from proctor.envs.plume.fields import checked_count, checked_number
+from proctor.errors import ComponentError, ValidationError
+
+FLOAT32: Final = np.dtype(np.float32)
+INT8: Final = np.dtype(np.int8)
+
+Floats = NDArray[np.float32]
+
+
+class ConcentrationSensor:
+    """The concentration at the agent's cell, `Box(0, 1, (1,), float32)`."""
+
+    def __init__(self) -> None:
+        self._space = spaces.Box(0.0, 1.0, (1,), np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What observations look like; one instance."""
+        return self._space
+
+    def get_observation(self, env_state: EnvState) -> Floats:
+        """Return the concentration here."""
+        observation = np.empty(1, FLOAT32)
+        observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position)
+        return observation
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {"type": "concentration", "parameters": {}}
+
+
+class BinaryHitSensor:
+    """1 where the concentration reaches `threshold`, else 0; `MultiBinary(1)`."""
+
+    def __init__(self, threshold: float = 0.1) -> None:
+        self.threshold = checked_number("threshold", threshold)
+        self._space = spaces.MultiBinary(1)
+
+    @property
+    def observation_space(self) -> spaces.MultiBinary:
+        """What observations look like; one instance."""
+        return self._space
+
+    def get_observation(self, env_state: EnvState) -> NDArray[np.int8]:
+        """Return whether there is a hit here."""
+        observation = np.empty(1, INT8)
+        observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold
+        return observation
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {"type": "binary_hit", "parameters": {"threshold": self.threshold}}
+
+
+def poisson_count(mean: float, uniform: float, most: int) -> int:
+    """Return the Poisson count of this mean at the quantile `uniform`, at most `most`."""
+    chance = math.exp(-mean)
+    reached = chance
+    count = 0
+    while uniform >= reached and count < most:
+        count += 1
+        chance = chance * mean / count
+        reached = reached + chance
+    return count
+
+
+class PoissonHitSensor:
+    """A count of odor hits, Poisson with mean `rate * concentration`, at most `most`; `Box(0, most, (1,), float32)`."""
+
+    def __init__(self, rate: float = 5.0, most: int = 20, channel: int = 0) -> None:
+        self.rate = checked_number("rate", rate, above=0.0)
+        self.most = checked_count("most", most, 1)
+        self.channel = checked_count("channel", channel, 0)
+        if self.rate > 700.0:
+            raise ValidationError("rate out of range", found=rate, expected="at most 700 (exp(-rate) must not vanish)")
+        self._space = spaces.Box(0.0, float(self.most), (1,), np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What observations look like; one instance."""
+        return self._space
+
+    def get_observation(self, env_state: EnvState) -> Floats:
+        """Return the number of hits in this step."""
+        mean = self.rate * env_state["plume_field"].sample(env_state["agent_state"].position)
+        uniform = env_state["chance"].uniform(Stream.SENSOR, env_state["time_step"], self.channel)
+        observation = np.empty(1, FLOAT32)
+        observation[0] = poisson_count(mean, uniform, self.most)
+        return observation
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {
+            "type": "poisson_hits",
+            "parameters": {"rate": self.rate, "most": self.most, "channel": self.channel},
+        }
+
+
+class AntennaePair:
+    """The concentration at the tips of two antennae, (left, right), which turn with the heading.
+
+    A tip is `reach` cells away, `angle` degrees to either side of the heading, rounded to a cell and clamped to the
+    grid.
+    """
+
+    def __init__(self, reach: float = 2.0, angle: float = 45.0) -> None:
+        self.reach = checked_number("reach", reach, above=0.0)
+        self.angle = checked_number("angle", angle)
+        self._space = spaces.Box(0.0, 1.0, (2,), np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What observations look like; one instance."""
+        return self._space
+
+    def get_observation(self, env_state: EnvState) -> Floats:
+        """Return the concentrations left and right."""
+        agent = env_state["agent_state"]
+        observation = np.empty(2, FLOAT32)
+        for side, angle in enumerate((self.angle, -self.angle)):
+            direction = math.radians(agent.orientation + angle)
+            tip: Coordinates = clamped(
+                agent.position.x + round(self.reach * math.cos(direction)),
+                agent.position.y + round(self.reach * math.sin(direction)),
+                env_state["grid_size"],
+            )
+            observation[side] = env_state["plume_field"].sample(tip)
+        return observation
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {"type": "antennae", "parameters": {"reach": self.reach, "angle": self.angle}}
+
+
+class WindSensor:
+    """The wind at the agent's cell, (u, v) in cells per step, clipped to `limit`; needs a plume with wind."""
+
+    def __init__(self, limit: float = 10.0) -> None:
+        self.limit = checked_number("limit", limit, above=0.0)
+        self._space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What observations look like; one instance."""
+        return self._space
+
+    def get_observation(self, env_state: EnvState) -> Floats:
+        """Return the wind here."""
+        if "wind_field" not in env_state:
+            raise ComponentError(
+                "a wind sensor needs a plume with wind", found="no wind_field", expected="an advected or puff plume"
+            )
+        observation = np.empty(2, FLOAT32)
+        for axis, speed in enumerate(env_state["wind_field"].sample(env_state["agent_state"].position)):
+            observation[axis] = min(max(speed, -self.limit), self.limit)
+        return observation
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {"type": "wind", "parameters": {"limit": self.limit}}
+
+
+def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:
+    """Return what `model` observes and remembers, whether or not it has a memory."""
+    if isinstance(model, RecallingModel):
+        return model.observe(env_state, memory)
+    return model.get_observation(env_state), None
+
+
+class HistorySensor:
+    """The last `length` observations of another sensor, oldest first, as one flat row; zeros before the episode."""
+
+    def __init__(self, sensor: ObservationModel, length: int = 4) -> None:
+        self.sensor = sensor
+        self.length = checked_count("length", length, 1)
+        row = flatten_space(sensor.observation_space)
+        if not isinstance(row, spaces.Box):
+            raise ValidationError("cannot keep a history", found=sensor.observation_space, expected="a flat space")
+        low = np.minimum(np.tile(row.low, self.length), 0).astype(np.float32)
+        high = np.maximum(np.tile(row.high, self.length), 0).astype(np.float32)
+        self._space = spaces.Box(low, high, dtype=np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What observations look like; one instance."""
+        return self._space
+
+    def observe(self, env_state: EnvState, memory: Any) -> tuple[Floats, Any]:
+        """Return the history up to now and what to remember."""
+        rows, inner_memory = memory if memory is not None else (np.zeros(self._space.shape, np.float32), None)
+        observation, inner_memory = _observe(self.sensor, env_state, inner_memory)
+        newest: Any = flatten(self.sensor.observation_space, observation)
+        history: Floats = np.concatenate([rows[len(newest) :], newest], dtype=np.float32)
+        return history, (history.copy(), inner_memory)
+
+    def get_observation(self, env_state: EnvState) -> Floats:
+        """Return the history up to now, from the memory in `env_state`."""
+        return self.observe(env_state, env_state.get("memory"))[0]
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and parameters."""
+        return {
+            "type": "history",
+            "parameters": {"sensor": self.sensor.get_metadata(), "length": self.length},
+        }
+
+
+class DictSensor:
+    """Several sensors under names, one level deep; `Dict`."""
+
+    def __init__(self, sensors: Mapping[str, ObservationModel]) -> None:
+        if not sensors:
+            raise ValidationError("a Dict needs sensors", found=dict(sensors), expected="at least one named sensor")
+        nested = [name for name, sensor in sensors.items() if isinstance(sensor.observation_space, spaces.Dict)]
+        if nested:
+            raise ValidationError("a Dict is one level deep", found=nested[0], expected="sensors that are no Dict")
+        self.sensors = dict(sensors)
+        self._space = spaces.Dict({name: sensor.observation_space for name, sensor in self.sensors.items()})
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """What observations look like; one instance."""
+        return self._space
+
+    def observe(self, env_state: EnvState, memory: Any) -> tuple[dict[str, Observation], Any]:
+        """Return all observations and what to remember."""
+        before = memory if memory is not None else {}
+        seen = {name: _observe(sensor, env_state, before.get(name)) for name, sensor in self.sensors.items()}
+        return {name: pair[0] for name, pair in seen.items()}, {name: pair[1] for name, pair in seen.items()}
+
+    def get_observation(self, env_state: EnvState) -> dict[str, Observation]:
+        """Return all observations, from the memory in `env_state`."""
+        return self.observe(env_state, env_state.get("memory"))[0]
+
+    def get_metadata(self) -> Metadata:
+        """Return the sensor's type and the metadata of its parts."""
+        sensors = {name: sensor.get_metadata() for name, sensor in self.sensors.items()}
+        return {"type": "dict", "parameters": {"sensors": sensors}}

@@ -1,0 +1,46 @@
+"""A field that has no formula, as a coarse picture small enough for a scene."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SIDE: Final = 48
+"""The most cells that a thumbnail has along an axis."""
+
+
+def thumbnail(values: Array) -> dict[str, Any]:
+    """Return `values` (height, width) as a scene's description: the mean over each block, in 256 levels."""
+    height, width = values.shape
+    rows, columns = min(height, SIDE), min(width, SIDE)
+    row_starts = np.arange(rows) * height // rows
+    column_starts = np.arange(columns) * width // columns
+    sums = np.add.reduceat(np.add.reduceat(values, row_starts, axis=0), column_starts, axis=1)
+    counts = np.multiply.outer(np.diff(np.append(row_starts, height)), np.diff(np.append(column_starts, width)))
+    levels = np.rint(sums / counts * 255.0).astype(np.uint8)
+    return {
+        "kind": "image",
+        "covers": [width, height],
+        "size": [columns, rows],
+        "levels": base64.b64encode(levels.tobytes()).decode("ascii"),
+    }
+
+
+def paint_thumbnail(image: Mapping[str, Any], xs: Array, ys: Array) -> Array:
+    """Return the thumbnail at continuous cell coordinates, bilinear between its cells."""
+    columns, rows = image["size"]
+    width, height = image["covers"]
+    levels = np.frombuffer(base64.b64decode(image["levels"]), np.uint8).reshape(rows, columns) / 255.0
+    column = np.clip((xs + 0.5) * columns / width - 0.5, 0, columns - 1)
+    row = np.clip((ys + 0.5) * rows / height - 0.5, 0, rows - 1)
+    left, low = column.astype(int), row.astype(int)
+    right, high = np.minimum(left + 1, columns - 1), np.minimum(low + 1, rows - 1)
+    along, up = column - left, (row - low)[:, np.newaxis]
+    bottom = levels[low][:, left] * (1 - along) + levels[low][:, right] * along
+    top = levels[high][:, left] * (1 - along) + levels[high][:, right] * along
+    values: Array = bottom * (1 - up) + top * up
+    return values

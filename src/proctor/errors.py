@@ -1,0 +1,89 @@
+"""Every exception that Proctor raises on purpose.
+
+    ProctorError
+    ├── ValidationError (also ValueError)   a value that a caller passed is not acceptable
+    ├── StateError                          the call is not legal in this state of the lifecycle
+    ├── ComponentError                      an injected or configured part breaks its contract
+    ├── RenderingError                      a picture could not be made or shown
+    └── MissingExtraError (also ImportError) an optional dependency is needed and absent
+
+Each says what was found, what was expected and, where a contract is broken, the id of the clause. A refused call
+changes nothing.
+"""
+
+import reprlib
+from typing import Final
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 120
+
+
+class _Missing:
+    """Stands for "no value was given", where None could be the value that was found."""
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+class ProctorError(Exception):
+    """The root of the tree; `found`, `expected` and `clause` are attributes for programs, `str()` is for people."""
+
+    def __init__(
+        self, message: str, *, found: object = MISSING, expected: str | None = None, clause: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.found = found
+        self.expected = expected
+        self.clause = clause
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.found is not MISSING:
+            parts.append(f"found {_SHORT.repr(self.found)}")
+        if self.expected is not None:
+            parts.append(f"expected {self.expected}")
+        text = "; ".join(parts)
+        return text if self.clause is None else f"{text} [{self.clause}]"
+
+
+class ValidationError(ProctorError, ValueError):
+    """A value passed by the caller is not acceptable."""
+
+
+class StateError(ProctorError):
+    """The call is not legal in the present state of the lifecycle."""
+
+
+class ComponentError(ProctorError):
+    """An injected or configured component is missing a part, or answered outside its contract."""
+
+
+class RenderingError(ProctorError):
+    """A picture could not be made or shown."""
+
+
+class MissingExtraError(ProctorError, ImportError):
+    """An optional dependency is needed; the message names the extra that brings it."""
+
+    def __init__(self, what: str, *, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the package {package!r}, which is not installed: pip install 'proctor[{extra}]'",
+            expected=f"the extra {extra!r}",
+        )
+        self.package = package
+        self.extra = extra
+        self._what = what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_missing_extra, (self._what, self.package, self.extra))
+
+
+def _missing_extra(what: str, package: str, extra: str) -> MissingExtraError:
+    return MissingExtraError(what, package=package, extra=extra)
