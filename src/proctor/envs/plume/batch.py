@@ -78,9 +78,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._nobody: Mask = np.zeros(n, np.bool_)
         self._everyone: Mask = np.ones(n, np.bool_)
         self._everyone.flags.writeable = False
-        grid = self._single.grid_size
-        self._senses = Senses(self._field, grid.width, grid.height, self._orientation)
-        self._senses.seeds = self._seeds[2]
+        self._senses = Senses(self._field, self._single.grid_size, self._orientation, self._seeds, self._cells)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None

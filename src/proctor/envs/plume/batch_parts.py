@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.contracts.components import ObservationModel
+from proctor.contracts.spatial import GridSize
 from proctor.envs.plume import puff_kernels, sensor_kernels
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
 from proctor.envs.plume.env import PlumeSearchEnv
@@ -46,8 +47,9 @@ def cannot_batch(part: object, known: Mapping[type, object]) -> ComponentError:
 class BatchedField(Protocol):
     """The odor of every sub-environment."""
 
-    wind: Floats | None
-    """(2 x N), where there is wind."""
+    @property
+    def wind(self) -> Floats | None:
+        """The wind (2 x N), where there is any."""
 
     def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Start the plumes of the marked sub-environments."""
@@ -62,7 +64,12 @@ class BatchedField(Protocol):
 class _StillField:
     """A field that does not change with time."""
 
-    wind: Floats | None = None
+    _steady_wind: Floats | None = None
+
+    @property
+    def wind(self) -> Floats | None:
+        """The wind (2 x N), where there is any."""
+        return self._steady_wind
 
     def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Do nothing."""
@@ -87,7 +94,7 @@ class AdvectedBatch(_StillField):
 
     def __init__(self, plume: AdvectedPlume, num_envs: int) -> None:
         self._table = plume.field_array
-        self.wind = np.repeat(np.array(plume.wind)[:, np.newaxis], num_envs, axis=1)
+        self._steady_wind = np.repeat(np.array(plume.wind)[:, np.newaxis], num_envs, axis=1)
 
     def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
         """Write the concentrations."""
@@ -100,13 +107,17 @@ class PuffBatch:
     def __init__(self, plume: PuffPlume, num_envs: int) -> None:
         self._puffs = np.zeros((6, num_envs, plume.capacity))
         self._air = np.zeros((4, num_envs))
-        self.wind: Floats | None = self._air[2:]
         self._record = np.zeros(1, puff_kernels.WEATHER)
         same = ("memory", "kick", "drift", "growth", "first_variance", "release_every", "capacity", "warm_up")
         for name in same:
             self._record[name] = getattr(plume, name)
         self._record["source_x"], self._record["source_y"] = plume.source_location.x, plume.source_location.y
         self._record["wind_x"], self._record["wind_y"] = plume.wind
+
+    @property
+    def wind(self) -> Floats | None:
+        """The wind (2 x N)."""
+        return self._air[2:]
 
     def begin(self, which: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Start the plumes of the marked sub-environments."""
@@ -139,13 +150,15 @@ def batched_field(plume: object, num_envs: int) -> BatchedField:
 class Senses:
     """What a batched sensor may look at: the agents' cells, headings, seeds and the field."""
 
-    def __init__(self, field: BatchedField, width: int, height: int, orientation: Floats) -> None:
+    def __init__(
+        self, field: BatchedField, grid: GridSize, orientation: Floats, seeds: NDArray[np.int64], cells: Ints
+    ) -> None:
+        # Whole arrays, never views of them: a pickle keeps the identity of an array, but not that of a view.
         self.field = field
-        self.width = width
-        self.height = height
+        self.grid = grid
         self.orientation = orientation
-        self.cells: Ints = np.zeros((3, orientation.size), np.int32)
-        self.seeds: NDArray[np.int64] = np.zeros(orientation.size, np.int64)
+        self.seeds = seeds
+        self.cells = cells
 
     def concentration(self, dtype: Any = np.float64) -> NDArray[Any]:
         """Return the concentration at each agent's cell, a fresh array."""
@@ -168,7 +181,7 @@ def _see_poisson(sensor: PoissonHitSensor, senses: Senses) -> NDArray[Any]:
     out = np.empty(senses.orientation.size, np.float32)
     concentration = senses.concentration()
     sensor_kernels.poisson_hits(
-        concentration, senses.seeds, senses.cells[2], sensor.rate, sensor.most, sensor.channel, out
+        concentration, senses.seeds[2], senses.cells[2], sensor.rate, sensor.most, sensor.channel, out
     )
     return out.reshape(-1, 1)
 
@@ -178,7 +191,7 @@ def _see_antennae(sensor: AntennaePair, senses: Senses) -> NDArray[Any]:
     tips = np.empty((2, senses.orientation.size), np.int32)
     for side, angle in enumerate((sensor.angle, -sensor.angle)):
         sensor_kernels.antenna_tips(
-            senses.cells, senses.orientation, sensor.reach, angle, senses.width, senses.height, tips
+            senses.cells, senses.orientation, sensor.reach, angle, senses.grid.width, senses.grid.height, tips
         )
         senses.field.smell(tips[0], tips[1], out[side])
     return np.ascontiguousarray(out.T)

@@ -5,6 +5,8 @@ Rule 1: the step-to-frame rule is `frame = step // steps_per_frame`, from `first
 Rule 2: a frame is checked and copied to float64 when it is shown; a movie larger than memory stays on disk.
 """
 
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,10 @@ AT_END: Final = ("hold", "loop")
 
 
 def _load_npz(path: Path) -> Any:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("not an archive")
         if len(archive.files) != 1:
             raise ValidationError("which array is the movie?", found=archive.files, expected="exactly one array")
         return archive[archive.files[0]]
@@ -40,7 +45,7 @@ def _load_zarr(path: Path) -> Any:
 
 
 _LOADERS: Final = {
-    ".npy": lambda path: np.load(path, mmap_mode="r", allow_pickle=False),
+    ".npy": lambda path: np.lib.format.open_memmap(path, mode="r"),
     ".npz": _load_npz,
     ".zarr": _load_zarr,
 }
@@ -56,7 +61,7 @@ def load_movie(path: str | Path) -> Any:
         raise ValidationError("no such movie", found=path.name, expected="an existing file")
     try:
         return loader(path)
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         if isinstance(problem, ValidationError):
             raise
         raise ValidationError("not a readable movie", found=path.name, expected=f"a {path.suffix} array") from problem
@@ -66,7 +71,7 @@ class MovieFrame:
     """One frame as a field."""
 
     def __init__(self, values: Array, number: int) -> None:
-        self.field_array = values
+        self.field_array = read_only(values)
         self.number = number
         self.grid_size = GridSize(values.shape[1], values.shape[0])
 
@@ -75,6 +80,10 @@ class MovieFrame:
         if not self.grid_size.contains(position):
             raise off_grid(position, self.grid_size)
         return self.field_array.item(position.y, position.x)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copied array would be writable.
+        return MovieFrame, (self.field_array, self.number)
 
     def describe_frame(self) -> dict[str, Any]:
         """Return a thumbnail of the frame."""
@@ -89,6 +98,8 @@ class MoviePlume:
         shape = self._frames.shape
         if len(shape) != 3 or shape[0] < 1:
             raise ValidationError("not a movie", found=shape, expected="an array of shape (t, y, x)")
+        if np.dtype(self._frames.dtype).kind not in "fiub":
+            raise ValidationError("not a movie", found=str(self._frames.dtype), expected="real numbers")
         if at_end not in AT_END:
             raise ValidationError("unknown at_end", found=at_end, expected=" or ".join(AT_END))
         self.grid_size = GridSize(int(shape[2]), int(shape[1]))
@@ -123,7 +134,7 @@ class MoviePlume:
                 expected="finite values in [0, 1]",
                 clause="FIELD-2",
             )
-        return MovieFrame(read_only(values), number)
+        return MovieFrame(values, number)
 
     def get_metadata(self) -> Metadata:
         """Return the plume's type and parameters."""
