@@ -245,7 +245,7 @@ def test_the_first_reset_cannot_be_partial() -> None:
     ],
 )
 def test_a_pickle_in_the_middle_goes_on_identically(mode: AutoresetMode, config: dict[str, Any]) -> None:
-    batch = BatchedPlumeSearch(4, autoreset_mode=mode, config=config, grid_size=(9, 7), max_steps=40)
+    batch = BatchedPlumeSearch(4, autoreset_mode=mode, config=config, grid_size=(60, 50), max_steps=12)
     batch.reset(seed=1)
     rng = np.random.default_rng(1)
     for _ in range(5):

@@ -1,31 +1,41 @@
 """Pictures of a plume search, drawn from its scene alone.
 
 Rule 1: a picture depends on the scene and on nothing else; this file never sees an environment.
-Rule 2: +y is up. Only `Layout` and `_ink` know that rows count downwards.
+Rule 2: +y is up. Only `Layout` knows that rows count downwards.
 Rule 3: what stays the same during an episode is drawn once (`_stage`); a frame is a copy of it plus small stamps.
-Rule 4: a mark is a signed distance in pixels (negative inside, y up), so that its edge is smooth at any size.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from proctor.envs.ink import (
+    SHADE,
+    Brush,
+    Colour,
+    Floats,
+    Ink,
+    Picture,
+    Point,
+    blend,
+    disc,
+    gap_to_line,
+    lay,
+    polygon,
+    ring,
+    stamp,
+    turned,
+)
 from proctor.envs.plume.fields import Array
 from proctor.envs.plume.paint import paint
 from proctor.errors import RenderingError
 
-Picture: TypeAlias = NDArray[np.uint8]
-Floats: TypeAlias = NDArray[np.floating[Any]]
-Colour: TypeAlias = tuple[int, int, int]
-Point: TypeAlias = tuple[float, float]
 _Part = TypeVar("_Part")
-Distance: TypeAlias = Callable[[Floats, Floats], Floats]
 
 INNER: Final = 496  # pixels of the grid's longer side
 NARROW: Final = 48  # pixels of the shorter side at least; a narrower grid is stretched
@@ -48,7 +58,6 @@ ANCHORS: Final[tuple[tuple[float, Colour], ...]] = (
 )
 GROUND: Final[Colour] = (7, 8, 16)
 BORDER: Final[Colour] = (104, 112, 150)
-SHADE: Final[Colour] = (8, 8, 20)
 MARK: Final[Colour] = (236, 248, 255)
 TRAIL: Final[Colour] = (112, 226, 255)
 AGENT: Final[Mapping[str, Colour]] = {
@@ -113,27 +122,8 @@ class Layout:
         return pixels[:across] / self.cell[0] - 0.5, pixels[:up] / self.cell[1] - 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Brush:
-    """How a shape is filled, and how wide and dense its dark outline is."""
-
-    colour: Colour
-    opacity: float = 1.0
-    outline: float = 1.5
-    shade: float = 0.75
-
-
 _PLATE: Final = Brush(SHADE, 0.55, outline=1.0, shade=0.35)
 _WIND: Final = Brush(TRAIL, outline=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Ink:
-    """Pixels to change: the flat positions `at` become `keep` of what they were, plus `add`."""
-
-    at: NDArray[np.intp]
-    keep: Floats
-    add: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +166,7 @@ def draw(scene: Mapping[str, Any]) -> Picture:
         _inside(picture)[:] = _changing(stage, frame.field)
     moving = (_trail(stage.layout, frame.trail), *_wind(stage.layout, frame.wind), *_agent(stage.layout, frame))
     for ink in (*stage.marks, *moving):
-        _lay(picture, ink)
+        lay(picture, ink)
     return picture
 
 
@@ -201,7 +191,7 @@ def _stage(key: bytes, changing: bool) -> Stage:
     if not changing:
         _inside(backdrop)[:] = tint(paint(static.field, None, static.source, *layout.coordinates()))[::-1]
         for ink in marks:
-            _lay(backdrop, ink)
+            lay(backdrop, ink)
     backdrop.setflags(write=False)
     return Stage(static, layout, backdrop, marks if changing else ())
 
@@ -240,16 +230,16 @@ def _cell_lines(static: Static, layout: Layout) -> Ink:
             edges = np.rint(np.arange(1, cells) * size).astype(np.intp)
             _inside(ruled.T if axis == 0 else ruled[::-1])[edges] = True
     at = np.flatnonzero(ruled)
-    return _blend(at, np.full(at.shape, 0.07), np.zeros(at.shape), MARK)
+    return blend(at, np.full(at.shape, 0.07), np.zeros(at.shape), MARK)
 
 
 def _goal(static: Static, layout: Layout) -> tuple[Ink, ...]:
     place = layout.place(*static.source)
     radii = _radii(static, layout)
-    ring, dot = partial(_ring, radii=radii, half=0.9), partial(_disc, radius=2.6)
+    circle, dot = partial(ring, radii=radii, half=0.9), partial(disc, radius=2.6)
     return (
-        _ink(layout, place, max(radii) + 4.0, ring, Brush(MARK)),
-        _ink(layout, place, 6.0, dot, Brush(MARK)),
+        stamp(layout, place, max(radii) + 4.0, circle, Brush(MARK)),
+        stamp(layout, place, 6.0, dot, Brush(MARK)),
     )
 
 
@@ -267,12 +257,12 @@ def _radii(static: Static, layout: Layout) -> Point:
 
 def _agent(layout: Layout, frame: Frame) -> tuple[Ink, ...]:
     place, brush, size = layout.place(*frame.agent.at), Brush(AGENT[frame.state]), layout.arrow
-    arrow = partial(_polygon, corners=_turned(_DART * size, math.radians(frame.agent.heading)))
-    body = _ink(layout, place, size + 4.0, arrow, brush)
+    arrow = partial(polygon, corners=turned(_DART * size, math.radians(frame.agent.heading)))
+    body = stamp(layout, place, size + 4.0, arrow, brush)
     if frame.state == "ready":
         return (body,)
-    ring = partial(_ring, radii=(size + 5.0, size + 5.0), half=1.2)
-    return body, _ink(layout, place, size + 10.0, ring, brush)
+    circle = partial(ring, radii=(size + 5.0, size + 5.0), half=1.2)
+    return body, stamp(layout, place, size + 10.0, circle, brush)
 
 
 def _wind(layout: Layout, wind: Point | None) -> tuple[Ink, ...]:
@@ -281,23 +271,23 @@ def _wind(layout: Layout, wind: Point | None) -> tuple[Ink, ...]:
     radius = min(18.0, min(layout.width, layout.height) / 6.0)
     place = (layout.width - MARGIN - radius - 5.0, MARGIN + radius + 5.0)
     length = radius * 0.9 * math.tanh(0.4 + math.hypot(*wind)) if any(wind) else 0.0
-    arrow = partial(_polygon, corners=_turned(_ARROW * length, math.atan2(wind[1], wind[0])))
-    plate, sign = partial(_disc, radius=radius), arrow if length else partial(_disc, radius=2.0)
-    return _ink(layout, place, radius + 3.0, plate, _PLATE), _ink(layout, place, radius + 2.0, sign, _WIND)
+    arrow = partial(polygon, corners=turned(_ARROW * length, math.atan2(wind[1], wind[0])))
+    plate, sign = partial(disc, radius=radius), arrow if length else partial(disc, radius=2.0)
+    return stamp(layout, place, radius + 3.0, plate, _PLATE), stamp(layout, place, radius + 2.0, sign, _WIND)
 
 
 def _trail(layout: Layout, trail: list[Point]) -> Ink:
     """Return the ink of the trail; a pixel takes the strongest of the pieces that cross it."""
     x, y, dx, dy, strength = _pieces(np.array([layout.place(*cell) for cell in trail], np.float32).reshape(-1, 2))
     columns, rows = np.floor(x + dx / 2.0 - 5.0) + _ACROSS, np.floor(y + dy / 2.0 - 5.0) + _DOWN
-    cover = np.clip(1.4 - _gap(columns + 0.5 - x, rows + 0.5 - y, dx, dy), 0.0, 1.0) * strength
+    cover = np.clip(1.4 - gap_to_line(columns + 0.5 - x, rows + 0.5 - y, dx, dy), 0.0, 1.0) * strength
     seen = (cover > 0.0) & (columns >= 0) & (columns < layout.width) & (rows >= 0) & (rows < layout.height)
     layer = np.zeros((layout.height, layout.width), np.float32)
     np.maximum.at(layer.reshape(-1), (rows * layout.width + columns)[seen].astype(np.intp), cover[seen])
     dark = _spread(layer)
     at = np.flatnonzero(dark)
     fill = layer.reshape(-1)[at]
-    return _blend(at, fill, 0.5 * dark.reshape(-1)[at], TRAIL)
+    return blend(at, fill, 0.5 * dark.reshape(-1)[at], TRAIL)
 
 
 def _pieces(points: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -321,67 +311,6 @@ def _spread(layer: Floats) -> Floats:
         np.maximum(wide[near], layer[far], out=wide[near])
         np.maximum(wide[:, near], layer[:, far], out=wide[:, near])
     return wide
-
-
-def _gap(dx: Floats, dy: Floats, x: Floats | float, y: Floats | float) -> Floats:
-    """Return the distance of (dx, dy) to the line from the origin to (x, y)."""
-    share = np.clip((dx * x + dy * y) / (x * x + y * y), 0.0, 1.0)
-    return np.hypot(dx - x * share, dy - y * share)
-
-
-def _ink(layout: Layout, place: Point, reach: float, distance: Distance, brush: Brush) -> Ink:
-    """Return the ink of a shape around `place`; nothing is evaluated farther away than `reach`."""
-    columns, rows = (
-        np.arange(max(0, math.floor(centre - reach)), min(limit, math.ceil(centre + reach)))
-        for centre, limit in zip(place, (layout.width, layout.height), strict=True)
-    )
-    gap = distance(columns + 0.5 - place[0], place[1] - rows[:, None] - 0.5)
-    row, column = np.nonzero(gap < brush.outline + 0.5)
-    near = gap[row, column]
-    fill = np.clip(0.5 - near, 0.0, 1.0) * brush.opacity
-    dark = np.clip(0.5 + brush.outline - near, 0.0, 1.0) * brush.shade
-    return _blend(rows[row] * layout.width + columns[column], fill, dark, brush.colour)
-
-
-def _blend(at: NDArray[np.intp], fill: Floats, dark: Floats, colour: Colour) -> Ink:
-    """Return the ink that lays `dark` of the shade, then `fill` of the colour."""
-    below = dark * (1.0 - fill)
-    return Ink(at, 1.0 - fill - below, np.outer(fill, colour) + np.outer(below, SHADE))
-
-
-def _lay(picture: Picture, ink: Ink) -> None:
-    pixels = picture.reshape(-1, 3)
-    pixels[ink.at] = (pixels[ink.at] * ink.keep[:, None] + ink.add + 0.5).astype(np.uint8)
-
-
-def _disc(dx: Floats, dy: Floats, radius: float) -> Floats:
-    gap: Floats = np.hypot(dx, dy) - radius
-    return gap
-
-
-def _ring(dx: Floats, dy: Floats, radii: Point, half: float) -> Floats:
-    """Return the distance to a line of width 2 * `half` along an ellipse; exact for a circle."""
-    dx = dx + 1e-9  # the centre itself has no direction
-    scaled = np.hypot(dx / radii[0], dy / radii[1])
-    slope = np.hypot(dx / radii[0] ** 2, dy / radii[1] ** 2)
-    gap: Floats = np.abs(scaled * (scaled - 1.0) / slope) - half
-    return gap
-
-
-def _polygon(dx: Floats, dy: Floats, corners: Floats) -> Floats:
-    """Return the distance to a polygon, convex or not: the nearest edge, and inside by even and odd crossings."""
-    nearest: Floats = np.full(np.broadcast(dx, dy).shape, np.inf)
-    inside = np.zeros(nearest.shape, bool)
-    for (x, y), (next_x, next_y) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-        nearest = np.minimum(nearest, _gap(dx - x, dy - y, next_x - x, next_y - y))
-        spans = (y > dy) != (next_y > dy)
-        inside = inside ^ (spans & (dx < (next_x - x) * (dy - y) / (next_y - y or 1.0) + x))
-    return np.where(inside, -nearest, nearest)
-
-
-def _turned(corners: Floats, angle: float) -> Floats:
-    cos, sin = math.cos(angle), math.sin(angle)
-    return np.stack((corners[:, 0] * cos - corners[:, 1] * sin, corners[:, 0] * sin + corners[:, 1] * cos), axis=1)
 
 
 def _palette() -> Picture:
