@@ -47,7 +47,7 @@ NUMBERS: Final[dict[str, Any]] = {
     "moves": ctypes.c_int32,
     "goal_radius": ctypes.c_double,
 }
-TABLES: Final = {
+TABLES: Final[dict[str, np.dtype[Any]]] = {
     "move_x": _INT32,
     "move_y": _INT32,
     "along_x": _FLOAT64,
@@ -56,7 +56,7 @@ TABLES: Final = {
     "skip_from": _INT64,
     "skip_to": _INT64,
 }
-STATE: Final = {
+STATE: Final[dict[str, np.dtype[Any]]] = {
     "root_seed": _INT64,
     "episode": _INT64,
     "seed": _INT64,

@@ -1,10 +1,14 @@
 """Openers that need a process of its own for each number: imports, the first step, memory.
 
-These probes measure one whole event and do not look at the seconds that they are given.
+Rule 1: these probes measure one whole event and do not look at the seconds that they are given.
+Rule 2: a fresh process runs no `.pth` file (`python -S`, with our search path). An installed Proctor has one, which
+    would import it before the clock runs, and would register our ids in the anchors' processes at their cost.
+Rule 3: a module that is loaded before the clock runs is an error, never a fast import.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,7 +23,13 @@ from bench.row import Opener
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIMIT: Final = 300.0
 
-_IMPORT = "import time; begun = time.process_time(); import {module}; print(time.process_time() - begun)"
+_IMPORT = """
+import sys, time
+if "{module}" in sys.modules: sys.exit("{module} was loaded before the clock ran")
+begun = time.process_time()
+import {module}
+print(time.process_time() - begun)
+"""
 
 
 def import_cpu(module: str) -> Opener:
@@ -59,7 +69,13 @@ def bytes_each(kind: str, env_id: str, count: int) -> Opener:
 def _printed(arguments: Sequence[str]) -> str:
     """Return the last line that a fresh Python prints; one that fails is an error with its last line."""
     answer = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT
+        [sys.executable, "-S", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
     )
     lines = (answer.stdout if answer.returncode == 0 else answer.stderr).strip().splitlines() or [""]
     if answer.returncode != 0:

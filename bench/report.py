@@ -21,9 +21,9 @@ _SCALES: Final = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 _MARKS: Final = {True: ("yes", "green"), False: ("no", "bold red"), None: ("", "")}
 
 
-def significant(value: float, digits: int = 4) -> float:
-    """Return `value` rounded to so many significant digits; infinities stay."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else value
+def significant(value: float, digits: int = 4) -> float | None:
+    """Return `value` rounded to so many significant digits; None for an infinity, which JSON cannot say."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def readable(value: float, unit: str) -> str:

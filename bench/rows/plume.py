@@ -141,9 +141,7 @@ ROWS: Final = (
         unit="s CPU",
         better=Better.LOWER,
     ),
-    _cost(
-        "plume.first-step/cartpole", first_step("single", PLUME), first_step("single", CARTPOLE), "CartPole-v1", "s"
-    ),
+    _cost("plume.first-step/cartpole", first_step("single", PLUME), first_step("single", CARTPOLE), "CartPole-v1", "s"),
     _cost(
         "plume.first-step-batched/vector-cartpole",
         first_step("vector", PLUME, N),

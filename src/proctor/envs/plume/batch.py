@@ -74,10 +74,10 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._seeds = np.zeros((4, n), np.int64)
         self._orientation = np.zeros(n)
         self._ended: Mask = np.zeros(n, np.bool_)
-        self._spare: Mask = np.zeros(n, np.bool_)
-        self._nobody: Mask = np.zeros(n, np.bool_)
         self._everyone: Mask = np.ones(n, np.bool_)
-        self._everyone.flags.writeable = False
+        self._everyone.setflags(write=False)
+        self._waits_for_reset = self.autoreset_mode is AutoresetMode.DISABLED
+        self._restarts_at_once = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._senses = Senses(self._field, self._single.grid_size, self._orientation, self._seeds, self._cells)
 
     def reset(
@@ -100,7 +100,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         kernels.start(which, cells, sums, self._orientation, self._seeds, self._starts, self._record)
         self._place(which, checked, cells, sums)
         self._field.begin(which, self._seeds[2])
-        self._ended[which] = False
+        self._ended = self._ended & ~which
         self._commit(cells, sums)
         self._lifecycle = EnvironmentState.READY
         info = self._reset_info(which)
@@ -152,20 +152,13 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         """Advance every sub-environment; those that ended before begin an episode instead, as the mode says."""
         if self._lifecycle is not EnvironmentState.READY:
             guard(self._lifecycle, Method.STEP)
-        n = self.num_envs
-        before = self._ended
-        if self.autoreset_mode is AutoresetMode.DISABLED and before.any():
-            raise StateError(
-                "some episodes have ended",
-                found=np.flatnonzero(before).tolist(),
-                expected="a reset with reset_mask before the next step",
-                clause="NO-STEP-AFTER-END",
-            )
-        cells: NDArray[np.int32] = np.empty((3, n), np.int32)
-        sums: NDArray[np.float64] = np.empty((3, n))
-        flags: Mask = np.empty((3, n), np.bool_)
-        ended = self._spare
+        if self._waits_for_reset:
+            self._check_none_ended()
         actions = self._checked_actions(actions)
+        before = self._ended
+        cells: NDArray[np.int32] = np.empty((3, self.num_envs), np.int32)
+        sums: NDArray[np.float64] = np.empty((3, self.num_envs))
+        flags: Mask = np.empty((5, self.num_envs), np.bool_)
         begun = kernels.step(
             actions,
             self._cells,
@@ -174,7 +167,6 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
             cells,
             sums,
             flags,
-            ended,
             self._orientation,
             self._seeds,
             self._starts,
@@ -182,53 +174,62 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         )
         if begun < 0:
             raise _illegal(actions[-1 - begun], -1 - begun, self.single_action_space)
-        if begun:
+        if not self._field.still:
             self._field.begin(before, self._seeds[2])
-        self._field.advance(before if begun else self._nobody, self._seeds[2], cells[2])
-        reward = sums[2]
+            self._field.advance(before, self._seeds[2], cells[2])
+        reward, terminated, truncated, self._ended = sums[2], flags[0], flags[1], flags[3]
         self._commit(cells, sums)
-        self._spare, self._ended = before, ended
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            return self._restart_at_once(reward, flags)
-        observation = observe(self._sensor, self._senses)
-        info = self._step_info(flags, ~before if begun else self._everyone)
-        if begun:
-            info.update(self._reset_info(before))
-        return observation, reward, flags[0], flags[1], info
+        if self._restarts_at_once and self._ended.any():
+            info = self._restart_at_once(flags)
+        else:
+            info = self._step_info(flags[2], flags[4])
+            if begun:
+                info.update(self._reset_info(before))
+        return observe(self._sensor, self._senses), reward, terminated, truncated, info
 
-    def _restart_at_once(
-        self, reward: NDArray[np.float64], flags: Mask
-    ) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
-        """Begin the next episode where one has just ended; the last observation and info go into `info`."""
-        ended = self._ended.copy()
+    def _restart_at_once(self, flags: Mask) -> dict[str, Any]:
+        """Begin the next episode where one has just ended; the last observation and info are in the info returned."""
+        ended = self._ended
         last = observe(self._sensor, self._senses)
-        final_info = self._step_info(flags, ended)
+        final_info = self._step_info(flags[2], ended)
         cells, sums, begun_flags = self._cells.copy(), self._sums.copy(), flags.copy()
-        kernels.restart(
-            ended, cells, sums, begun_flags, self._ended, self._orientation, self._seeds, self._starts, self._record
-        )
+        kernels.restart(ended, cells, sums, begun_flags, self._orientation, self._seeds, self._starts, self._record)
         self._field.begin(ended, self._seeds[2])
+        self._ended = begun_flags[3]
         self._commit(cells, sums)
-        info = {**self._step_info(begun_flags, ~ended), **self._reset_info(ended)}
-        info["final_obs"], info["_final_obs"] = _each(last, ended), ended
-        info["final_info"], info["_final_info"] = final_info, ended
-        return observe(self._sensor, self._senses), reward, flags[0], flags[1], info
+        return {
+            **self._step_info(begun_flags[2], ~ended),
+            **self._reset_info(ended),
+            "final_obs": _each(last, ended),
+            "_final_obs": ended,
+            "final_info": final_info,
+            "_final_info": ended,
+        }
+
+    def _check_none_ended(self) -> None:
+        if self._ended.any():
+            raise StateError(
+                "some episodes have ended",
+                found=np.flatnonzero(self._ended).tolist(),
+                expected="a reset with reset_mask before the next step",
+                clause="NO-STEP-AFTER-END",
+            )
 
     def _commit(self, cells: NDArray[np.int32], sums: NDArray[np.float64]) -> None:
         """Make these blocks the present ones; they go out in `info`, so nobody may write to them."""
-        cells.flags.writeable = False
-        sums.flags.writeable = False
+        cells.setflags(write=False)
+        sums.setflags(write=False)
         self._cells = self._senses.cells = cells
         self._sums = sums
 
-    def _step_info(self, flags: Mask, speaks_of: Mask) -> dict[str, Any]:
+    def _step_info(self, goal_reached: Mask, speaks_of: Mask) -> dict[str, Any]:
         """Return the info of a step for the sub-environments that `speaks_of` marks."""
         info: dict[str, Any] = {
             "step_count": self._cells[2],
             "_step_count": speaks_of,
             "total_reward": self._sums[0],
             "_total_reward": speaks_of,
-            "goal_reached": flags[2],
+            "goal_reached": goal_reached,
             "_goal_reached": speaks_of,
         }
         if self._full_info:
@@ -238,7 +239,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def _reset_info(self, begun: Mask) -> dict[str, Any]:
         """Return the info of the sub-environments that have begun an episode (but all have a seed and a place)."""
-        info: dict[str, Any] = {"seed": self._seeds[2].copy(), "_seed": begun.copy()}
+        info: dict[str, Any] = {"seed": self._seeds[2].copy(), "_seed": begun}
         if self._full_info:
             info["agent_xy"], info["_agent_xy"] = self._cells[:2].T, self._everyone
             info["distance_to_source"], info["_distance_to_source"] = self._sums[1], self._everyone

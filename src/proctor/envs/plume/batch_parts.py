@@ -47,6 +47,9 @@ def cannot_batch(part: object, known: Mapping[type, object]) -> ComponentError:
 class BatchedField(Protocol):
     """The odor of every sub-environment."""
 
+    still: bool
+    """Whether the field never changes, so that `begin` and `advance` do nothing."""
+
     @property
     def wind(self) -> Floats | None:
         """The wind (2 x N), where there is any."""
@@ -57,13 +60,14 @@ class BatchedField(Protocol):
     def advance(self, but: NDArray[np.bool_], seeds: NDArray[np.int64], steps: Ints) -> None:
         """Move all plumes but the marked ones to their present step."""
 
-    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
-        """Write the concentration at one cell per sub-environment."""
+    def smell(self, cells: Ints, out: NDArray[Any]) -> None:
+        """Write the concentration at one cell per sub-environment; the first rows of `cells` are x and y."""
 
 
 class _StillField:
     """A field that does not change with time."""
 
+    still = True
     _steady_wind: Floats | None = None
 
     @property
@@ -84,9 +88,9 @@ class GaussianBatch(_StillField):
     def __init__(self, plume: GaussianPlume, num_envs: int) -> None:
         self._rows = np.array(plume.along_x), np.array(plume.along_y)
 
-    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+    def smell(self, cells: Ints, out: NDArray[Any]) -> None:
         """Write the concentrations."""
-        sensor_kernels.smell_product(x, y, *self._rows, out)
+        sensor_kernels.smell_product(cells, *self._rows, out)
 
 
 class AdvectedBatch(_StillField):
@@ -96,13 +100,15 @@ class AdvectedBatch(_StillField):
         self._table = plume.field_array
         self._steady_wind = np.repeat(np.array(plume.wind)[:, np.newaxis], num_envs, axis=1)
 
-    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+    def smell(self, cells: Ints, out: NDArray[Any]) -> None:
         """Write the concentrations."""
-        sensor_kernels.smell_table(x, y, self._table, out)
+        sensor_kernels.smell_table(cells, self._table, out)
 
 
 class PuffBatch:
     """Puffs of its own for each sub-environment."""
+
+    still = False
 
     def __init__(self, plume: PuffPlume, num_envs: int) -> None:
         self._puffs = np.zeros((6, num_envs, plume.capacity))
@@ -127,9 +133,9 @@ class PuffBatch:
         """Move all plumes but the marked ones to their present step."""
         puff_kernels.advance(but, seeds, steps, self._puffs, self._air, self._record)
 
-    def smell(self, x: Ints, y: Ints, out: NDArray[Any]) -> None:
+    def smell(self, cells: Ints, out: NDArray[Any]) -> None:
         """Write the concentrations."""
-        puff_kernels.smell_puffs(x, y, self._puffs, out)
+        puff_kernels.smell_puffs(cells, self._puffs, out)
 
 
 _FIELDS: Final[Mapping[type, Callable[[Any, int], BatchedField]]] = {
@@ -163,7 +169,7 @@ class Senses:
     def concentration(self, dtype: Any = np.float64) -> NDArray[Any]:
         """Return the concentration at each agent's cell, a fresh array."""
         out: NDArray[Any] = np.empty(self.orientation.size, dtype)
-        self.field.smell(self.cells[0], self.cells[1], out)
+        self.field.smell(self.cells, out)
         return out
 
 
@@ -193,7 +199,7 @@ def _see_antennae(sensor: AntennaePair, senses: Senses) -> NDArray[Any]:
         sensor_kernels.antenna_tips(
             senses.cells, senses.orientation, sensor.reach, angle, senses.grid.width, senses.grid.height, tips
         )
-        senses.field.smell(tips[0], tips[1], out[side])
+        senses.field.smell(tips, out[side])
     return np.ascontiguousarray(out.T)
 
 

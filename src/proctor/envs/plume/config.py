@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -31,7 +32,7 @@ def _whole(value: Any) -> int:
 
 
 def _real(value: Any) -> Any:
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | np.bool_ | str):
         raise ValueError("not a number")
     return value
 

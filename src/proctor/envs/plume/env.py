@@ -144,6 +144,8 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._compute_reward = self._reward_fn.compute_reward
         self._get_observation = self._obs_model.get_observation
         self._advance = getattr(self._plume, "advance", None)
+        self._still_wind = getattr(self._plume, "wind_field", None)
+        self._source_x, self._source_y = self._source.x, self._source.y
         self._recalls = isinstance(self._obs_model, RecallingModel)
         self._shows = self.render_mode == "human"
 
@@ -237,7 +239,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             "grid_size": self._grid,
             "chance": chance,
         }
-        wind = getattr(field, "wind_field", None)
+        wind = self._still_wind if self._advance is None else getattr(field, "wind_field", None)
         if wind is not None:
             env_state["wind_field"] = wind
         if self._recalls:
@@ -264,8 +266,8 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             raise _left_the_grid(moved, grid)
         step_count = self._step_count + 1
         field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
-        dx = x - self._source.x
-        dy = y - self._source.y
+        dx = x - self._source_x
+        dy = y - self._source_y
         distance = math.sqrt(dx * dx + dy * dy)
         terminated = distance <= self._goal_radius
         truncated = step_count >= self._max_steps
@@ -282,8 +284,11 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._plume_field = field
         self._memory = memory
         self._step_count = step_count
-        self._state = AFTER_STEP[terminated, truncated]
         self._trail.append(position)
+        if terminated or truncated:
+            self._state = AFTER_STEP[terminated, truncated]
+        if self._shows:
+            self.render()
         info: dict[str, Any] = {
             "step_count": step_count,
             "total_reward": after.total_reward,
@@ -292,8 +297,6 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if self._full_info:
             info["agent_xy"] = (x, y)
             info["distance_to_source"] = distance
-        if self._shows:
-            self.render()
         return observation, reward, terminated, truncated, info
 
     def scene(self) -> dict[str, Any]:

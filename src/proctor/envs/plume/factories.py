@@ -79,7 +79,7 @@ def _checked_kind(kind: str) -> Kind:
 def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
     """Return the component that `spec` describes: a type name, or a mapping with `type` and that type's options."""
     known = _REGISTRY[_checked_kind(kind)]
-    options = {"type": spec} if isinstance(spec, str) else dict(spec)
+    options = dict(spec) if isinstance(spec, Mapping) else {"type": spec}
     type_name = options.pop("type", None)
     factory = known.get(type_name) if isinstance(type_name, str) else None
     if factory is None:
@@ -153,6 +153,8 @@ def _history(site: Site, *, sensor: Any = "concentration", length: int = 4) -> s
 
 
 def _dict(site: Site, *, sensors: Mapping[str, Any]) -> sensors_of.DictSensor:
+    if not isinstance(sensors, Mapping):
+        raise ValidationError("not a table of sensors", found=sensors, expected="names with their sensors")
     return sensors_of.DictSensor({name: build(Kind.OBSERVATION, spec, site) for name, spec in sensors.items()})
 
 

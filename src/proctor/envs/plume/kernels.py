@@ -7,9 +7,9 @@ Rule 3: the main loops have no branches and few arrays each, so that they become
     that start an episode are handled afterwards, one by one.
 
 Blocks, rows x N: `cells` int32: x, y, step count. `sums` float64: total reward, distance to the source, this step's
-reward. `flags` bool: terminated, truncated, goal reached. `seeds` int64: root seed, episodes since that root, this
+reward. `flags` bool: terminated, truncated, goal reached, has ended, made a step (and did not begin). `seeds` int64: root seed, episodes since that root, this
 episode's seed, episodes in all. `starts` int64, 3 x (height + 1): free cells before each row, and the first and the
-last + 1 of the cells that the row skips. `record`: one `RULES`. `ended` bool and `orientation` float64: N.
+last + 1 of the cells that the row skips. `record`: one `RULES`. `before` bool: who had ended before this step. `orientation` float64.
 """
 
 import math
@@ -48,6 +48,8 @@ _START: Final = int(Stream.START)
 _ONE: Final = np.int32(1)
 _TWO: Final = np.uint32(2)
 _THREE: Final = np.uint32(3)
+_BLOCK: Final = 64
+"""Few episodes end in a step: blocks of this many are passed over at once."""
 
 
 @compiled
@@ -118,8 +120,10 @@ def _measure(x: Any, y: Any, source_x: Any, source_y: Any, distance: Any) -> Non
 
 
 @compiled
-def _judge(old_steps: Any, steps: Any, distance: Any, flags: Any, ended: Any, goal_radius: Any, max_steps: Any) -> None:
-    """Write the step counts, the flags and who has ended."""
+def _judge(
+    old_steps: Any, steps: Any, distance: Any, flags: Any, before: Any, goal_radius: Any, max_steps: Any
+) -> None:
+    """Write the step counts and the flags."""
     for i in range(steps.size):
         steps[i] = np.int32(old_steps[i] + _ONE)
         flags[1, i] = steps[i] >= max_steps
@@ -127,7 +131,8 @@ def _judge(old_steps: Any, steps: Any, distance: Any, flags: Any, ended: Any, go
         flags[0, i] = distance[i] <= goal_radius
     for i in range(steps.size):
         flags[2, i] = flags[0, i]
-        ended[i] = flags[0, i] | flags[1, i]
+        flags[3, i] = flags[0, i] | flags[1, i]
+        flags[4, i] = not before[i]
 
 
 @compiled
@@ -190,7 +195,6 @@ def restart(
     cells: Any,
     sums: Any,
     flags: Any,
-    ended: Any,
     orientation: Any,
     seeds: Any,
     starts: Any,
@@ -198,16 +202,20 @@ def restart(
 ) -> Any:
     """Start the next episode of every marked sub-environment, its seed derived from its root; return how many."""
     count = 0
-    for i in range(which.size):
-        if which[i]:
-            count += 1
-            seeds[1, i] += 1
-            seeds[2, i] = next_seed(seeds[0, i], seeds[1, i])
-            seeds[3, i] += 1
-            start_episode(i, cells, sums, orientation, seeds, starts, record[0])
-            ended[i] = False
-            for row in range(flags.shape[0]):
-                flags[row, i] = False
+    for first in range(0, which.size, _BLOCK):
+        last = min(first + _BLOCK, which.size)
+        marked = False
+        for i in range(first, last):
+            marked |= which[i]
+        for i in range(first, last if marked else first):
+            if which[i]:
+                count += 1
+                seeds[1, i] += 1
+                seeds[2, i] = next_seed(seeds[0, i], seeds[1, i])
+                seeds[3, i] += 1
+                start_episode(i, cells, sums, orientation, seeds, starts, record[0])
+                for row in range(flags.shape[0]):
+                    flags[row, i] = False
     return count
 
 
@@ -220,7 +228,6 @@ def step(
     cells: Any,
     sums: Any,
     flags: Any,
-    ended: Any,
     orientation: Any,
     seeds: Any,
     starts: Any,
@@ -236,6 +243,6 @@ def step(
         return -1 - illegal
     _move(actions, old_cells, cells, orientation, rules)
     _measure(cells[0], cells[1], rules.source_x, rules.source_y, sums[1])
-    _judge(old_cells[2], cells[2], sums[1], flags, ended, rules.goal_radius, rules.max_steps)
+    _judge(old_cells[2], cells[2], sums[1], flags, before, rules.goal_radius, rules.max_steps)
     _reward(old_sums, sums, flags[0], rules)
-    return restart(before, cells, sums, flags, ended, orientation, seeds, starts, record)
+    return restart(before, cells, sums, flags, orientation, seeds, starts, record)

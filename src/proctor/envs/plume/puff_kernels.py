@@ -87,8 +87,9 @@ def advance(but: Any, seeds: Any, steps: Any, puffs: Any, air: Any, record: Any)
 
 
 @compiled
-def smell_puffs(x: Any, y: Any, puffs: Any, out: Any) -> None:
+def smell_puffs(cells: Any, puffs: Any, out: Any) -> None:
     """Write the concentrations: near puffs added in the order of their slots, capped at 1."""
+    x, y = cells[0], cells[1]
     for i in range(out.size):
         here_x, here_y = np.float64(x[i]), np.float64(y[i])
         total = 0.0

@@ -18,7 +18,7 @@ class SparseGoalReward:
         self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
     ) -> float:
         """Return 1.0 at the goal, 0.0 elsewhere."""
-        return 1.0 if next_state.position.distance_to(self.source_location) <= self.goal_radius else 0.0
+        return 1.0 if self.source_location.distance_to(next_state.position) <= self.goal_radius else 0.0
 
     def get_metadata(self) -> Metadata:
         """Return the reward's type and parameters."""

@@ -1,4 +1,7 @@
-"""Fields and sensors of the batched plume search, as loops over arrays; the operations of `fields` and `sensors`."""
+"""Fields and sensors of the batched plume search, as loops over arrays; the operations of `fields` and `sensors`.
+
+`cells` is a block whose first two rows are x and y; `out` has one entry per sub-environment.
+"""
 
 import math
 from typing import Any, Final
@@ -13,16 +16,18 @@ _SENSOR: Final = int(Stream.SENSOR)
 
 
 @compiled
-def smell_product(x: Any, y: Any, along_x: Any, along_y: Any, out: Any) -> None:
+def smell_product(cells: Any, along_x: Any, along_y: Any, out: Any) -> None:
     """Write the concentrations of a field that is a product of two rows (the Gaussian)."""
+    x, y = cells[0], cells[1]
     for i in range(out.size):
         # An unsigned index spares the check for a negative one.
         out[i] = along_y[np.uint32(y[i])] * along_x[np.uint32(x[i])]
 
 
 @compiled
-def smell_table(x: Any, y: Any, table: Any, out: Any) -> None:
+def smell_table(cells: Any, table: Any, out: Any) -> None:
     """Write the concentrations of a field that is an array [y, x]."""
+    x, y = cells[0], cells[1]
     for i in range(out.size):
         out[i] = table[np.uint32(y[i]), np.uint32(x[i])]
 

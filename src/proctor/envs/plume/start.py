@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proctor.contracts.chance import as_below
-from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.contracts.spatial import MAX_SIDE, Coordinates, GridSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +59,7 @@ def _excluding(grid: GridSize, source: Coordinates, radius: float) -> StartCells
 @lru_cache(maxsize=64)
 def start_cells(grid: GridSize, source: Coordinates, goal_radius: float) -> StartCells:
     """Return the cells outside the goal disc; if there are none all but the source; on a 1 x 1 grid that one."""
-    choices = (_excluding(grid, source, radius) for radius in (goal_radius, 0.0, -1.0))
+    # No cell is farther away than this, and its square is finite.
+    radius = min(goal_radius, 2.0 * MAX_SIDE)
+    choices = (_excluding(grid, source, without) for without in (radius, 0.0, -1.0))
     return next(cells for cells in choices if cells.total)

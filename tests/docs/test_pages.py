@@ -1,0 +1,71 @@
+"""The pages tell the truth: generated ones are fresh, code blocks and examples run, links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proctor.contracts.lifecycle import diagram
+from tools import make_docs
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def code_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_no_generated_page_is_stale() -> None:
+    assert make_docs.stale() == []
+
+
+def test_the_lifecycle_page_shows_the_diagram_of_the_table() -> None:
+    assert diagram() in (ROOT / "docs/lifecycle.md").read_text("utf-8")
+
+
+def test_a_stale_page_is_named_and_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(make_docs, "DOCS", tmp_path)
+
+    assert make_docs.main(["--check"]) == 1
+    assert "docs/lifecycle.md is stale" in capsys.readouterr().out
+    assert make_docs.main([]) == 0
+    assert make_docs.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_blocks(page)], ids=lambda page: page.name)
+def test_the_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proctor.envs.plume.factories import unregister_component
+
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in code_blocks(page):
+        exec(compile(block, page.name, "exec"), namespace)  # the pages of this repository, as a reader would run them
+    unregister_component("observation", "log")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
