@@ -12,6 +12,7 @@ from bench.measure import Gap, Probe, rate_of
 from bench.peers import peer
 from bench.row import Better, Opener, Row, ratio_at_least, value_below
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.errors import MissingExtraError
 
 PLUME: Final = "proctor/PlumeSearch-v0"
 CARTPOLE: Final = "CartPole-v1"
@@ -27,10 +28,13 @@ def kernel(num_envs: int) -> Opener:
     """Environment steps a second of the batched kernel alone, `KERNEL_STEPS` steps a call."""
 
     def opened(stack: ExitStack) -> Probe:
+        try:
+            from bench.kernel_loop import kernel_loop
+        except MissingExtraError as problem:
+            raise Gap(str(problem)) from None
         env = made_vector(stack, PLUME, num_envs).unwrapped
-        run = getattr(env, "run_kernel", None)
-        if run is None:
-            raise Gap(f"{type(env).__name__} has no run_kernel(actions)")
+        env.reset(seed=0)
+        run = kernel_loop(env)
         actions = drawn_rows(int(env.single_action_space.n), KERNEL_STEPS, num_envs)
 
         def chunk() -> int:

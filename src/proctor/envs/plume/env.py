@@ -95,37 +95,19 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._trail: deque[Coordinates] = deque(maxlen=TRAIL)
 
     def _settle(self, plume_model: Any) -> Any:
-        """Fix the grid, the source and the plume; an injected plume brings what was not set."""
-        config = self.config
-        explicit = config.model_fields_set
-        self._grid = GridSize(*config.grid_size)
-        if plume_model is not None:
-            _check_members("plume_model", plume_model)
-            if "grid_size" not in explicit:
-                self._grid = plume_model.grid_size
-        own_source = getattr(plume_model, "source_location", None)
-        if config.source_location is not None:
-            self._source = Coordinates(*config.source_location)
-        else:
-            self._source = own_source if own_source is not None else self._grid.center()
-        checked_source(self._source, self._grid)
+        """Fix the grid, the source and the plume; a plume brings what neither keyword nor configuration sets."""
+        self._grid, self._source = _site(self.config, plume_model)
         plume = self._part(Kind.PLUME, "plume_model", plume_model)
-        if plume.grid_size != self._grid and plume_model is None and "grid_size" not in explicit:
-            # A recorded movie brings its own grid.
-            self._grid = plume.grid_size
-            self._source = self._grid.center() if config.source_location is None else self._source
-            checked_source(self._source, self._grid)
-        for name, found, expected in (
-            ("grid_size", plume.grid_size, self._grid),
-            ("source_location", own_source, None if own_source is None else self._source),
-        ):
-            if found != expected:
-                raise ComponentError(
-                    f"the plume's {name} differs from the environment's",
-                    found=found,
-                    expected=str(expected),
-                    clause="ENV-INIT-P2",
-                )
+        self._grid, self._source = _site(self.config, plume)
+        own = (plume.grid_size, getattr(plume, "source_location", self._source))
+        if own != (self._grid, self._source):
+            raise ComponentError(
+                "the plume's grid or source differs from the environment's",
+                found=own,
+                expected=f"{self._grid} and {self._source}",
+                clause="ENV-INIT-P2",
+            )
+        checked_source(self._source, self._grid)
         return plume
 
     def _part(self, kind: Kind, argument: str, injected: Any) -> Any:
@@ -338,6 +320,17 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     def __getstate__(self) -> dict[str, Any]:
         # A window belongs to its process; a copy opens its own when it renders.
         return {**self.__dict__, "_window": None}
+
+
+def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]:
+    """Return the grid and the source that hold beside `plume`, which may be None: set values before its own."""
+    own_grid = getattr(plume, "grid_size", None)
+    adopts = isinstance(own_grid, GridSize) and "grid_size" not in config.model_fields_set
+    grid: GridSize = own_grid if adopts else GridSize(*config.grid_size)
+    if config.source_location is not None:
+        return grid, Coordinates(*config.source_location)
+    own_source: Coordinates | None = getattr(plume, "source_location", None)
+    return grid, grid.center() if own_source is None else own_source
 
 
 def _check_members(argument: str, part: Any) -> None:

@@ -19,15 +19,13 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 
+from proctor.envs.ink import Colour, Floats, Point
 from proctor.envs.plume.paint import paint
 from proctor.envs.plume.render import (
     AGENT,
     MARK,
     TRAIL,
-    Colour,
-    Floats,
     Frame,
-    Point,
     Static,
     read_frame,
     read_static,
