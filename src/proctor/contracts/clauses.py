@@ -95,7 +95,7 @@ _ACTION_PROCESSOR: Final = {
     "ACT-SPACE-C3": "Every member of the action space can be processed.",
     "ACT-PROC-P1": "An action outside the action space is refused with a ValueError.",
     "ACT-PROC-P2": "Something that is no agent state is refused.",
-    "ACT-PROC-P3": "A position off the grid is refused or brought back, never answered with another one off the grid.",
+    "ACT-PROC-P3": "A position off the grid is refused, left alone or brought back, never moved to another one off the grid.",
     "ACT-PROC-C1": "The result is an agent state with whole coordinates and an orientation in [0, 360).",
     "ACT-PROC-C2": "The result lies on the grid.",
     "ACT-PROC-C3": "Asked twice, the processor gives the same result.",

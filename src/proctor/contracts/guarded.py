@@ -56,6 +56,7 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         self._episode_count = 0
         self._step_count = 0
         self._seed: int | None = None
+        self._pending_seed: int | None = None
         self._window: Any = None
 
     @property
@@ -85,12 +86,12 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
             seed = checked_seed(seed)
         checked = checked_options(options, self.reset_options)
         self._check_options(checked)
-        if seed is None:
-            episode_seed = int(self.np_random.integers(SEED_LIMIT))
-        else:
-            super().reset(seed=seed)
-            episode_seed = seed
+        episode_seed = self._drawn_seed() if seed is None else seed
         observation, info = self._start(episode_seed, checked)
+        # Only now: a start that fails must leave the generator as it was.
+        if seed is not None:
+            super().reset(seed=seed)
+        self._pending_seed = None
         self._seed = episode_seed
         self._step_count = 0
         self._episode_count += 1
@@ -98,6 +99,12 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         if self.render_mode == "human":
             self.render()
         return observation, {"seed": episode_seed, "episode": self._episode_count, **info}
+
+    def _drawn_seed(self) -> int:
+        """Return a seed from `np_random`; it stays the next one until an episode has begun with it."""
+        if self._pending_seed is None:
+            self._pending_seed = int(self.np_random.integers(SEED_LIMIT))
+        return self._pending_seed
 
     def render(self) -> Any:
         """Return a picture as the render mode says; with no render mode a warning and None."""

@@ -324,7 +324,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
 def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]:
     """Return the grid and the source that hold beside `plume`, which may be None: set values before its own."""
-    own_grid = getattr(plume, "grid_size", None)
+    own_grid: Any = getattr(plume, "grid_size", None)
     adopts = isinstance(own_grid, GridSize) and "grid_size" not in config.model_fields_set
     grid: GridSize = own_grid if adopts else GridSize(*config.grid_size)
     if config.source_location is not None:

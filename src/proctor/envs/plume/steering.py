@@ -10,6 +10,7 @@ Rule 3: headings are whole numbers 0 to count - 1, anticlockwise from East, even
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ from proctor.errors import ValidationError
 Action: TypeAlias = Any
 Vector: TypeAlias = tuple[float, float]
 Way: TypeAlias = Callable[[int, int], tuple[Action, ...]]
+
+ALIKE: Final = 9  # decimals of a cosine within which two headings are equally good
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ class Steering:
 
     def nearest(self, direction: Vector) -> int:
         """Return the heading that leads furthest along `direction`; the lowest of equals."""
-        return max(range(self.count), key=lambda heading: round(dot(self.direction(heading), direction), 9))
+        length = math.hypot(*direction) or 1.0
+        return max(
+            range(self.count), key=lambda heading: round(dot(self.direction(heading), direction) / length, ALIKE)
+        )
 
 
 def dot(one: Vector, other: Vector) -> float:
@@ -148,7 +154,7 @@ def _history(model: Any) -> Nose:
 
 def _dict(model: Any) -> Nose:
     """Take each sense from the first entry that has it."""
-    noses = [_through(nose_of(sensor), lambda seen, name=name: seen[name]) for name, sensor in model.sensors.items()]
+    noses = [_through(nose_of(sensor), itemgetter(name)) for name, sensor in model.sensors.items()]
     odors = (nose.odor for nose in noses if nose.odor is not None)
     winds = (nose.wind for nose in noses if nose.wind is not None)
     return Nose(next(odors, None), next(winds, None))

@@ -1,0 +1,1 @@
+"""The command `proctor`: one file per command."""

@@ -1,0 +1,194 @@
+"""`proctor check`: every clause of the contract as kept, broken (with a counterexample) or not checkable (and why).
+
+Rule 1: exit code 0 if nothing is broken, 1 if something is, 2 if the target cannot be checked at all.
+Rule 2: whatever a user's own code raises here becomes a ValidationError, which `main` turns into a message.
+"""
+
+import importlib
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import gymnasium as gym
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proctor.contracts.clauses import Subject
+from proctor.contracts.conformance import Finding, Report, check_subject
+from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.plume.factories import Site
+from proctor.envs.registration import register
+from proctor.errors import ProctorError, ValidationError
+
+# A small grid that is wider than high, so that swapped axes show; the source is off the centre.
+SITE: Final = Site(GridSize(7, 5), Coordinates(2, 3), 1.0)
+
+# What a subject is, by the members that only it has; the first row that fits wins.
+MEMBERS: Final = (
+    (Subject.ENVIRONMENT, ("reset", "step", "action_space", "observation_space")),
+    (Subject.ACTION_PROCESSOR, ("process_action",)),
+    (Subject.SENSOR, ("get_observation",)),
+    (Subject.REWARD, ("compute_reward",)),
+    (Subject.FIELD, ("begin", "advance")),
+    (Subject.FIELD, ("sample", "grid_size")),
+)
+STYLES: Final = {"kept": "green", "broken": "bold red", "not checkable": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is checked: its kind, and how to make one."""
+
+    name: str
+    subject: Subject
+    make: Callable[..., Any]
+
+
+def check(
+    target: Annotated[str, typer.Argument(metavar="ID|MODULE:CLASS", help="A Gymnasium id, a class or a factory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Check an environment or a part of one against every clause of its contract."""
+    found = _find(target)
+    report = check_subject(found.subject, found.make)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, report), indent=2))
+    else:
+        _show(found, report)
+    raise typer.Exit(1 if report.broken else 0)
+
+
+def _find(name: str) -> Target:
+    module, _, member = name.partition(":")
+    # A class is named by identifiers; "package:Some-v0" is Gymnasium's way to import before it looks up an id.
+    if member and all(part.isidentifier() for part in member.split(".")):
+        make = _made_by(name, _member(module, member))
+    else:
+        register()
+        make = partial(gym.make, name, disable_env_checker=True)
+    return Target(name, _subject_of(name, make), make)
+
+
+def _member(module: str, member: str) -> Any:
+    """Return what `module:member` names; the current directory can be imported from, as with `python -m`."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    # A user's module may raise anything while it is imported; this is the entry, so it becomes a message here.
+    except Exception as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        raise ValidationError(f"cannot import {module!r}: {reason}", expected="a module that imports") from problem
+    for part in member.split("."):
+        if not hasattr(found, part):
+            raise ValidationError(f"{module!r} has no such member", found=member, expected="a class or a function")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValidationError(f"{module}:{member} cannot be called", found=found, expected="a class or a function")
+    return found
+
+
+def _made_by(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a factory without arguments: what `maker` requires is taken from the site of a plume."""
+    site: dict[str, Any] = {
+        "site": SITE,
+        "grid_size": SITE.grid_size,
+        "source_location": SITE.source_location,
+        "goal_radius": SITE.goal_radius,
+    }
+    required = _required(maker)
+    unknown = [parameter for parameter in required if parameter not in site]
+    if unknown:
+        raise ValidationError(
+            f"{name} needs the argument {unknown[0]!r}, which only you know; "
+            "write a function without arguments that returns a new one, and check module:function",
+            expected=f"only {', '.join(site)} as required arguments",
+        )
+    return partial(maker, **{parameter: site[parameter] for parameter in required}) if required else maker
+
+
+def _required(maker: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except ValueError:
+        # A type written in C may keep its signature to itself; then making one will tell.
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
+    """Make one and return what it is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one = make()
+    except (ProctorError, gym.error.Error):
+        raise
+    # The same as for the import: foreign code, and this is the entry.
+    except Exception as problem:
+        raise ValidationError(
+            f"{name} cannot be made: {type(problem).__name__}: {problem}",
+            expected="something that can be made without arguments; wrap it in a function if it needs some",
+        ) from problem
+    for subject, members in MEMBERS:
+        if all(hasattr(one, member) for member in members):
+            return subject
+    raise ValidationError(
+        f"{name} is nothing that has a contract",
+        found=type(one).__name__,
+        expected="an environment, or a part with " + ", ".join(" and ".join(members) for _, members in MEMBERS[1:]),
+    )
+
+
+def _as_json(target: Target, report: Report) -> dict[str, Any]:
+    return {
+        "target": target.name,
+        "subject": target.subject,
+        **_counts(report),
+        "clauses": [
+            {
+                "id": finding.clause.id,
+                "sentence": finding.clause.sentence,
+                "verdict": finding.verdict,
+                "reason": finding.reason or None,
+            }
+            for finding in report.findings
+        ],
+    }
+
+
+def _counts(report: Report) -> dict[str, int]:
+    return {verdict.replace(" ", "_"): report.count(verdict) for verdict in STYLES}
+
+
+def _row(finding: Finding) -> tuple[Text, Text, Text]:
+    words = Text(finding.clause.sentence)
+    if finding.reason:
+        words.append(f"\n{finding.reason}", style=STYLES[finding.verdict])
+    return Text(finding.clause.id), Text(finding.verdict, style=STYLES[finding.verdict]), words
+
+
+def _show(target: Target, report: Report) -> None:
+    table = Table(title=f"{target.name} ({target.subject})", title_justify="left")
+    table.add_column("clause", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what it says", overflow="fold")
+    for finding in report.findings:
+        table.add_row(*_row(finding))
+    console = Console()
+    console.print(table)
+    console.print(Text(", ".join(f"{report.count(verdict)} {verdict}" for verdict in STYLES)))

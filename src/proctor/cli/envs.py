@@ -1,0 +1,111 @@
+"""`proctor envs`: what there is to run, with everything that can be set."""
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Annotated, Any, Final
+
+import gymnasium as gym
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proctor.cli.settings import Tree, creator_of, is_plume, keywords_of, made
+from proctor.envs.plume.factories import Kind, component_types
+from proctor.envs.plume.policies import POLICIES
+from proctor.envs.registration import register
+
+NAMESPACE: Final = "proctor"
+
+
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
+    register()
+    described = [_described(env_id) for env_id in sorted(_own_ids())]
+    policies = {name: entry.about for name, entry in POLICIES.items()}
+    if as_json:
+        typer.echo(json.dumps({"environments": described, "policies": policies}, indent=2))
+        return
+    console = Console(highlight=False)
+    for environment in described:
+        _show(console, environment)
+    _section(console, "policies", policies.items())
+
+
+def _own_ids() -> Iterator[str]:
+    return (spec.id for spec in gym.registry.values() if spec.namespace == NAMESPACE)
+
+
+def _described(env_id: str) -> Tree:
+    """Return all that can be said of the id, as a JSON value."""
+    spec = gym.spec(env_id)
+    creator = creator_of(spec)
+    with closing(made(env_id, {})) as env:
+        return {
+            "id": env_id,
+            "about": (inspect.getdoc(creator) or "").partition("\n")[0],
+            "observation_space": str(env.observation_space),
+            "action_space": str(env.action_space),
+            "batched": spec.vector_entry_point is not None,
+            "render_modes": list(env.metadata.get("render_modes", ())),
+            "reset_options": list(getattr(env.unwrapped, "reset_options", ())),
+            "options": _options(keywords_of(creator)),
+            "parts": _parts() if is_plume(creator) else {},
+        }
+
+
+def _parts() -> Tree:
+    return {str(kind): {name: _options(options) for name, options in component_types(kind).items()} for kind in Kind}
+
+
+def _options(defaults: Mapping[str, Any]) -> Tree:
+    return {
+        name: {"required": True} if default is ... else {"default": _plain(default)}
+        for name, default in defaults.items()
+    }
+
+
+def _plain(default: Any) -> Any:
+    """Return a default as JSON; a part is named by its type alone."""
+    dumped = default.model_dump() if hasattr(default, "model_dump") else default
+    return dumped["type"] if isinstance(dumped, dict) and set(dumped) == {"type"} else dumped
+
+
+def _show(console: Console, environment: Tree) -> None:
+    facts = {
+        "observation": f"{environment['observation_space']} by default",
+        "action": f"{environment['action_space']} by default",
+        "render modes": ", ".join(environment["render_modes"]),
+        "reset options": ", ".join(environment["reset_options"]),
+        "batched": "yes, by gymnasium.make_vec" if environment["batched"] else "no",
+    }
+    _section(console, f"{environment['id']}: {environment['about']}", facts.items())
+    _section(console, "options with their defaults (--set name=value)", _rows(environment["options"]))
+    for kind, types in environment["parts"].items():
+        rows = ((name, _inline(options)) for name, options in types.items())
+        _section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
+
+
+def _rows(options: Tree) -> Iterator[tuple[str, str]]:
+    return ((name, _default(option)) for name, option in options.items())
+
+
+def _inline(options: Tree) -> str:
+    return ", ".join(f"{name}={_default(option)}" for name, option in options.items()) or "none"
+
+
+def _default(option: Tree) -> str:
+    return "required" if option.get("required") else json.dumps(option["default"])
+
+
+def _section(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    console.print(Text(title, style="bold"), table, "")

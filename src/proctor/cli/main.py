@@ -1,0 +1,117 @@
+"""The command `proctor`: one row per command, and the only place where an exception becomes a message.
+
+Rule 1: a command's module is imported when the command is called; `proctor --help` imports none of them.
+Rule 2: a mistake of the user is one red line on standard error and the exit code 2, never a traceback. The environment
+    variable PROCTOR_TRACEBACK=1 shows the traceback all the same.
+Rule 3: standard output is for results; progress and errors go to standard error.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Final
+
+import typer
+
+from proctor import __version__
+from proctor.errors import ProctorError
+
+USER_ERROR: Final = 2
+INTERRUPTED: Final = 130
+# Typer brings its own copy of click or not, as its version goes; what it raises for bad usage is this, either way.
+UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command by name: the function `name` in the module `proctor.cli.<name>`."""
+
+    name: str
+    about: str
+
+
+COMMANDS: Final = (
+    Command("envs", "List what there is: ids, spaces, options, parts, policies."),
+    Command("run", "Run policies for some episodes and print a table."),
+    Command("check", "Check an environment or a part against its contract."),
+    Command("demo", "Watch an agent search a plume, and compare the policies."),
+)
+
+app = typer.Typer(
+    name="proctor",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"proctor {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="PROCTOR_TRACEBACK=1 in the environment shows where an error came from.")
+def proctor(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Reinforcement-learning environments under contract."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _calling(command: Command) -> Callable[[typer.Context], None]:
+    """Return a function that hands the rest of the command line to the command's own module."""
+
+    def call(context: typer.Context) -> None:
+        function = getattr(import_module(f"proctor.cli.{command.name}"), command.name)
+        own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        own.command(help=function.__doc__)(function)
+        code = own(context.args, prog_name=f"proctor {command.name}", standalone_mode=False)
+        raise typer.Exit(code or 0)
+
+    return call
+
+
+for _command in COMMANDS:
+    # The rest is not parsed here: every option, `--help` too, belongs to the command.
+    app.command(
+        _command.name,
+        help=_command.about,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(_calling(_command))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (that of the process by default) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code: int | None = app(given, prog_name="proctor", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    # The entry file: whatever is the user's mistake becomes a message here, and all else goes on as it came.
+    except Exception as problem:
+        if os.environ.get("PROCTOR_TRACEBACK") == "1" or not _is_users(problem):
+            raise
+        _complain(problem)
+        return USER_ERROR
+    return code or 0
+
+
+def _is_users(problem: Exception) -> bool:
+    """Return whether `problem` was caused by what the user asked for; Gymnasium is judged only if it is there."""
+    gymnasium = sys.modules.get("gymnasium")
+    theirs = (gymnasium.error.Error,) if gymnasium is not None else ()
+    return isinstance(problem, (ProctorError, UsageError, *theirs))
+
+
+def _complain(problem: Exception) -> None:
+    text = problem.format_message() if isinstance(problem, UsageError) else str(problem)  # type: ignore[attr-defined]
+    typer.secho(f"proctor: {' '.join(text.split())}", fg="red", err=True)

@@ -1,0 +1,190 @@
+"""`proctor run`: policies in an environment, as a table, as JSON or as a film.
+
+Rule 1: what a user asks for is checked before the first episode: settings, policies, the film.
+Rule 2: the film shows the first episode of the first policy in an environment of its own, so that drawing does not
+    count as running.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from proctor.cli.settings import Tree, made, parsed
+from proctor.contracts.guarded import checked_seed
+from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
+from proctor.envs.plume.policies import POLICIES, make_policy
+from proctor.errors import RenderingError, ValidationError
+
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy achieved, and in how many seconds."""
+
+    policy: str
+    results: tuple[EpisodeResult, ...]
+    seconds: float
+
+    @property
+    def summary(self) -> Summary:
+        """What the results amount to."""
+        return summary(self.results)
+
+    @property
+    def steps_per_second(self) -> float:
+        """How fast the policy and the environment went together."""
+        return self.summary.steps / max(self.seconds, 1e-9)
+
+
+def run(
+    env_id: Annotated[str, typer.Argument(metavar="ID", help="A Gymnasium id, such as proctor/PlumeSearch-v0.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="One policy, several with commas or repeated, or all.  [default: random]"),
+    ] = None,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes for each policy.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="S", help="Episode k has the seed S + k.")] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting: max_steps=200, plume.type=puffs, plume.wind=[1,0]."
+        ),
+    ] = None,
+    gif: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Film the first episode: a .gif or .mp4 file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Run policies for some episodes and print success rate, steps to the goal, return and speed."""
+    names = policy_names(policy or ["random"])
+    tree = parsed(settings or [])
+    checked_seed(seed)
+    with closing(made(env_id, tree)) as env:
+        for name in names:
+            make_policy(name, env)
+        if gif is not None:
+            film(gif, env_id, tree, names[0], seed)
+        outcomes = compared(env, names, episodes, seed, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(_document(env_id, tree, seed, outcomes, gif), indent=2))
+        return
+    console = Console()
+    console.print(as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
+    if gif is not None:
+        console.print(f"The first episode of {names[0]} is in {gif}", highlight=False)
+
+
+def policy_names(given: Iterable[str]) -> list[str]:
+    """Return the policies that are meant, each once, in the order given; an unknown one is a ValidationError."""
+    names = [name.strip() for text in given for name in text.split(",")]
+    meant = [each for name in names for each in (POLICIES if name == "all" else [name])]
+    unknown = [name for name in meant if name not in POLICIES]
+    if unknown:
+        raise ValidationError("unknown policy", found=unknown[0], expected=f"all, or one of {', '.join(POLICIES)}")
+    return list(dict.fromkeys(meant))
+
+
+def compared(env: Env, names: Sequence[str], episodes: int, seed: int, *, quiet: bool = False) -> list[Outcome]:
+    """Return what each policy achieves, with a progress bar on standard error if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        tasks = {name: progress.add_task(name, total=episodes) for name in names}
+        return [_outcome(env, name, episodes, seed, _ticker(progress, tasks[name])) for name in names]
+
+
+def _ticker(progress: Progress, task: Any) -> Tick:
+    return lambda: progress.advance(task)
+
+
+def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outcome:
+    results = []
+    seconds = 0.0
+    pending = run_episodes(env, make_policy(name, env), episodes, seed)
+    for _ in range(episodes):
+        start = time.perf_counter()
+        results.append(next(pending))
+        seconds += time.perf_counter() - start
+        tick()
+    return Outcome(name, tuple(results), seconds)
+
+
+def film(path: Path, env_id: str, tree: Tree, name: str, seed: int, every: int = 1) -> None:
+    """Write one episode as a film, in its own time; there is a frame for each `every`-th step."""
+    from proctor.envs.video import write_video
+
+    if not path.parent.is_dir():
+        raise ValidationError("no such folder", found=str(path.parent), expected="a folder to write the film to")
+    with closing(made(env_id, tree, render_mode="rgb_array")) as env:
+        fps = env.metadata.get("render_fps", 30) / every
+        try:
+            write_video(path, _frames(env, name, seed, every), fps)
+        except OSError as problem:
+            raise RenderingError(f"the film could not be written: {problem}", found=str(path)) from None
+
+
+def _frames(env: Env, name: str, seed: int, every: int) -> Iterator[Any]:
+    for _ in islice(moments(env, make_policy(name, env), seed), 0, None, every):
+        yield env.render()
+
+
+def as_table(title: str, outcomes: Iterable[Outcome]) -> Table:
+    """Return one row per policy."""
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False
+    )
+    table.add_column("policy", no_wrap=True)
+    for heading in ("success\n95 % interval", "steps to goal\nmedian / mean", "return\n95 % interval", "steps/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        table.add_row(outcome.policy, *_cells(outcome.summary), f"{outcome.steps_per_second:,.0f}")
+    return table
+
+
+def _cells(total: Summary) -> tuple[str, str, str]:
+    to_goal = (total.median_steps_to_goal, total.mean_steps_to_goal)
+    return (
+        _bounded(total.success_rate, lambda share: f"{round(100 * share, 1):g}", "%"),
+        " / ".join("-" if steps is None else f"{steps:.0f}" for steps in to_goal),
+        _bounded(total.mean_return, lambda value: f"{round(value, 2):g}"),
+    )
+
+
+def _bounded(interval: Interval | None, form: Callable[[float], str], unit: str = "") -> str:
+    if interval is None:
+        return "-"
+    value = form(interval.value) + unit
+    if interval.low is None or interval.high is None:
+        return value
+    return f"{value} [{form(interval.low)}, {form(interval.high)}]"
+
+
+def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[Outcome], gif: Path | None) -> Tree:
+    return {
+        "env": env_id,
+        "settings": tree,
+        "seed": seed,
+        "film": None if gif is None else str(gif),
+        "policies": [
+            {
+                "policy": outcome.policy,
+                **asdict(outcome.summary),
+                "seconds": outcome.seconds,
+                "steps_per_second": outcome.steps_per_second,
+                "results": [asdict(result) for result in outcome.results],
+            }
+            for outcome in outcomes
+        ],
+    }

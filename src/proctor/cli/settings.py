@@ -1,0 +1,147 @@
+"""Environments as the command line asks for them: an id, and settings as `key=value`.
+
+Rule 1: a setting is a keyword of the environment's constructor or, for a plume search, a key of its configuration.
+Rule 2: a key that is not known is refused with the list of those that are.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from proctor.envs.episodes import Env
+from proctor.envs.plume.config import EnvironmentConfig
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.factories import Kind
+from proctor.envs.registration import register
+from proctor.errors import RenderingError, ValidationError
+
+Tree: TypeAlias = dict[str, Any]
+
+# What a constructor may raise for a keyword's value that it does not like.
+REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError)
+
+
+def parsed(settings: Iterable[str]) -> Tree:
+    """Return `key=value` texts as a tree: dots go down, a value is JSON or else a string."""
+    tree: Tree = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        path = key.strip().split(".")
+        if not equals or not all(path):
+            raise ValidationError("not a setting", found=text, expected="KEY=VALUE, such as max_steps=200")
+        _put(tree, path, _value(value.strip()))
+    return tree
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(tree: Tree, path: Sequence[str], value: Any) -> None:
+    """Set `value` at `path`; a part that is set as a whole and by its options is both: `plume=puffs` is its type."""
+    *way, last = path
+    for name in way:
+        tree[name] = _spec(tree.get(name, {}))
+        tree = tree[name]
+    tree[last] = {**tree[last], **_spec(value)} if isinstance(tree.get(last), dict) else value
+
+
+def _spec(value: Any) -> Tree:
+    return value if isinstance(value, dict) else {"type": value}
+
+
+def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
+    """Return the environment with these settings; a setting that it does not know is a ValidationError."""
+    spec = spec_of(env_id)
+    creator = creator_of(spec)
+    if render_mode is not None:
+        _check_render_mode(env_id, creator, render_mode)
+    keywords = _keywords(env_id, creator, tree)
+    try:
+        return gym.make(spec, render_mode=render_mode, disable_env_checker=True, **keywords)
+    except ValidationError:
+        raise
+    except REFUSALS as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        raise ValidationError(f"{env_id} could not be made: {reason}", found=tree, expected="other settings") from None
+
+
+def spec_of(env_id: str) -> EnvSpec:
+    """Return what Gymnasium knows of the id; `module:Id-v0` imports the module first."""
+    register()
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            import_module(module)
+        except ImportError as problem:
+            raise ValidationError(f"cannot import {module!r}: {problem}", expected="module:Id-v0") from None
+    return gym.spec(name)
+
+
+def creator_of(spec: EnvSpec) -> Callable[..., Any]:
+    """Return the class or the function that makes the environment."""
+    entry_point = spec.entry_point
+    if entry_point is None:
+        raise ValidationError("there is no single environment of this id", found=spec.id, expected="an entry point")
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+
+def is_plume(creator: Callable[..., Any]) -> bool:
+    """Return whether it makes plume searches, which have a configuration of their own."""
+    return inspect.isclass(creator) and issubclass(creator, PlumeSearchEnv)
+
+
+def keywords_of(creator: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keywords that can be set with their defaults; `...` marks those that must be."""
+    if is_plume(creator):
+        return {name: field.get_default() for name, field in EnvironmentConfig.model_fields.items()}
+    return {
+        parameter.name: ... if parameter.default is parameter.empty else parameter.default
+        for parameter in inspect.signature(creator).parameters.values()
+        if parameter.name != "render_mode" and parameter.kind is not parameter.VAR_POSITIONAL
+    }
+
+
+def _keywords(env_id: str, creator: Callable[..., Any], tree: Tree) -> dict[str, Any]:
+    own = ["config"] if is_plume(creator) else ["max_episode_steps"]
+    known = [*keywords_of(creator), *own]
+    unknown = [key for key in tree if key not in known]
+    if unknown and not _takes_anything(creator):
+        raise ValidationError(f"{env_id} has no such setting", found=unknown[0], expected=f"one of {', '.join(known)}")
+    return {"config": _configured(tree)} if is_plume(creator) and tree else dict(tree)
+
+
+def _takes_anything(creator: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(creator).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _configured(tree: Tree) -> Tree:
+    """Return a plume search's configuration: the file that `config` names, if any, with the settings on top."""
+    values = EnvironmentConfig.of(tree.get("config")).model_dump(exclude_unset=True)
+    defaults = {str(kind): EnvironmentConfig.model_fields[kind].get_default().model_dump() for kind in Kind}
+    for key, value in tree.items():
+        if key in defaults:
+            values[key] = _overlaid(values.get(key, defaults[key]), _spec(value))
+        elif key != "config":
+            values[key] = value
+    return values
+
+
+def _overlaid(part: Mapping[str, Any], options: Mapping[str, Any]) -> Tree:
+    """Return `part` with `options` on top; another type of part keeps none of the old options."""
+    return {**part, **options} if options.get("type", part["type"]) == part["type"] else dict(options)
+
+
+def _check_render_mode(env_id: str, creator: Callable[..., Any], mode: str) -> None:
+    metadata = getattr(creator, "metadata", None)
+    if metadata is not None and mode not in metadata.get("render_modes", ()):
+        raise RenderingError(f"{env_id} draws no pictures", found=metadata.get("render_modes"), expected=mode)

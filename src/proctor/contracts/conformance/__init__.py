@@ -1,0 +1,41 @@
+"""Whether a part or an environment keeps its contract: one check for every clause, with a small counterexample.
+
+Rule 1: needs neither pytest nor Hypothesis; the command line uses it with the core dependencies only.
+Rule 2: knows no environment of ours: a subject is whatever a factory returns.
+"""
+
+from proctor.contracts.conformance.report import (
+    Broken,
+    Finding,
+    Kept,
+    NotCheckable,
+    Outcome,
+    Report,
+)
+from proctor.contracts.conformance.suites import (
+    CHECKS,
+    ActionProcessorSuite,
+    EnvironmentSuite,
+    FieldSuite,
+    RewardSuite,
+    SensorSuite,
+    check_clause,
+    check_subject,
+)
+
+__all__ = [
+    "CHECKS",
+    "ActionProcessorSuite",
+    "Broken",
+    "EnvironmentSuite",
+    "FieldSuite",
+    "Finding",
+    "Kept",
+    "NotCheckable",
+    "Outcome",
+    "Report",
+    "RewardSuite",
+    "SensorSuite",
+    "check_clause",
+    "check_subject",
+]

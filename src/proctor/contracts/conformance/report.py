@@ -1,0 +1,147 @@
+"""What a check says: kept, broken with a counterexample, or not checkable and why.
+
+Rule 1: a check is a function from a `Probe` to an `Outcome`; it tries small cases first and stops at the first one
+    that fails, so that a counterexample is small.
+Rule 2: `judge` is the only place that catches what foreign code raises.
+Rule 3: nothing here or in the checks reads a clock or draws from a global generator: the same subject gets the same
+    report.
+"""
+
+import re
+import reprlib
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from gymnasium.error import DependencyNotInstalled
+
+from proctor.contracts.clauses import CLAUSES, Clause
+from proctor.errors import MissingExtraError
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring, _SHORT.maxother = 80, 160
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+_LONGEST: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """No case broke the clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The smallest case found that breaks the clause, in words."""
+
+    counterexample: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotCheckable:
+    """Why nothing can be said."""
+
+    why: str
+
+
+Outcome = Kept | Broken | NotCheckable
+KEPT: Final = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about one clause."""
+
+    clause: Clause
+    outcome: Outcome
+
+    @property
+    def verdict(self) -> str:
+        """`kept`, `broken` or `not checkable`."""
+        return {Kept: "kept", Broken: "broken", NotCheckable: "not checkable"}[type(self.outcome)]
+
+    @property
+    def reason(self) -> str:
+        """The counterexample, or why the clause cannot be checked; empty where it is kept."""
+        match self.outcome:
+            case Broken(counterexample):
+                return counterexample
+            case NotCheckable(why):
+                return why
+            case _:
+                return ""
+
+    def __str__(self) -> str:
+        head = f"{self.clause.id} {self.verdict}: {self.clause.sentence}"
+        return f"{head}\n  {self.reason}" if self.reason else head
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings about one subject, in the order of the contract."""
+
+    findings: tuple[Finding, ...]
+
+    def count(self, verdict: str) -> int:
+        """Return how many clauses got this verdict."""
+        return sum(finding.verdict == verdict for finding in self.findings)
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The clauses that do not hold."""
+        return tuple(finding for finding in self.findings if isinstance(finding.outcome, Broken))
+
+
+class CannotTell(Exception):
+    """A check has nothing to look at; `judge` turns it into `NotCheckable`, so it never leaves this room."""
+
+
+Make = Callable[..., Any]
+
+
+class Probe:
+    """A subject under test: how to make one, and what is being done to it at the moment."""
+
+    def __init__(self, make: Make) -> None:
+        self.make = make
+        self.doing: object = "make()"
+        """What a counterexample begins with; turned into text only when it is needed."""
+
+    def broken(self, found: str) -> Broken:
+        """Return the outcome for what was just done and what came of it."""
+        words = f"{self.doing}: {found}"
+        return Broken(words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…")
+
+
+Check = Callable[[Probe], Outcome]
+
+
+def short(value: object) -> str:
+    """Return `value` as one short line, without the addresses that differ from run to run."""
+    text = value.value if isinstance(value, StrEnum) else _ADDRESS.sub("", _SHORT.repr(value))
+    return " ".join(text.split())
+
+
+def judge(clause: Clause, check: Check, make: Make) -> Finding:
+    """Return what `check` finds about the subject that `make` makes; never raises."""
+    probe = Probe(make)
+    outcome: Outcome
+    try:
+        with warnings.catch_warnings():
+            # A warning is no breach, and must not become one by the filters of whoever asks.
+            warnings.simplefilter("ignore")
+            outcome = check(probe)
+    except CannotTell as silence:
+        outcome = NotCheckable(str(silence))
+    except (MissingExtraError, DependencyNotInstalled) as absent:
+        outcome = NotCheckable(f"a dependency is not installed: {absent}")
+    # The code under test is anybody's: whatever it raises is a finding about it, never a crash of the one who asks.
+    except Exception as problem:  # noqa: BLE001
+        outcome = probe.broken(f"raised {type(problem).__name__}: {problem}")
+    return Finding(clause, outcome)
+
+
+def judge_all(checks: Mapping[str, Check], make: Make) -> Report:
+    """Return the report of all `checks`, by clause id, on the subject that `make` makes."""
+    return Report(tuple(judge(CLAUSES[name], check, make) for name, check in checks.items()))

@@ -1,0 +1,130 @@
+"""The checks of the observation model's clauses, over every cell and heading of small grids."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+
+from proctor.contracts.components import EnvState, RecallingModel
+from proctor.contracts.conformance.parts import has_metadata
+from proctor.contracts.conformance.report import KEPT, CannotTell, Check, Outcome, Probe, short
+from proctor.contracts.conformance.scopes import arrays_in, env_states, same
+
+
+def _words(env_state: EnvState) -> str:
+    agent, grid = env_state["agent_state"], env_state["grid_size"]
+    where = f"({agent.position.x}, {agent.position.y}) heading {agent.orientation:g} on {grid.width} x {grid.height}"
+    return f"get_observation() at {where}"
+
+
+def _each(probe: Probe, problem: Callable[[EnvState], str | None]) -> Outcome:
+    for env_state in env_states():
+        probe.doing = _words(env_state)
+        found = problem(env_state)
+        if found is not None:
+            return probe.broken(found)
+    return KEPT
+
+
+def the_space_is_one_gymnasium_space(probe: Probe) -> Outcome:
+    """SENSOR-1."""
+    sensor = probe.make()
+    probe.doing = "observation_space, read twice"
+    space = sensor.observation_space
+    if not isinstance(space, gym.Space):
+        return probe.broken(f"is {short(space)}, no gymnasium space")
+    return KEPT if sensor.observation_space is space else probe.broken("gives two different instances")
+
+
+def every_observation_lies_in_the_space(probe: Probe) -> Outcome:
+    """SENSOR-2."""
+    sensor = probe.make()
+
+    def problem(env_state: EnvState) -> str | None:
+        observation = sensor.get_observation(env_state)
+        return None if sensor.observation_space.contains(observation) else f"returns {short(observation)}"
+
+    return _each(probe, problem)
+
+
+def the_same_state_gives_the_same_observation(probe: Probe) -> Outcome:
+    """SENSOR-3."""
+    sensor, twin = probe.make(), probe.make()
+
+    def problem(env_state: EnvState) -> str | None:
+        one, *others = (model.get_observation(env_state) for model in (sensor, sensor, twin))
+        differing = [other for other in others if not same(one, other)]
+        return f"gives {short(one)}, then {short(differing[0])}" if differing else None
+
+    return _each(probe, problem)
+
+
+def observing_changes_nothing(probe: Probe) -> Outcome:
+    """SENSOR-4."""
+    sensor = probe.make()
+
+    def problem(env_state: EnvState) -> str | None:
+        handed: Any = {**env_state}
+        agent, values = copy.deepcopy(env_state["agent_state"]), env_state["plume_field"].field_array.copy()
+        sensor.get_observation(handed)
+        if handed.keys() != env_state.keys() or any(handed[key] is not value for key, value in env_state.items()):
+            return "changes the dict that it was given"
+        if env_state["agent_state"] != agent:
+            return "changes the agent's state"
+        return None if same(env_state["plume_field"].field_array, values) else "changes the field"
+
+    return _each(probe, problem)
+
+
+def every_observation_is_fresh(probe: Probe) -> Outcome:
+    """SENSOR-5."""
+    sensor = probe.make()
+
+    def problem(env_state: EnvState) -> str | None:
+        once = list(arrays_in(sensor.get_observation(env_state)))
+        again = list(arrays_in(sensor.get_observation(env_state)))
+        live = env_state["plume_field"].field_array
+        if any(np.shares_memory(array, live) for array in once):
+            return "returns a view of the field"
+        twice = any(np.shares_memory(a, b) for a in once for b in again)
+        return "returns the same array twice" if twice else None
+
+    return _each(probe, problem)
+
+
+def metadata_names_type_and_parameters(probe: Probe) -> Outcome:
+    """SENSOR-6."""
+    return has_metadata(probe, {"type": str, "parameters": dict})
+
+
+def a_memory_is_left_as_it_was(probe: Probe) -> Outcome:
+    """SENSOR-7."""
+    sensor = probe.make()
+    if not isinstance(sensor, RecallingModel):
+        raise CannotTell("the sensor has no method `observe`, so it remembers nothing")
+    memory = None
+
+    def problem(env_state: EnvState) -> str | None:
+        nonlocal memory
+        before = copy.deepcopy(memory)
+        observation, remembered = sensor.observe(env_state, memory)
+        if not same(memory, before):
+            return f"observe() changes the memory that it was given: {short(before)} became {short(memory)}"
+        other = sensor.get_observation({**env_state, "memory": memory})
+        memory = remembered
+        return None if same(observation, other) else f"observe() gives {short(observation)}, not {short(other)}"
+
+    return _each(probe, problem)
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "SENSOR-1": the_space_is_one_gymnasium_space,
+    "SENSOR-2": every_observation_lies_in_the_space,
+    "SENSOR-3": the_same_state_gives_the_same_observation,
+    "SENSOR-4": observing_changes_nothing,
+    "SENSOR-5": every_observation_is_fresh,
+    "SENSOR-6": metadata_names_type_and_parameters,
+    "SENSOR-7": a_memory_is_left_as_it_was,
+}

@@ -1,0 +1,115 @@
+"""The universal suites: subclass one, override `make`, and pytest runs one test for every clause.
+
+    class TestMyActions(ActionProcessorSuite):
+        def make(self) -> MyActions:
+            return MyActions(step_size=2)
+
+A name that does not begin with Test is not collected, so importing a suite runs nothing. A clause that cannot be
+checked is skipped with the reason; a broken one fails with its id, its sentence and a counterexample. Neither pytest
+nor Hypothesis is needed to import this.
+"""
+
+import unittest
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from proctor.contracts.clauses import CLAUSES, Subject, clauses_of
+from proctor.contracts.conformance import (
+    construction,
+    endings,
+    fields,
+    invariants,
+    processors,
+    resets,
+    rewards,
+    sensors,
+    stepping,
+    transitions,
+)
+from proctor.contracts.conformance.report import Broken, Check, Finding, Make, NotCheckable, Report, judge, judge_all
+
+_ALL: Mapping[str, Check] = {
+    **construction.CHECKS,
+    **endings.CHECKS,
+    **fields.CHECKS,
+    **invariants.CHECKS,
+    **processors.CHECKS,
+    **resets.CHECKS,
+    **rewards.CHECKS,
+    **sensors.CHECKS,
+    **stepping.CHECKS,
+    **transitions.CHECKS,
+}
+CHECKS: Mapping[str, Check] = {name: _ALL[name] for name in CLAUSES}
+"""One check for every clause, in the order of the contract."""
+
+
+def check_clause(name: str, make: Make) -> Finding:
+    """Return what is found about one clause, by its id."""
+    return judge(CLAUSES[name], CHECKS[name], make)
+
+
+def check_subject(subject: Subject, make: Make) -> Report:
+    """Return what is found about all clauses that speak of `subject`."""
+    return judge_all({clause.id: CHECKS[clause.id] for clause in clauses_of(subject)}, make)
+
+
+class _Suite:
+    """What the suites share."""
+
+    def make(self) -> Any:
+        """Return a new subject; override this. For an environment, `make(self, **settings)` lets more be checked."""
+        raise NotImplementedError("override make() and return a new subject each time")
+
+
+def _test_of(name: str, check: Check) -> Callable[[_Suite], None]:
+    def test(self: _Suite) -> None:
+        finding = judge(CLAUSES[name], check, self.make)
+        if isinstance(finding.outcome, NotCheckable):
+            raise unittest.SkipTest(str(finding))
+        if isinstance(finding.outcome, Broken):
+            raise AssertionError(str(finding))
+
+    test.__name__ = test.__qualname__ = f"test_{check.__name__}"
+    test.__doc__ = f"{name}: {CLAUSES[name].sentence}"
+    return test
+
+
+SuiteT = TypeVar("SuiteT", bound=type[_Suite])
+
+
+def _tests(subject: Subject, *more: tuple[str, Check]) -> Callable[[SuiteT], SuiteT]:
+    """Give a suite one test for each clause of `subject`, and for each of `more`."""
+
+    def decorate(suite: SuiteT) -> SuiteT:
+        for name, check in (*((clause.id, CHECKS[clause.id]) for clause in clauses_of(subject)), *more):
+            test = _test_of(name, check)
+            setattr(suite, test.__name__, test)
+        return suite
+
+    return decorate
+
+
+@_tests(Subject.ACTION_PROCESSOR, ("ACT-1", processors.corner_actions), ("ACT-1", processors.edge_actions))
+class ActionProcessorSuite(_Suite):
+    """The clauses of an action processor."""
+
+
+@_tests(Subject.SENSOR)
+class SensorSuite(_Suite):
+    """The clauses of an observation model."""
+
+
+@_tests(Subject.REWARD)
+class RewardSuite(_Suite):
+    """The clauses of a reward function."""
+
+
+@_tests(Subject.FIELD)
+class FieldSuite(_Suite):
+    """The clauses of a concentration field or of a plume that varies; make it on a small grid."""
+
+
+@_tests(Subject.ENVIRONMENT)
+class EnvironmentSuite(_Suite):
+    """The clauses of an environment; clauses about what a foreign one does not have are skipped."""

@@ -1,0 +1,140 @@
+"""Episodes of a policy in an environment, one after the other, and what they amount to.
+
+Rule 1: episode k of a run that begins with the seed S has the seed S + k, for the environment and for the policy.
+Rule 2: the policy is shown observations and nothing else. Whether an episode succeeded is read from the last `info`
+    (`SUCCESS_KEYS`); an environment that does not say so has no success rate.
+Rule 3: no clock: how long it took is for the caller to measure.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gymnasium as gym
+
+from proctor.contracts.chance import SEED_LIMIT
+from proctor.envs.plume.policies import Policy
+from proctor.errors import ValidationError
+
+SUCCESS_KEYS: Final = ("goal_reached", "is_success")
+Z95: Final = 1.959963984540054
+"""Standard deviations either side of the mean that hold 95 % of a normal distribution."""
+
+Env = gym.Env[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """How one episode went; `success` is None where the environment does not say."""
+
+    seed: int
+    steps: int
+    total_reward: float
+    terminated: bool
+    truncated: bool
+    success: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with the bounds of its 95 % confidence interval; a mean of one value has no bounds."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run amounts to; steps to the goal are those of the successful episodes, None where there are none."""
+
+    episodes: int
+    steps: int
+    success_rate: Interval | None
+    median_steps_to_goal: float | None
+    mean_steps_to_goal: float | None
+    mean_return: Interval
+
+
+def moments(env: Env, policy: Policy, seed: int) -> Generator[None, None, EpisodeResult]:
+    """Play one episode and stop after the reset and after every step, so that the caller can look at `env`."""
+    policy.reset(seed)
+    observation, info = env.reset(seed=seed)
+    steps, total_reward, terminated, truncated = 0, 0.0, False, False
+    yield
+    while not (terminated or truncated):
+        observation, reward, terminated, truncated, info = env.step(policy.act(observation))
+        steps += 1
+        total_reward += float(reward)
+        yield
+    return EpisodeResult(seed, steps, total_reward, bool(terminated), bool(truncated), _success(info))
+
+
+def play(env: Env, policy: Policy, seed: int, on_step: Callable[[], object] | None = None) -> EpisodeResult:
+    """Return how one episode goes; `on_step` is called after the reset and after every step."""
+    playing = moments(env, policy, seed)
+    while True:
+        try:
+            next(playing)
+        except StopIteration as end:
+            result: EpisodeResult = end.value
+            return result
+        if on_step is not None:
+            on_step()
+
+
+def run_episodes(env: Env, policy: Policy, episodes: int, seed: int) -> Iterator[EpisodeResult]:
+    """Return the results of `episodes` episodes, each played when it is asked for."""
+    if episodes < 1:
+        raise ValidationError("a run needs episodes", found=episodes, expected="at least 1")
+    if not 0 <= seed <= SEED_LIMIT - episodes:
+        raise ValidationError(
+            "the seeds of the run are out of range",
+            found=seed,
+            expected=f"0 <= seed <= {SEED_LIMIT - episodes} for {episodes} episodes",
+        )
+    return (play(env, policy, seed + k) for k in range(episodes))
+
+
+def summary(results: Sequence[EpisodeResult]) -> Summary:
+    """Return what `results`, at least one, amount to."""
+    if not results:
+        raise ValidationError("nothing to sum up", found=0, expected="at least one episode")
+    judged = [result for result in results if result.success is not None]
+    to_goal = [result.steps for result in judged if result.success]
+    return Summary(
+        episodes=len(results),
+        steps=sum(result.steps for result in results),
+        success_rate=wilson(len(to_goal), len(judged)) if judged else None,
+        median_steps_to_goal=statistics.median(to_goal) if to_goal else None,
+        mean_steps_to_goal=statistics.fmean(to_goal) if to_goal else None,
+        mean_return=mean_interval([result.total_reward for result in results]),
+    )
+
+
+def wilson(successes: int, trials: int) -> Interval:
+    """Return the rate of `successes` with its Wilson interval, which stays inside [0, 1]."""
+    rate = successes / trials
+    weight = Z95 * Z95 / trials
+    centre = (rate + weight / 2) / (1 + weight)
+    reach = Z95 * math.sqrt(rate * (1 - rate) / trials + weight / (4 * trials)) / (1 + weight)
+    # At the ends the bound is exact; the arithmetic is not.
+    low = 0.0 if successes == 0 else max(centre - reach, 0.0)
+    high = 1.0 if successes == trials else min(centre + reach, 1.0)
+    return Interval(rate, low, high)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean with its normal interval."""
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return Interval(mean, None, None)
+    reach = Z95 * statistics.stdev(values, mean) / math.sqrt(len(values))
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def _success(info: Mapping[str, Any]) -> bool | None:
+    said = [info[key] for key in SUCCESS_KEYS if key in info]
+    return bool(said[0]) if said else None

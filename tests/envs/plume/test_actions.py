@@ -1,0 +1,471 @@
+"""How actions move the agent, judged by arithmetic written here a second time."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from enum import IntEnum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.contracts.components import ActionProcessor
+from proctor.contracts.spatial import AgentState, Coordinates, GridSize
+from proctor.envs.plume.actions import (
+    ContinuousActions,
+    DiscreteGridActions,
+    EightDirectionActions,
+    OrientedGridActions,
+    RunTumbleActions,
+    clamped,
+    move_along,
+)
+from proctor.errors import ValidationError
+
+FOUR = {0: (0, 1), 1: (1, 0), 2: (0, -1), 3: (-1, 0)}
+EIGHT = {
+    0: (0, 1),
+    1: (1, 1),
+    2: (1, 0),
+    3: (1, -1),
+    4: (0, -1),
+    5: (-1, -1),
+    6: (-1, 0),
+    7: (-1, 1),
+    8: (0, 0),
+}
+COMPASS = {DiscreteGridActions: FOUR, EightDirectionActions: EIGHT}
+
+PROCESSORS: dict[str, Callable[[], ActionProcessor]] = {
+    "discrete": DiscreteGridActions,
+    "discrete, two cells": lambda: DiscreteGridActions(step_size=2),
+    "eight": EightDirectionActions,
+    "oriented": OrientedGridActions,
+    "run and tumble": RunTumbleActions,
+    "run and tumble, seven headings": lambda: RunTumbleActions(n_headings=7, step_size=3),
+    "continuous": ContinuousActions,
+    "continuous, slow": lambda: ContinuousActions(max_speed=0.5),
+}
+DISCRETE = {name: make for name, make in PROCESSORS.items() if not name.startswith("continuous")}
+every_processor = pytest.mark.parametrize("make", PROCESSORS.values(), ids=PROCESSORS)
+every_discrete_processor = pytest.mark.parametrize("make", DISCRETE.values(), ids=DISCRETE)
+
+HERE = AgentState(Coordinates(4, 5), 90.0, 7, 2.5, True)
+GRID = GridSize(10, 12)
+
+
+class Compass(IntEnum):
+    UP = 0
+
+
+@st.composite
+def places(draw: st.DrawFn, largest: int = 40) -> tuple[GridSize, AgentState]:
+    """Return a grid and a state on it; one grid in a few is too large for the shared tables."""
+    side = st.integers(1, largest) | st.integers(300, 320)
+    grid = GridSize(draw(side), draw(side))
+    cell = Coordinates(draw(st.integers(0, grid.width - 1)), draw(st.integers(0, grid.height - 1)))
+    turn = st.sampled_from([0.0, 45.0, 90.0, 180.0, 270.0, 359.99999999999994]) | st.floats(0, 359.9)
+    state = AgentState(cell, draw(turn), draw(st.integers(0, 999)), draw(st.floats(-9, 9)), draw(st.booleans()))
+    return grid, state
+
+
+def legal_actions(processor: ActionProcessor) -> st.SearchStrategy[Any]:
+    """Return a strategy over all legal actions of a processor of ours."""
+    if isinstance(processor, ContinuousActions):
+        speed = st.floats(-1, 1, width=32)
+        return st.tuples(speed, speed).map(lambda pair: np.array(pair, np.float32))
+    return st.integers(0, int(processor.action_space.n) - 1)  # type: ignore[attr-defined]  # all others are Discrete
+
+
+def within(grid: GridSize, x: int, y: int) -> Coordinates:
+    """Return the nearest cell of the grid, by sorting: the middle of (0, value, last)."""
+    return Coordinates(sorted((0, x, grid.width - 1))[1], sorted((0, y, grid.height - 1))[1])
+
+
+@pytest.mark.parametrize("kind", COMPASS)
+@given(place=places(), step_size=st.integers(1, 4), data=st.data())
+@settings(max_examples=60)
+def test_a_compass_move_is_its_direction_times_the_step_clamped_to_the_grid(
+    kind: type[DiscreteGridActions | EightDirectionActions],
+    place: tuple[GridSize, AgentState],
+    step_size: int,
+    data: st.DataObject,
+) -> None:
+    grid, state = place
+    processor = kind(step_size=step_size)
+    action = data.draw(st.integers(0, len(COMPASS[kind]) - 1))
+    dx, dy = COMPASS[kind][action]
+
+    after = processor.process_action(action, state, grid)
+
+    assert after.position == within(grid, state.position.x + dx * step_size, state.position.y + dy * step_size)
+    assert after.orientation == state.orientation
+
+
+@every_processor
+@given(place=places(), data=st.data())
+@settings(max_examples=30)
+def test_a_legal_action_stays_on_the_grid_repeats_itself_and_keeps_what_it_does_not_change(
+    make: Callable[[], ActionProcessor], place: tuple[GridSize, AgentState], data: st.DataObject
+) -> None:
+    grid, state = place
+    processor = make()
+    action = data.draw(legal_actions(processor))
+    before = copy.deepcopy(state)
+
+    after = processor.process_action(action, state, grid)
+
+    assert grid.contains(after.position)
+    assert 0.0 <= after.orientation < 360.0
+    assert after == make().process_action(action, state, grid)
+    assert after is not state
+    assert state == before
+    assert (after.step_count, after.total_reward, after.goal_reached) == (
+        state.step_count,
+        state.total_reward,
+        state.goal_reached,
+    )
+
+
+@every_processor
+@given(x=st.sampled_from([0, 5, 9]), y=st.sampled_from([0, 5, 9]), data=st.data())
+@settings(max_examples=20)
+def test_no_action_leaves_the_grid_from_its_corners_and_edges(
+    make: Callable[[], ActionProcessor], x: int, y: int, data: st.DataObject
+) -> None:
+    grid = GridSize(10, 10)
+    processor = make()
+    action = data.draw(legal_actions(processor))
+
+    after = processor.process_action(action, AgentState(Coordinates(x, y), 45.0), grid)
+
+    assert grid.contains(after.position)
+
+
+def test_the_same_move_on_the_same_grid_gives_the_same_cell_object_whoever_makes_it() -> None:
+    first = DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
+    second = DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
+
+    assert first.position is second.position
+
+
+def test_a_processor_can_go_from_grid_to_grid() -> None:
+    processor = EightDirectionActions()
+    corner = AgentState(Coordinates(1, 1))
+
+    moved = [processor.process_action(1, corner, GridSize(side, side)).position for side in (2, 3, 400, 2)]
+
+    assert moved == [Coordinates(1, 1), Coordinates(2, 2), Coordinates(2, 2), Coordinates(1, 1)]
+
+
+def test_a_used_processor_pickles_small_and_goes_on() -> None:
+    processor = DiscreteGridActions(step_size=2)
+    processor.process_action(0, HERE, GridSize(200, 200))
+
+    packed = pickle.dumps(processor)
+    copied = pickle.loads(packed)
+
+    assert len(packed) < 2_000
+    assert copied.process_action(0, HERE, GRID) == processor.process_action(0, HERE, GRID)
+    assert copied.get_metadata() == processor.get_metadata()
+
+
+@pytest.mark.parametrize(
+    ("orientation", "moved"),
+    [(0.0, (5, 5)), (90.0, (4, 6)), (180.0, (3, 5)), (270.0, (4, 4)), (45.0, (5, 6)), (20.0, (5, 5)), (225.0, (3, 4))],
+)
+def test_forward_moves_along_the_heading_with_cosine_and_sine_rounded(
+    orientation: float, moved: tuple[int, int]
+) -> None:
+    state = AgentState(Coordinates(4, 5), orientation)
+
+    oriented = OrientedGridActions().process_action(0, state, GRID)
+    tumbling = RunTumbleActions().process_action(0, state, GRID)
+
+    assert oriented.position == tumbling.position == Coordinates(*moved)
+    assert oriented.orientation == orientation
+
+
+@given(orientation=st.floats(0, 359.99), step_size=st.integers(1, 50))
+def test_a_step_along_a_heading_is_within_half_a_cell_of_the_true_one(orientation: float, step_size: int) -> None:
+    dx, dy = move_along(orientation, step_size)
+
+    assert abs(dx - step_size * math.cos(orientation / 180 * math.pi)) <= 0.5 + 1e-9
+    assert abs(dy - step_size * math.sin(orientation / 180 * math.pi)) <= 0.5 + 1e-9
+
+
+def test_turns_are_ninety_degrees_left_and_right_and_do_not_move() -> None:
+    processor = OrientedGridActions()
+    east = AgentState(Coordinates(4, 5), 0.0)
+
+    left, right = (processor.process_action(action, east, GRID) for action in (1, 2))
+
+    assert (left.orientation, right.orientation) == (90.0, 270.0)
+    assert left.position == right.position == east.position
+
+
+@given(turns=st.lists(st.sampled_from([1, 2]), max_size=20), start=st.sampled_from([0.0, 90.0, 10.0, 350.0]))
+def test_turns_add_up_to_the_whole_angle(turns: list[int], start: float) -> None:
+    processor = OrientedGridActions()
+    state = AgentState(Coordinates(0, 0), start)
+    for action in turns:
+        state = processor.process_action(action, state, GRID)
+
+    assert state.orientation == (start + 90 * (turns.count(1) - turns.count(2))) % 360
+
+
+def test_a_turn_that_rounds_up_to_a_full_circle_faces_east() -> None:
+    almost_north = AgentState(Coordinates(4, 5), math.nextafter(90.0, 0.0))
+
+    turned = OrientedGridActions().process_action(2, almost_north, GRID)
+
+    assert 0.0 <= turned.orientation < 360.0
+
+
+@pytest.mark.parametrize("n_headings", [2, 3, 7, 8, 360])
+def test_a_tumble_faces_its_heading_whatever_the_one_before(n_headings: int) -> None:
+    processor = RunTumbleActions(n_headings=n_headings)
+
+    faced = [processor.process_action(action, HERE, GRID).orientation for action in range(1, n_headings + 1)]
+
+    assert faced == pytest.approx([float(Fraction(360 * k, n_headings)) for k in range(n_headings)])
+    assert processor.process_action(1, HERE, GRID).position == HERE.position
+    assert processor.action_space.n == n_headings + 1
+
+
+@given(
+    vx=st.floats(-1, 1, width=32),
+    vy=st.floats(-1, 1, width=32),
+    max_speed=st.sampled_from([0.5, 1.0, 2.0, 3.0, 5.0, 7.25]),
+)
+def test_a_velocity_moves_by_its_product_with_the_speed_rounded_half_to_even(
+    vx: float, vy: float, max_speed: float
+) -> None:
+    processor = ContinuousActions(max_speed=max_speed)
+    state = AgentState(Coordinates(50, 50))
+    way = [round(Fraction(v) * Fraction(max_speed)) for v in (vx, vy)]
+
+    after = processor.process_action(np.array([vx, vy], np.float32), state, GridSize(101, 101))
+
+    assert after.position == Coordinates(50 + way[0], 50 + way[1])
+
+
+def test_half_a_cell_rounds_to_the_even_one() -> None:
+    state = AgentState(Coordinates(4, 5))
+
+    slow = ContinuousActions(max_speed=1.0).process_action((0.5, -0.5), state, GRID)
+    fast = ContinuousActions(max_speed=3.0).process_action((0.5, -0.5), state, GRID)
+
+    assert slow.position == Coordinates(4, 5)
+    assert fast.position == Coordinates(6, 3)
+
+
+@every_discrete_processor
+@pytest.mark.parametrize("wrap", [int, np.int8, np.uint16, np.int64, lambda value: np.array(value, np.int32)])
+def test_an_integer_of_any_kind_within_range_is_a_discrete_action(
+    make: Callable[[], ActionProcessor], wrap: Callable[[int], Any]
+) -> None:
+    processor = make()
+    action = wrap(1)
+
+    after = processor.process_action(action, HERE, GRID)
+
+    assert processor.validate_action(action) is True
+    assert processor.action_space.contains(action)
+    assert after == processor.process_action(1, HERE, GRID)
+    assert type(after.position.x) is int
+
+
+def test_an_unsigned_word_is_a_discrete_action_though_the_space_is_stricter() -> None:
+    processor = DiscreteGridActions()
+
+    legal = processor.validate_action(np.uint64(3))
+
+    assert legal is True
+
+
+def test_an_int_enum_member_is_a_discrete_action() -> None:
+    processor = DiscreteGridActions()
+
+    after = processor.process_action(Compass.UP, HERE, GRID)
+
+    assert processor.validate_action(Compass.UP) is True
+    assert after.position == Coordinates(4, 6)
+
+
+NO_DISCRETE_ACTIONS: list[Any] = [
+    -1, 99, True, False, np.True_, np.array(True), 1.0, np.float32(1), np.array(1.0), "1", None, [1], (1,),
+    np.array([1]), np.array([], int), np.int64(-1), 2**70, {"action": 1}, 1j, math.nan, b"1",
+]  # fmt: skip
+
+
+@every_discrete_processor
+@pytest.mark.parametrize("action", NO_DISCRETE_ACTIONS, ids=repr)
+def test_anything_else_is_no_discrete_action(make: Callable[[], ActionProcessor], action: Any) -> None:
+    processor = make()
+
+    with pytest.raises(ValidationError) as caught:
+        processor.process_action(action, HERE, GRID)
+
+    assert processor.validate_action(action) is False
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.found is action
+    assert caught.value.clause == "ENV-STEP-P2"
+    assert "Discrete" in str(caught.value)
+
+
+class Tensor:
+    """What other libraries call an array: a float if it must be, an array if asked."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = values
+
+    def __repr__(self) -> str:
+        return f"Tensor{self._values}"
+
+    def __float__(self) -> float:
+        raise TypeError("only one value can be a float")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self._values, dtype)
+
+
+VELOCITIES: list[Any] = [
+    np.array([0.5, -1.0], np.float32), np.array([0.5, -1.0]), np.array([0.5, -1.0], np.float16), [0.5, -1.0],
+    (0.5, -1.0), (np.float32(0.5), -1), Tensor(0.5, -1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", VELOCITIES, ids=repr)
+def test_a_pair_of_real_numbers_within_bounds_is_a_velocity(action: Any) -> None:
+    processor = ContinuousActions(max_speed=2.0)
+
+    after = processor.process_action(action, HERE, GRID)
+
+    assert processor.validate_action(action) is True
+    assert after.position == Coordinates(5, 3)
+
+
+NO_VELOCITIES: list[Any] = [
+    np.array([1.1, 0.0]), [0.0, -1.0000001], [math.nan, 0.0], [0.0, math.inf], [0.0], [0.0, 0.0, 0.0], np.zeros((2, 1)),
+    0, 0.5, np.float32(0.5), "ab", b"ab", ["0", "0"], None, [None, 0.0], {0: 0.0, 1: 0.0}, {0.0, 1.0}, [1j, 0],
+    np.array([True, False]), [[0.0], [0.0, 0.0]], np.array(["0", "0"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", NO_VELOCITIES, ids=repr)
+def test_anything_else_is_no_velocity(action: Any) -> None:
+    processor = ContinuousActions()
+
+    with pytest.raises(ValidationError) as caught:
+        processor.process_action(action, HERE, GRID)
+
+    assert processor.validate_action(action) is False
+    assert caught.value.found is action
+    assert caught.value.clause == "ENV-STEP-P2"
+
+
+@given(vx=st.floats(), vy=st.floats())
+def test_exactly_the_finite_pairs_within_bounds_are_velocities(vx: float, vy: float) -> None:
+    legal = ContinuousActions().validate_action([vx, vy])
+
+    assert legal is (abs(vx) <= 1 and abs(vy) <= 1)
+
+
+@every_processor
+def test_what_the_space_samples_is_legal_and_the_space_is_one_instance(make: Callable[[], ActionProcessor]) -> None:
+    processor = make()
+    space = processor.action_space
+    space.seed(3)
+
+    samples = [space.sample() for _ in range(50)]
+
+    assert processor.action_space is space
+    assert all(processor.validate_action(sample) for sample in samples)
+    assert isinstance(processor, ActionProcessor)
+
+
+@pytest.mark.parametrize(
+    ("processor", "metadata"),
+    [
+        (
+            DiscreteGridActions(step_size=2),
+            {
+                "type": "discrete_grid",
+                "parameters": {"step_size": 2, "n_actions": 4},
+                "movement_model": "cardinal_directions",
+            },
+        ),
+        (
+            EightDirectionActions(),
+            {
+                "type": "eight_direction_stay",
+                "parameters": {"step_size": 1, "n_actions": 9},
+                "movement_model": "eight_directions_plus_stay",
+            },
+        ),
+        (
+            OrientedGridActions(),
+            {
+                "type": "oriented_grid",
+                "parameters": {"step_size": 1, "n_actions": 3},
+                "movement_model": "forward_turn_left_turn_right",
+            },
+        ),
+        (
+            ContinuousActions(max_speed=3),
+            {"type": "continuous", "parameters": {"max_speed": 3.0}, "movement_model": "velocity_control"},
+        ),
+        (
+            RunTumbleActions(n_headings=6),
+            {
+                "type": "run_tumble",
+                "parameters": {"step_size": 1, "n_actions": 7, "n_headings": 6},
+                "movement_model": "run_or_turn_to_heading",
+            },
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_metadata_say_type_parameters_and_movement_model(
+    processor: ActionProcessor, metadata: dict[str, Any]
+) -> None:
+    assert processor.get_metadata() == metadata
+
+
+@pytest.mark.parametrize("kind", [DiscreteGridActions, EightDirectionActions, OrientedGridActions, RunTumbleActions])
+@pytest.mark.parametrize("step_size", [0, -1, True, 1.0, "1", None], ids=repr)
+def test_a_step_size_that_is_no_positive_integer_is_refused(kind: Any, step_size: Any) -> None:
+    with pytest.raises(ValidationError, match="step_size"):
+        kind(step_size=step_size)
+
+
+@pytest.mark.parametrize("n_headings", [1, 0, -3, True, 4.0, None], ids=repr)
+def test_fewer_than_two_headings_are_refused(n_headings: Any) -> None:
+    with pytest.raises(ValidationError, match="n_headings"):
+        RunTumbleActions(n_headings=n_headings)
+
+
+@pytest.mark.parametrize(
+    "max_speed",
+    [0.49, 0, -2.0, math.nan, math.inf, "2", None, True, 1j, np.complex128(2), 10**400],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_speed_at_which_nothing_could_move_or_that_is_no_number_is_refused(max_speed: Any) -> None:
+    with pytest.raises(ValidationError, match="max_speed"):
+        ContinuousActions(max_speed=max_speed)
+
+
+@given(x=st.integers(-100, 100), y=st.integers(-100, 100), width=st.integers(1, 30), height=st.integers(1, 30))
+def test_clamping_gives_the_nearest_cell_of_the_grid(x: int, y: int, width: int, height: int) -> None:
+    grid = GridSize(width, height)
+
+    cell = clamped(x, y, grid)
+
+    assert cell == within(grid, x, y)

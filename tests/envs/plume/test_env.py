@@ -1,0 +1,1236 @@
+"""The plume search as a whole: its constructor, its seeds, its steps, and that nothing half-done ever stays."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import json
+import math
+import pickle
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.contracts.chance import SEED_LIMIT, Chance
+from proctor.contracts.lifecycle import EnvironmentState
+from proctor.contracts.spatial import AgentState, Coordinates, GridSize
+from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.fields import GaussianPlume
+from proctor.envs.plume.puffs import PuffField, PuffPlume
+from proctor.envs.plume.rewards import SparseGoalReward, StepPenaltyReward
+from proctor.envs.plume.sensors import ConcentrationSensor, HistorySensor
+from proctor.errors import ComponentError, RenderingError, StateError, ValidationError
+
+CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
+UP, RIGHT, DOWN, LEFT = range(4)
+
+PLUMES: dict[str, Any] = {
+    "gaussian": {"type": "gaussian", "sigma": 3.0},
+    "advected": {"type": "advected", "wind": [0.5, 0.2]},
+    "puffs": {"type": "puffs", "warm_up": 5, "release_every": 2, "lifetime": 12},
+    "movie": {"type": "movie", "steps_per_frame": 2, "at_end": "loop"},
+}
+ACTIONS: dict[str, Any] = {
+    "discrete": "discrete_grid",
+    "oriented": "oriented_grid",
+    "eight": {"type": "eight_direction", "step_size": 2},
+    "continuous": "continuous",
+    "run and tumble": "run_tumble",
+}
+SENSORS: dict[str, Any] = {
+    "concentration": "concentration",
+    "binary hit": "binary_hit",
+    "poisson hits": "poisson_hits",
+    "antennae": "antennae",
+    "wind": "wind",
+    "history": {"type": "history", "sensor": "poisson_hits", "length": 3},
+    "dict": {"type": "dict", "sensors": {"odor": "antennae", "past": {"type": "history", "length": 5}}},
+}
+WINDLESS = ("gaussian", "movie")
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+def small(**keywords: Any) -> PlumeSearchEnv:
+    """Return a search on a grid of 9 x 7 cells with the source at (4, 3)."""
+    return PlumeSearchEnv(**{"grid_size": (9, 7), "source_location": (4, 3), **keywords})
+
+
+def begun(
+    *, start: tuple[int, int] = (0, 0), orientation: float = 0.0, seed: int = 0, **keywords: Any
+) -> PlumeSearchEnv:
+    """Return a small search whose agent stands at `start`."""
+    env = small(**keywords)
+    env.reset(seed=seed, options={"start": start, "orientation": orientation})
+    return env
+
+
+def plain(value: Any) -> Any:
+    """Return a value with arrays as lists, so that `==` compares everything, dtypes included."""
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.tolist()]
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    return value
+
+
+def run(env: PlumeSearchEnv, actions: list[Any]) -> list[Any]:
+    """Return everything that the steps return, resetting (unseeded) after each end."""
+    seen = []
+    for action in actions:
+        if env.state is not READY:
+            seen.append(plain(env.reset()))
+        seen.append(plain(env.step(action)))
+    return seen
+
+
+def sampled(env: PlumeSearchEnv, count: int, seed: int = 1) -> list[Any]:
+    """Return legal actions, always the same ones."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(seed)
+    return [space.sample() for _ in range(count)]
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> str:
+    """Return the path of a movie on a grid of 9 x 7 cells."""
+    np.save(tmp_path / "film.npy", np.random.default_rng(0).random((4, 7, 9)))
+    return str(tmp_path / "film.npy")
+
+
+# ---------------------------------------------------------------------------------------------- the constructor
+
+
+def test_the_constructor_is_exactly_the_contract_s() -> None:
+    parameters = inspect.signature(PlumeSearchEnv).parameters
+
+    assert list(parameters) == [
+        "plume_model", "reward_fn", "observation_model", "action_processor", "config", "grid_size", "source_location",
+        "max_steps", "goal_radius", "render_mode",
+    ]  # fmt: skip
+    assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert {parameter.default for parameter in parameters.values()} == {None}
+
+
+def test_a_new_environment_has_its_parts_and_no_episode() -> None:
+    env = PlumeSearchEnv()
+
+    assert env._state is env.state is CREATED
+    assert env._episode_count == env.episode_count == env._step_count == env.step_count == 0
+    assert env._agent_state is env.agent_state is None
+    assert env._seed is None
+    assert None not in (env._action_proc, env._obs_model, env._reward_fn, env._plume)
+    assert env.action_space is env._action_proc.action_space
+    assert env.observation_space is env._obs_model.observation_space
+
+
+def test_the_defaults_are_the_contract_s() -> None:
+    env = PlumeSearchEnv()
+
+    assert env.grid_size == GridSize(128, 128)
+    assert env.source_location == Coordinates(64, 64)
+    assert (env._max_steps, env.goal_radius, env.render_mode) == (1000, 1.0, None)
+    assert isinstance(env._action_proc, DiscreteGridActions)
+    assert isinstance(env._obs_model, ConcentrationSensor)
+    assert isinstance(env._reward_fn, SparseGoalReward)
+    assert isinstance(env._plume, GaussianPlume)
+    assert env._plume.sigma == 12.0
+
+
+@pytest.mark.parametrize("name", ["state", "agent_state", "plume_field", "grid_size", "step_count"])
+def test_the_public_names_are_read_only(name: str) -> None:
+    env = begun()
+
+    with pytest.raises(AttributeError):
+        setattr(env, name, None)
+
+
+@pytest.mark.parametrize("mode", ["ansi", "", "RGB_ARRAY", 3, True])
+def test_an_unknown_render_mode_is_refused(mode: Any) -> None:
+    with pytest.raises(ValidationError, match="render mode") as caught:
+        PlumeSearchEnv(render_mode=mode)
+
+    assert caught.value.clause == "ENV-INIT-P6"
+
+
+class Nothing:
+    """A part without members."""
+
+
+class OnlyAGrid:
+    """A plume that can neither be smelled nor begun."""
+
+    grid_size = GridSize(9, 7)
+
+
+class TupleGrid:
+    """A plume whose grid is no GridSize."""
+
+    grid_size = (9, 7)
+
+    def sample(self, position: Coordinates) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("argument", "part"),
+    [
+        ("plume_model", Nothing()),
+        ("plume_model", OnlyAGrid()),
+        ("plume_model", TupleGrid()),
+        ("reward_fn", Nothing()),
+        ("observation_model", Nothing()),
+        ("action_processor", Nothing()),
+        ("action_processor", 0),
+        ("observation_model", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_an_injected_part_without_its_members_is_a_component_error(argument: str, part: Any) -> None:
+    with pytest.raises(ComponentError) as caught:
+        PlumeSearchEnv(**{argument: part})
+
+    assert caught.value.clause == "ENV-INIT-P2"
+    assert "plume" in str(caught.value) if argument == "plume_model" else argument in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["plume", "action", "observation", "reward"])
+def test_an_unknown_type_in_the_config_lists_the_known_ones(kind: str) -> None:
+    with pytest.raises(ComponentError, match=f"unknown {kind} type.*one of") as caught:
+        PlumeSearchEnv(config={kind: "nonsense"})
+
+    assert caught.value.clause == "ENV-INIT-P1"
+
+
+def test_a_movie_in_the_config_brings_its_grid_and_the_source_is_its_centre(film: str) -> None:
+    env = PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}})
+
+    assert env.grid_size == GridSize(9, 7)
+    assert env.source_location == Coordinates(4, 3)
+
+
+def test_a_movie_larger_than_the_default_grid_may_have_its_source_anywhere_on_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "film.npy", np.zeros((1, 150, 200)))
+
+    env = PlumeSearchEnv(
+        config={"plume": {"type": "movie", "path": str(tmp_path / "film.npy")}, "source_location": (180, 140)}
+    )
+
+    assert env.grid_size == GridSize(200, 150)
+    assert env.source_location == Coordinates(180, 140)
+
+
+def test_a_source_beyond_the_movie_is_refused(film: str) -> None:
+    with pytest.raises(ValidationError, match="source"):
+        PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}, "source_location": (20, 3)})
+
+
+def test_a_movie_on_another_grid_than_the_one_asked_for_is_a_component_error(film: str) -> None:
+    with pytest.raises(ComponentError, match="grid"):
+        PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}}, grid_size=(20, 20))
+
+
+# ---------------------------------------------------------------------------------------------------- the reset
+
+
+def test_a_reset_makes_the_environment_ready_and_the_agent_new() -> None:
+    env = small()
+
+    observation, info = env.reset(seed=5)
+
+    assert env.state is READY
+    assert (env.step_count, env.episode_count, env.seed) == (0, 1, 5)
+    agent = env.agent_state
+    assert agent is not None
+    assert (agent.orientation, agent.step_count, agent.total_reward, agent.goal_reached) == (0.0, 0, 0.0, False)
+    assert env.observation_space.contains(observation)
+    assert observation[0] == np.float32(env.plume_field.sample(agent.position))
+    assert info == {
+        "seed": 5,
+        "episode": 1,
+        "agent_xy": (agent.position.x, agent.position.y),
+        "distance_to_source": math.dist((agent.position.x, agent.position.y), (4, 3)),
+    }
+
+
+def test_minimal_info_is_only_what_the_contract_asks_for() -> None:
+    env = small(config={"info_level": "minimal"})
+
+    _, reset_info = env.reset(seed=5)
+    step_info = env.step(UP)[4]
+
+    assert set(reset_info) == {"seed", "episode"}
+    assert set(step_info) == {"step_count", "total_reward", "goal_reached"}
+
+
+def test_a_reset_in_the_middle_of_an_episode_starts_a_new_one() -> None:
+    env = begun()
+    env.step(UP)
+
+    _, info = env.reset(seed=1)
+
+    assert (env.state, env.step_count, info["episode"]) == (READY, 0, 2)
+
+
+@pytest.mark.parametrize("seed", [0, 7, SEED_LIMIT - 1, np.int64(7), np.uint8(7), np.int32(SEED_LIMIT - 1)])
+def test_every_integer_below_two_to_the_31_is_a_seed(seed: Any) -> None:
+    env = small()
+
+    _, info = env.reset(seed=seed)
+
+    assert info["seed"] == int(seed)
+    assert type(info["seed"]) is int
+
+
+@pytest.mark.parametrize(
+    "seed", [-1, SEED_LIMIT, 2**64, True, False, 1.0, np.float64(1), "1", [1], np.array([1]), np.True_], ids=repr
+)
+def test_anything_else_is_no_seed_and_changes_nothing(seed: Any) -> None:
+    env = begun()
+    env.step(UP)
+    before = pickle.dumps(env)
+
+    with pytest.raises(ValidationError, match="seed") as caught:
+        env.reset(seed=seed)
+
+    assert caught.value.clause == "ENV-RESET-P2"
+    assert pickle.dumps(env) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [], "start", 5, {"nowhere": 1}, {"start": (9, 0)}, {"start": (0, 7)}, {"start": (-1, 0)}, {"start": (1,)},
+        {"start": (1, 2, 3)}, {"start": 3}, {"start": "ab"}, {"start": (1.0, 2)}, {"start": (True, 2)},
+        {"start": (None, 2)}, {"orientation": math.nan}, {"orientation": math.inf}, {"orientation": "north"},
+        {"orientation": True}, {"orientation": None}, {"orientation": [1]}, {"orientation": np.array([1.0, 2.0])},
+        {"orientation": 10**400}, {"start": (1, 1), "speed": 2},
+    ],
+    ids=lambda value: repr(value)[:40],
+)  # fmt: skip
+def test_bad_options_are_refused_and_change_nothing(options: Any) -> None:
+    env = begun()
+    env.step(UP)
+    before = pickle.dumps(env)
+
+    with pytest.raises(ValidationError):
+        env.reset(seed=3, options=options)
+
+    assert pickle.dumps(env) == before
+
+
+def test_an_unknown_option_names_the_known_ones() -> None:
+    with pytest.raises(ValidationError, match="start, orientation") as caught:
+        small().reset(options={"where": (1, 1)})
+
+    assert caught.value.found == "where"
+    assert caught.value.clause == "ENV-RESET-P3"
+
+
+@pytest.mark.parametrize("start", [(8, 6), [8, 6], (np.int64(8), 6), (4, 3)], ids=repr)
+def test_the_start_can_be_chosen_even_on_the_source(start: Any) -> None:
+    env = small()
+
+    _, info = env.reset(options={"start": start})
+
+    assert info["agent_xy"] == (int(start[0]), int(start[1]))
+    assert type(info["agent_xy"][0]) is int
+    assert env.state is READY
+
+
+@pytest.mark.parametrize(
+    ("degrees", "orientation"),
+    [(90, 90.0), (450, 90.0), (-90.0, 270.0), (-1e-20, 0.0), (360, 0.0), (np.float32(45), 45.0)],
+)
+def test_the_orientation_can_be_chosen_and_is_brought_into_the_circle(degrees: Any, orientation: float) -> None:
+    env = small()
+
+    env.reset(options={"orientation": degrees})
+
+    assert env.agent_state is not None
+    assert env.agent_state.orientation == orientation
+
+
+@given(
+    width=st.integers(1, 7),
+    height=st.integers(1, 7),
+    radius=st.sampled_from([0.5, 1.0, 2.0, 20.0]),
+    seed=st.integers(0, SEED_LIMIT - 1),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_an_episode_starts_outside_the_goal_if_that_is_possible(
+    width: int, height: int, radius: float, seed: int, data: st.DataObject
+) -> None:
+    source = (data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1)))
+    env = PlumeSearchEnv(grid_size=(width, height), source_location=source, goal_radius=radius)
+    cells = [(x, y) for x in range(width) for y in range(height)]
+    outside = [cell for cell in cells if math.dist(cell, source) > radius]
+
+    _, info = env.reset(seed=seed)
+
+    assert info["agent_xy"] in (outside or [cell for cell in cells if cell != source] or cells)
+
+
+# ---------------------------------------------------------------------------------------------------- the seeds
+
+
+@given(seed=st.integers(0, SEED_LIMIT - 1), actions=st.lists(st.integers(0, 8), max_size=30))
+@settings(max_examples=40)
+def test_the_same_seed_and_actions_give_the_same_trajectory(seed: int, actions: list[int]) -> None:
+    first, second = (small(action_processor=EightDirectionActions(), max_steps=12) for _ in range(2))
+
+    assert plain(first.reset(seed=seed)) == plain(second.reset(seed=seed))
+    assert run(first, actions) == run(second, actions)
+
+
+@pytest.mark.parametrize("plume", ["gaussian", "puffs"])
+def test_an_unseeded_episode_replays_from_the_seed_in_its_info(plume: str) -> None:
+    config = {"plume": PLUMES[plume], "observation": SENSORS["dict"]}
+    env = small(config=config)
+    env.reset(seed=3)
+    first = env.reset()
+    actions = sampled(env, 20)
+    trajectory = [plain(env.step(action)) for action in actions[: _until_end(env, actions)]]
+
+    replay = small(config=config)
+    again = replay.reset(seed=first[1]["seed"])
+
+    assert plain(again[0]) == plain(first[0])
+    assert again[1] == {**first[1], "episode": 1}
+    assert [plain(replay.step(action)) for action in actions[: len(trajectory)]] == trajectory
+
+
+def _until_end(env: PlumeSearchEnv, actions: list[Any]) -> int:
+    """Return how many of the actions a copy of the environment can take."""
+    ghost = copy.deepcopy(env)
+    for count, action in enumerate(actions):
+        if ghost.state is not READY:
+            return count
+        ghost.step(action)
+    return len(actions)
+
+
+def test_unseeded_resets_go_on_with_the_generator_and_differ() -> None:
+    first, second = small(), small()
+    first.reset(seed=11)
+    second.reset(seed=11)
+
+    seeds = [[env.reset()[1]["seed"] for _ in range(20)] for env in (first, second)]
+
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0])) == 20
+    assert all(0 <= seed < SEED_LIMIT for seed in seeds[0])
+
+
+def test_the_episodes_after_a_seed_do_not_depend_on_the_steps_in_between() -> None:
+    idle, busy = small(), small()
+    for env in (idle, busy):
+        env.reset(seed=2)
+    run(busy, sampled(busy, 5))
+
+    assert idle.reset()[1]["seed"] == busy.reset()[1]["seed"]
+
+
+def test_an_environment_that_was_never_seeded_reports_a_seed_all_the_same() -> None:
+    _, info = small().reset()
+
+    assert 0 <= info["seed"] < SEED_LIMIT
+
+
+def test_a_seed_is_reported_as_gymnasium_s_own_too() -> None:
+    env = small()
+
+    env.reset(seed=17)
+
+    assert env.np_random_seed == 17
+
+
+# ----------------------------------------------------------------------------------------------------- the step
+
+
+def test_a_step_returns_observation_reward_flags_and_info() -> None:
+    env = begun(start=(1, 1))
+
+    observation, reward, terminated, truncated, info = env.step(RIGHT)
+
+    assert env.observation_space.contains(observation)
+    assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info == {
+        "step_count": 1,
+        "total_reward": 0.0,
+        "goal_reached": False,
+        "agent_xy": (2, 1),
+        "distance_to_source": math.sqrt(8),
+    }
+    assert env.agent_state == AgentState(Coordinates(2, 1), 0.0, 1, 0.0, False)
+
+
+def test_up_is_plus_y() -> None:
+    env = begun(start=(1, 1))
+
+    ways = [env.step(action)[4]["agent_xy"] for action in (UP, RIGHT, DOWN, LEFT)]
+
+    assert ways == [(1, 2), (2, 2), (2, 1), (1, 1)]
+
+
+def test_reaching_the_goal_terminates() -> None:
+    env = begun(start=(1, 3))
+
+    middle, last = env.step(RIGHT), env.step(RIGHT)
+
+    assert middle[1:4] == (0.0, False, False)
+    assert last[1:4] == (1.0, True, False)
+    assert last[4]["goal_reached"] is True
+    assert env.state is TERMINATED
+
+
+def test_the_last_step_truncates() -> None:
+    env = begun(max_steps=2)
+
+    first, second = env.step(LEFT), env.step(LEFT)
+
+    assert first[2:4] == (False, False)
+    assert second[2:4] == (False, True)
+    assert (env.state, env.step_count) == (TRUNCATED, 2)
+
+
+def test_the_goal_on_the_very_last_step_sets_both_flags_and_terminates() -> None:
+    env = begun(start=(1, 3), max_steps=2)
+    env.step(RIGHT)
+
+    _, reward, terminated, truncated, info = env.step(RIGHT)
+
+    assert (reward, terminated, truncated) == (1.0, True, True)
+    assert env.state is TERMINATED
+    assert info["goal_reached"] is True
+
+
+def test_one_step_is_enough_to_truncate_when_one_is_allowed() -> None:
+    env = begun(max_steps=1)
+
+    assert env.step(UP)[2:4] == (False, True)
+
+
+def test_the_goal_is_judged_after_the_move_and_not_before() -> None:
+    leaving = begun(start=(4, 3), goal_radius=0.5)
+    staying = begun(start=(4, 3), action_processor=EightDirectionActions())
+
+    assert leaving.step(UP)[2] is False
+    assert staying.step(8)[2] is True
+
+
+def test_a_grid_of_one_cell_is_found_at_the_first_step() -> None:
+    env = PlumeSearchEnv(grid_size=(1, 1))
+    _, info = env.reset(seed=0)
+
+    assert info["agent_xy"] == (0, 0)
+    assert env.step(UP)[1:4] == (1.0, True, False)
+
+
+@pytest.mark.parametrize("end", [TERMINATED, TRUNCATED])
+def test_a_step_after_the_end_is_a_state_error_and_changes_nothing(end: EnvironmentState) -> None:
+    env = begun(start=(2, 3), max_steps=1, goal_radius=1.0 if end is TERMINATED else 0.5)
+    env.step(RIGHT)
+    before = pickle.dumps(env)
+
+    with pytest.raises(StateError) as caught:
+        env.step(RIGHT)
+
+    assert env.state is end
+    assert caught.value.clause == "NO-STEP-AFTER-END"
+    assert pickle.dumps(env) == before
+    assert env.reset()[1]["episode"] == 2
+
+
+def test_calls_before_the_first_reset_and_after_the_close_are_state_errors() -> None:
+    new, closed = small(), begun()
+    closed.close()
+    closed.close()
+
+    for env, calls in ((new, (new.render, new.scene)), (closed, (closed.reset, closed.render, closed.scene))):
+        for call in (*calls, lambda env=env: env.step(UP)):
+            with pytest.raises(StateError):
+                call()
+    assert (new.state, closed.state) == (CREATED, CLOSED)
+
+
+def test_a_closed_environment_refuses_before_it_looks_at_arguments() -> None:
+    env = small()
+    env.close()
+
+    with pytest.raises(StateError):
+        env.reset(seed=-1)
+    with pytest.raises(StateError):
+        env.step("nonsense")
+
+
+def test_the_total_reward_adds_up_and_may_be_negative() -> None:
+    env = begun(config={"reward": {"type": "step_penalty", "step_penalty": 0.25}})
+
+    totals = [env.step(LEFT)[4]["total_reward"] for _ in range(3)]
+
+    assert totals == [-0.25, -0.5, -0.75]
+
+
+def test_a_new_episode_starts_without_the_reward_of_the_last_one() -> None:
+    env = begun(config={"reward": "step_penalty"})
+    env.step(LEFT)
+
+    env.reset(seed=0)
+
+    assert env.agent_state is not None
+    assert env.agent_state.total_reward == 0.0
+
+
+def test_the_reward_sees_both_states_the_action_and_the_field_of_the_step() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    class Witness:
+        """A reward that remembers what it was shown."""
+
+        def compute_reward(self, prev_state: Any, action: Any, next_state: Any, plume_field: Any) -> int:
+            seen.append((prev_state, action, next_state, plume_field))
+            return 2
+
+    env = begun(start=(2, 3), reward_fn=Witness(), config={"plume": PLUMES["puffs"]})
+    before, field_before = env.agent_state, env.plume_field
+
+    _, reward, _, _, _ = env.step(RIGHT)
+
+    assert (reward, type(reward)) == (2.0, float)
+    ((prev_state, action, next_state, field),) = seen
+    assert prev_state is before
+    assert action == RIGHT
+    assert (next_state.position, next_state.step_count, next_state.goal_reached) == (Coordinates(3, 3), 1, True)
+    assert field is env.plume_field
+    assert field is not field_before
+
+
+def test_a_sensor_sees_the_state_after_the_step() -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Witness(ConcentrationSensor):
+        """A sensor that remembers what it was shown."""
+
+        def get_observation(self, env_state: Any) -> Any:
+            seen.append(dict(env_state))
+            return super().get_observation(env_state)
+
+    env = begun(start=(1, 1), observation_model=Witness(), config={"plume": PLUMES["advected"]}, seed=9)
+    env.step(RIGHT)
+
+    at_reset, at_step = seen
+    assert set(at_reset) >= {"agent_state", "plume_field", "time_step", "grid_size", "chance", "wind_field"}
+    assert (at_reset["time_step"], at_step["time_step"]) == (0, 1)
+    assert at_step["agent_state"] == env.agent_state
+    assert at_step["plume_field"] is env.plume_field
+    assert at_step["grid_size"] == GridSize(9, 7)
+    assert at_step["chance"] == Chance(9)
+    assert at_step["wind_field"].sample(Coordinates(0, 0)) == (0.5, 0.2)
+
+
+def test_without_wind_a_sensor_finds_no_wind() -> None:
+    env = small(config={"observation": "wind"})
+
+    with pytest.raises(ComponentError, match="plume with wind"):
+        env.reset(seed=0)
+
+    assert env.state is CREATED
+
+
+def test_an_observation_is_the_caller_s_own() -> None:
+    env = begun(start=(1, 1), config={"observation": SENSORS["history"]})
+    twin = copy.deepcopy(env)
+
+    observation = env.step(UP)[0]
+    observation[:] = 99.0
+    twin.step(UP)
+
+    assert plain(env.step(UP)) == plain(twin.step(UP))
+
+
+def test_an_observation_does_not_change_when_the_episode_goes_on() -> None:
+    env = begun(start=(1, 1), config={"observation": SENSORS["dict"]})
+    observation = env.step(UP)[0]
+    before = plain(observation)
+
+    env.step(UP)
+
+    assert plain(observation) == before
+
+
+@pytest.mark.parametrize("action", [-1, 4, True, 1.0, "0", None, [0], np.array([0]), math.nan], ids=repr)
+def test_an_illegal_action_is_a_validation_error_that_is_a_value_error(action: Any) -> None:
+    env = begun()
+
+    with pytest.raises(ValueError, match="not a legal action") as caught:
+        env.step(action)
+
+    assert isinstance(caught.value, ValidationError)
+    assert caught.value.clause == "ENV-STEP-P2"
+    assert env.step_count == 0
+
+
+@pytest.mark.parametrize("action", [np.int64(1), np.uint8(1), np.array(1)], ids=repr)
+def test_a_numpy_integer_is_an_action_like_any_other(action: Any) -> None:
+    by_numpy, by_int = begun(), begun()
+
+    assert plain(by_numpy.step(action)) == plain(by_int.step(1))
+
+
+# ------------------------------------------------------------------------------------------------- atomicity
+
+
+class Trouble:
+    """What goes wrong when a part is called: an exception to raise, a value to return instead, or nothing (None)."""
+
+    def __init__(self) -> None:
+        self.now: Any = None
+
+    def strike(self, result: Any) -> Any:
+        """Return `result`, unless there is trouble."""
+        if isinstance(self.now, Exception):
+            raise self.now
+        return result if self.now is None else self.now
+
+
+class TroubledActions(EightDirectionActions):
+    """A processor that can fail."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__()
+        self.trouble = trouble
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        result: AgentState = self.trouble.strike(super().process_action(action, current_state, grid_size))
+        return result
+
+
+class TroubledPlume(PuffPlume):
+    """A plume that can fail to begin or to advance."""
+
+    def __init__(self, trouble: Trouble, at_begin: Trouble) -> None:
+        super().__init__(GridSize(9, 7), Coordinates(4, 3), warm_up=3)
+        self.trouble = trouble
+        self.at_begin = at_begin
+
+    def begin(self, chance: Chance) -> PuffField:
+        result: PuffField = self.at_begin.strike(super().begin(chance))
+        return result
+
+    def advance(self, field: Any, chance: Chance, time_step: int) -> PuffField:
+        result: PuffField = self.trouble.strike(super().advance(field, chance, time_step))
+        return result
+
+
+class TroubledReward(StepPenaltyReward):
+    """A reward that can fail."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(Coordinates(4, 3), 1.0)
+        self.trouble = trouble
+
+    def compute_reward(self, prev_state: Any, action: Any, next_state: Any, plume_field: Any) -> float:
+        reward: float = self.trouble.strike(super().compute_reward(prev_state, action, next_state, plume_field))
+        return reward
+
+
+class TroubledSensor(ConcentrationSensor):
+    """A sensor that can fail."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__()
+        self.trouble = trouble
+
+    def get_observation(self, env_state: Any) -> Any:
+        return self.trouble.strike(super().get_observation(env_state))
+
+
+class Rig:
+    """An environment whose every part can be made to fail."""
+
+    def __init__(self) -> None:
+        self.troubles = {name: Trouble() for name in ("action", "plume", "begin", "reward", "sensor")}
+        self.env = PlumeSearchEnv(
+            action_processor=TroubledActions(self.troubles["action"]),
+            plume_model=TroubledPlume(self.troubles["plume"], self.troubles["begin"]),
+            reward_fn=TroubledReward(self.troubles["reward"]),
+            observation_model=HistorySensor(TroubledSensor(self.troubles["sensor"]), 3),
+            max_steps=6,
+        )
+        self.env.reset(seed=4, options={"start": (1, 1)})
+        self.env.step(1)
+
+
+FAILURES: list[tuple[str, Any, type[Exception]]] = [
+    ("action", RuntimeError("broken"), RuntimeError),
+    ("action", AgentState(Coordinates(9, 0)), ComponentError),
+    ("action", AgentState(Coordinates(0, -1)), ComponentError),
+    ("action", "no state at all", Exception),
+    ("plume", RuntimeError("broken"), RuntimeError),
+    ("reward", RuntimeError("broken"), RuntimeError),
+    ("reward", math.nan, ComponentError),
+    ("reward", math.inf, ComponentError),
+    ("reward", -math.inf, ComponentError),
+    ("reward", np.float32(math.nan), ComponentError),
+    ("reward", "no number", Exception),
+    ("sensor", RuntimeError("broken"), RuntimeError),
+]
+every_failure = pytest.mark.parametrize(
+    ("part", "failure", "error"), FAILURES, ids=lambda value: value.__name__ if isinstance(value, type) else repr(value)
+)
+
+
+@every_failure
+def test_a_step_that_fails_leaves_the_environment_exactly_as_it_was(
+    part: str, failure: Any, error: type[Exception]
+) -> None:
+    rig = Rig()
+    rig.troubles[part].now = failure
+    before = pickle.dumps(rig.env)
+
+    with pytest.raises(error):
+        rig.env.step(1)
+
+    assert pickle.dumps(rig.env) == before
+
+
+@every_failure
+def test_after_a_failed_step_the_episode_goes_on_as_if_it_had_never_been_tried(
+    part: str, failure: Any, error: type[Exception]
+) -> None:
+    rig, smooth = Rig(), Rig()
+    rig.troubles[part].now = failure
+    with pytest.raises(error):
+        rig.env.step(3)
+    rig.troubles[part].now = None
+
+    actions = [0, 8, 5, 6, 7, 1, 1, 2]
+
+    assert run(rig.env, actions) == run(smooth.env, actions)
+
+
+@pytest.mark.parametrize("action", [9, -1, True, None, "up", 1.0])
+def test_a_refused_action_leaves_the_environment_exactly_as_it_was(action: Any) -> None:
+    rig, smooth = Rig(), Rig()
+    before = pickle.dumps(rig.env)
+
+    with pytest.raises(ValidationError):
+        rig.env.step(action)
+
+    assert pickle.dumps(rig.env) == before
+    assert run(rig.env, [0, 1, 2]) == run(smooth.env, [0, 1, 2])
+
+
+def test_a_step_that_would_end_the_episode_ends_it_only_when_it_succeeds() -> None:
+    rig = Rig()
+    rig.env.reset(seed=1, options={"start": (2, 3)})
+    rig.troubles["sensor"].now = RuntimeError("broken")
+    with pytest.raises(RuntimeError):
+        rig.env.step(2)
+    rig.troubles["sensor"].now = None
+
+    assert rig.env.state is READY
+    assert rig.env.step(2)[2] is True
+
+
+def test_finite_rewards_whose_sum_is_not_are_refused() -> None:
+    rig = Rig()
+    rig.troubles["reward"].now = 1.5e308
+    rig.env.step(8)
+
+    with pytest.raises(ComponentError) as caught:
+        rig.env.step(8)
+
+    assert caught.value.clause == "REWARD-2"
+    assert rig.env.step_count == 2
+
+
+@pytest.mark.parametrize("seed", [None, 8])
+@pytest.mark.parametrize("part", ["begin", "sensor"])
+def test_a_reset_that_fails_leaves_the_episode_running_as_it_was(part: str, seed: int | None) -> None:
+    rig, smooth = Rig(), Rig()
+    rig.troubles[part].now = RuntimeError("broken")
+
+    with pytest.raises(RuntimeError):
+        rig.env.reset(seed=seed)
+
+    rig.troubles[part].now = None
+    assert (rig.env.state, rig.env.episode_count, rig.env.seed) == (READY, 1, 4)
+    actions = [0, 8, 5, 6, 7, 1, 1, 2]
+    assert run(rig.env, actions) == run(smooth.env, actions)
+
+
+@pytest.mark.parametrize("seed", [None, 8])
+def test_a_first_reset_that_fails_leaves_a_new_environment(seed: int | None) -> None:
+    trouble = Trouble()
+    env = small(observation_model=TroubledSensor(trouble))
+    trouble.now = RuntimeError("broken")
+
+    with pytest.raises(RuntimeError):
+        env.reset(seed=seed)
+
+    assert (env.state, env.episode_count, env.seed, env.agent_state) == (CREATED, 0, None, None)
+
+
+# --------------------------------------------------------------------------------------------- copies, memory
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("plume", PLUMES)
+def test_copies_made_in_the_middle_of_an_episode_go_on_identically(
+    film: str, plume: str, action: str, sensor: str
+) -> None:
+    if sensor == "wind" and plume in WINDLESS:
+        plume = "puffs"
+    spec = {**PLUMES[plume], "path": film} if plume == "movie" else PLUMES[plume]
+    env = small(
+        config={"plume": spec, "action": ACTIONS[action], "observation": SENSORS[sensor], "reward": "shaped"},
+        max_steps=9,
+    )
+    env.reset(seed=6)
+    actions = sampled(env, 24)
+    run(env, actions[:4])
+
+    copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+
+    went_on = run(env, actions[4:])
+    assert [run(twin, actions[4:]) for twin in copies] == [went_on, went_on]
+
+
+@pytest.mark.parametrize("before", [CREATED, TERMINATED, TRUNCATED, CLOSED])
+def test_a_copy_stands_where_the_original_stood(before: EnvironmentState) -> None:
+    env = small(max_steps=1, goal_radius=1.0 if before is TERMINATED else 0.5)
+    if before is not CREATED:
+        env.reset(seed=0, options={"start": (2, 3)})
+        env.step(RIGHT)
+    if before is CLOSED:
+        env.close()
+
+    twin = pickle.loads(pickle.dumps(env))
+
+    assert twin.state is before
+    assert twin.agent_state == env.agent_state
+
+
+def test_a_copy_does_not_follow_the_original() -> None:
+    env = begun(config={"observation": SENSORS["history"]})
+    twin = copy.deepcopy(env)
+
+    env.step(UP)
+
+    assert (twin.step_count, env.step_count) == (0, 1)
+    assert twin.agent_state != env.agent_state
+
+
+def test_a_pickle_is_small_whatever_the_grid() -> None:
+    env = PlumeSearchEnv(grid_size=(250, 250))
+    env.reset(seed=0)
+    run(env, sampled(env, 20))
+
+    assert len(pickle.dumps(env)) < 25_000
+
+
+def test_a_thousand_environments_share_their_tables() -> None:
+    def make(seed: int) -> PlumeSearchEnv:
+        env = PlumeSearchEnv(grid_size=(200, 200), config={"plume": "advected"})
+        env.reset(seed=seed)
+        env.step(UP)
+        return env
+
+    kept = [make(seed) for seed in range(3)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept += [make(seed) for seed in range(1000)]
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert used / 1000 < 12_000
+    assert kept[0].plume_field.field_array is kept[-1].plume_field.field_array
+
+
+# ------------------------------------------------------------------------------------------- scenes and pictures
+
+
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    """Turn every warning into an error, whatever the command line says."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_rendering_without_a_mode_warns_and_returns_nothing() -> None:
+    env = begun()
+
+    with pytest.warns(UserWarning, match="render mode"):
+        picture = env.render()
+
+    assert picture is None
+
+
+@pytest.mark.parametrize("state", [READY, TERMINATED, TRUNCATED])
+def test_a_picture_is_an_array_of_colours_wherever_rendering_is_legal(state: EnvironmentState) -> None:
+    env = begun(
+        start=(2, 3), render_mode="rgb_array", max_steps=1 if state is not READY else 5,
+        goal_radius=1.0 if state is TERMINATED else 0.5,
+    )  # fmt: skip
+    env.step(RIGHT)
+    before = pickle.dumps(env)
+
+    picture = env.render()
+
+    assert env.state is state
+    assert picture.dtype == np.uint8
+    assert picture.ndim == 3
+    assert picture.shape[2] == 3
+    assert pickle.dumps(env) == before
+
+
+@pytest.mark.parametrize("plume", PLUMES)
+def test_every_plume_has_a_picture_that_shows_the_step(film: str, plume: str, no_warnings: None) -> None:
+    spec = {**PLUMES[plume], "path": film} if plume == "movie" else PLUMES[plume]
+    env = begun(config={"plume": spec}, render_mode="rgb_array")
+
+    first = env.render()
+    env.step(RIGHT)
+    second = env.render()
+
+    assert first.shape == second.shape
+    assert (first != second).any()
+
+
+def test_up_looks_up_in_the_picture() -> None:
+    env = small(source_location=(4, 6), config={"plume": {"type": "gaussian", "sigma": 1.5}}, render_mode="rgb_array")
+    env.reset(seed=0, options={"start": (0, 3)})
+
+    brightness = env.render().astype(int).sum(axis=(1, 2))
+
+    upper, lower = np.array_split(brightness, 2)
+    assert upper.sum() > 2 * lower.sum()
+
+
+class Screen:
+    """A window that counts what it is shown, and can fail."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.trouble = trouble
+        self.shown = 0
+        self.closed = 0
+
+    def show(self, picture: Any) -> None:
+        self.trouble.strike(None)
+        self.shown += 1
+
+    def close(self) -> None:
+        self.closed += 1
+        self.trouble.strike(None)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """Put a counted window where the real one would open."""
+    window = Screen(Trouble())
+    monkeypatch.setattr(PlumeSearchEnv, "_open_window", lambda env: window)
+    return window
+
+
+def test_human_mode_shows_every_reset_and_step_and_closes_its_window_once(screen: Screen) -> None:
+    env = small(render_mode="human")
+    env.reset(seed=0)
+    env.step(UP)
+
+    returned = env.render()
+    env.close()
+    env.close()
+
+    assert returned is None
+    assert (screen.shown, screen.closed) == (3, 1)
+
+
+def test_human_mode_opens_a_real_window() -> None:
+    env = small(render_mode="human")
+    env.reset(seed=0)
+
+    returned = env.render()
+    env.close()
+
+    assert returned is None
+    assert env.state is CLOSED
+
+
+def test_a_step_that_cannot_be_shown_changes_nothing(screen: Screen) -> None:
+    env = small(render_mode="human")
+    env.reset(seed=0, options={"start": (0, 0)})
+    before = (env.state, env.step_count, env.agent_state)
+    screen.trouble.now = RenderingError("no display")
+
+    with pytest.raises(RenderingError):
+        env.step(UP)
+
+    assert (env.state, env.step_count, env.agent_state) == before
+
+
+def test_a_reset_that_cannot_be_shown_changes_nothing(screen: Screen) -> None:
+    env = small(render_mode="human")
+    screen.trouble.now = RenderingError("no display")
+
+    with pytest.raises(RenderingError):
+        env.reset(seed=0)
+
+    assert (env.state, env.episode_count, env.agent_state) == (CREATED, 0, None)
+
+
+def test_close_never_raises(screen: Screen) -> None:
+    env = small(render_mode="human")
+    env.reset(seed=0)
+    screen.trouble.now = RuntimeError("the window is stuck")
+
+    env.close()
+
+    assert env.state is CLOSED
+
+
+def test_an_environment_with_a_window_copies_without_it(screen: Screen) -> None:
+    env = small(render_mode="human")
+    env.reset(seed=0)
+
+    twin = copy.deepcopy(env)
+    twin.close()
+
+    assert screen.closed == 0
+    assert env.state is READY
+
+
+class OwnField:
+    """A user's own still field, with nothing but what the contract asks for."""
+
+    def __init__(self, grid_size: GridSize) -> None:
+        self.grid_size = grid_size
+        self.field_array = np.linspace(0, 1, grid_size.total_cells()).reshape(grid_size.height, grid_size.width)
+
+    def sample(self, position: Coordinates) -> float:
+        return float(self.field_array[position.y, position.x])
+
+
+class OwnPlume:
+    """A user's own changing plume, with nothing but what the contract asks for."""
+
+    grid_size = GridSize(9, 7)
+
+    def begin(self, chance: Chance) -> OwnField:
+        return OwnField(self.grid_size)
+
+    def advance(self, field: Any, chance: Chance, time_step: int) -> OwnField:
+        return OwnField(self.grid_size)
+
+
+SCENES: dict[str, Callable[[], PlumeSearchEnv]] = {
+    "gaussian": lambda: PlumeSearchEnv(grid_size=(10_000, 10_000)),
+    "puffs": lambda: PlumeSearchEnv(grid_size=(10_000, 10_000), config={"plume": "puffs"}),
+    "advected": lambda: PlumeSearchEnv(grid_size=(1_000, 1_000), config={"plume": "advected"}),
+    "a user's field": lambda: PlumeSearchEnv(plume_model=OwnField(GridSize(300, 200))),
+    "a user's plume": lambda: PlumeSearchEnv(plume_model=OwnPlume()),
+}
+
+
+@pytest.mark.parametrize("make", SCENES.values(), ids=SCENES)
+def test_a_scene_is_a_small_json_value(make: Callable[[], PlumeSearchEnv]) -> None:
+    env = make()
+    env.reset(seed=0)
+    run(env, sampled(env, 300, seed=5))
+    if env.state is not READY:
+        env.reset(seed=1)
+
+    scene = env.scene()
+
+    assert json.loads(json.dumps(scene)) == scene
+    assert len(json.dumps(scene)) < 8_000
+
+
+def test_a_movie_s_scene_is_small_too(tmp_path: Path) -> None:
+    np.save(tmp_path / "film.npy", np.random.default_rng(1).random((2, 400, 600)))
+    env = PlumeSearchEnv(config={"plume": {"type": "movie", "path": str(tmp_path / "film.npy")}})
+    env.reset(seed=0)
+    run(env, sampled(env, 300))
+
+    scene = env.scene()
+
+    assert json.loads(json.dumps(scene)) == scene
+    assert len(json.dumps(scene)) < 8_000
+
+
+def test_a_scene_says_where_everything_is() -> None:
+    env = begun(start=(1, 1), orientation=90.0, config={"plume": PLUMES["advected"], "action": "oriented_grid"})
+    env.step(0)
+
+    scene = env.scene()
+
+    assert scene["static"]["grid"] == [9, 7]
+    assert scene["static"]["source"] == [4, 3]
+    assert scene["static"]["goal_radius"] == 1.0
+    assert scene["static"]["field"]["kind"] == "advected"
+    assert scene["frame"]["agent"] == {"at": [1, 2], "heading": 90.0}
+    assert scene["frame"]["trail"] == [[1, 1], [1, 2]]
+    assert scene["frame"]["wind"] == [0.5, 0.2]
+    assert (scene["frame"]["step"], scene["frame"]["state"]) == (1, "ready")
+
+
+def test_the_static_part_of_a_scene_stays_for_the_episode() -> None:
+    env = begun(config={"plume": PLUMES["puffs"]})
+    first = env.scene()
+
+    env.step(RIGHT)
+    second = env.scene()
+
+    assert first["static"] == second["static"]
+    assert first["frame"] != second["frame"]
+
+
+def test_a_scene_is_the_caller_s_own() -> None:
+    env = begun()
+
+    env.scene()["frame"]["trail"].clear()
+
+    assert env.scene()["frame"]["trail"] == [[0, 0]]
+
+
+def test_a_scene_is_legal_at_the_end_of_an_episode() -> None:
+    env = begun(max_steps=1)
+    env.step(UP)
+
+    assert env.scene()["frame"]["state"] == "truncated"
+
+
+def test_a_user_s_own_plume_is_searched_like_ours() -> None:
+    env = small(plume_model=OwnPlume())
+    observation, _ = env.reset(seed=0, options={"start": (8, 6)})
+
+    assert observation.tolist() == [1.0]
+    assert env.step(LEFT)[0].tolist() == [np.float32(61 / 62)]
+
+
+def test_the_environment_is_a_gymnasium_environment() -> None:
+    env = small()
+
+    assert isinstance(env, gym.Env)
+    assert env.unwrapped is env
+    assert set(env.metadata["render_modes"]) == {"human", "rgb_array"}

@@ -1,0 +1,288 @@
+"""Odor fields that stay: their values by formula, cell by cell."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.contracts.components import ConcentrationField, WindField
+from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.plume.fields import (
+    AdvectedPlume,
+    GaussianPlume,
+    SteadyWind,
+    advected_values,
+    checked_count,
+    checked_number,
+    checked_wind,
+    gaussian_values,
+)
+from proctor.errors import ValidationError
+
+Field = GaussianPlume | AdvectedPlume
+GRID = GridSize(7, 5)
+SOURCE = Coordinates(2, 3)
+CELLS = [Coordinates(x, y) for y in range(GRID.height) for x in range(GRID.width)]
+speeds = st.just(0.0) | st.floats(0.001, 5) | st.floats(-5, -0.001)
+winds = st.tuples(speeds, speeds).filter(any)
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> tuple[GridSize, Coordinates]:
+    """Return a small grid and a source on it."""
+    grid = GridSize(draw(st.integers(1, 12)), draw(st.integers(1, 12)))
+    return grid, Coordinates(draw(st.integers(0, grid.width - 1)), draw(st.integers(0, grid.height - 1)))
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> Field:
+    """Return a field of either kind."""
+    grid, source = draw(sites())
+    if draw(st.booleans()):
+        return GaussianPlume(grid, source, draw(st.floats(0.01, 1e6)))
+    return AdvectedPlume(grid, source, draw(winds), draw(st.floats(0.01, 100)), draw(st.floats(0, 10)))
+
+
+def advected(dx: float, dy: float, wind: tuple[float, float], spread: float, growth: float) -> float:
+    """Return the documented formula, with the coordinates turned by the wind's angle."""
+    angle = math.atan2(wind[1], wind[0])
+    xi = dx * math.cos(angle) + dy * math.sin(angle)
+    eta = dy * math.cos(angle) - dx * math.sin(angle)
+    if xi < 0:
+        return math.exp(-(xi * xi + eta * eta) / (2 * spread * spread))
+    width = spread + growth * xi
+    return spread / width * math.exp(-eta * eta / (2 * width * width))
+
+
+@given(field=fields())
+def test_a_sample_is_the_array_bit_for_bit_within_bounds_and_largest_at_the_source(field: Field) -> None:
+    grid = field.grid_size
+
+    array = field.field_array
+    samples = [[field.sample(Coordinates(x, y)) for x in range(grid.width)] for y in range(grid.height)]
+
+    assert array.dtype == np.float64
+    assert array.tolist() == samples
+    assert np.all((array >= 0) & (array <= 1))
+    assert field.sample(field.source_location) == array.max() == 1.0
+
+
+@given(site=sites(), sigma=st.floats(0.05, 1e4))
+def test_the_gaussian_falls_with_the_squared_distance(site: tuple[GridSize, Coordinates], sigma: float) -> None:
+    grid, source = site
+
+    array = GaussianPlume(grid, source, sigma).field_array
+
+    expected = [
+        [math.exp(-(math.dist((x, y), (source.x, source.y)) ** 2) / (2 * sigma * sigma)) for x in range(grid.width)]
+        for y in range(grid.height)
+    ]
+    np.testing.assert_allclose(array, expected, rtol=1e-9, atol=1e-300)
+
+
+@given(site=sites(), wind=winds, spread=st.floats(0.1, 20), growth=st.floats(0, 3))
+def test_the_advected_plume_follows_its_formula_along_any_wind(
+    site: tuple[GridSize, Coordinates], wind: tuple[float, float], spread: float, growth: float
+) -> None:
+    grid, source = site
+
+    array = AdvectedPlume(grid, source, wind, spread, growth).field_array
+
+    expected = [
+        [advected(x - source.x, y - source.y, wind, spread, growth) for x in range(grid.width)]
+        for y in range(grid.height)
+    ]
+    np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("wind", [(1e-200, 0.0), (0.0, -1e-300), (1e200, 1e200), (5e-324, 0.0)])
+def test_only_the_direction_of_the_wind_shapes_the_plume_however_weak_or_strong(wind: tuple[float, float]) -> None:
+    gentle = tuple((speed > 0) - (speed < 0) for speed in wind)
+
+    array = AdvectedPlume(GRID, SOURCE, wind).field_array
+
+    np.testing.assert_allclose(array, AdvectedPlume(GRID, SOURCE, gentle).field_array, rtol=1e-9)  # type: ignore[arg-type]
+
+
+def test_the_plume_reaches_further_downwind_than_upwind_and_across() -> None:
+    field = AdvectedPlume(GridSize(41, 41), Coordinates(20, 20), wind=(0.0, 1.0))
+
+    north, south, east = (field.sample(Coordinates(*cell)) for cell in ((20, 35), (20, 5), (35, 20)))
+
+    assert north > 100 * south
+    assert north > 100 * east
+
+
+@pytest.mark.parametrize("kind", [GaussianPlume, AdvectedPlume])
+@pytest.mark.parametrize("cell", [(-1, 0), (0, -1), (7, 0), (0, 5), (-1, -1), (700, 500), (-7, 2)])
+def test_a_sample_off_the_grid_is_an_index_error_that_names_the_cell(kind: type[Field], cell: tuple[int, int]) -> None:
+    field = kind(GRID, SOURCE)
+
+    with pytest.raises(IndexError, match="FIELD-SAMPLE-P1") as caught:
+        field.sample(Coordinates(*cell))
+
+    assert str(cell) in str(caught.value)
+    assert "7 x 5" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [GaussianPlume, AdvectedPlume])
+def test_fields_of_the_same_parameters_share_one_read_only_array(kind: type[Field]) -> None:
+    first, second = kind(GRID, SOURCE), kind(GridSize(7, 5), Coordinates(2, 3))
+
+    array = first.field_array
+
+    assert array is second.field_array
+    assert array.shape == (5, 7)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0, 0] = 0.5
+
+
+@pytest.mark.parametrize("kind", [GaussianPlume, AdvectedPlume])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda field: pickle.loads(pickle.dumps(field))])
+def test_a_copy_of_a_field_is_the_same_field_and_just_as_read_only(kind: type[Field], copied: Any) -> None:
+    field = kind(GRID, SOURCE)
+
+    twin = copied(field)
+
+    assert [twin.sample(cell) for cell in CELLS] == [field.sample(cell) for cell in CELLS]
+    assert twin.field_array.tolist() == field.field_array.tolist()
+    assert not twin.field_array.flags.writeable
+    assert twin.get_metadata() == field.get_metadata()
+
+
+@pytest.mark.parametrize("kind", [GaussianPlume, AdvectedPlume])
+def test_a_source_off_the_grid_is_refused(kind: type[Field]) -> None:
+    with pytest.raises(ValidationError, match="source") as caught:
+        kind(GRID, Coordinates(7, 0))
+
+    assert caught.value.found == (7, 0)
+
+
+NO_NUMBERS: list[Any] = [
+    True, "1", None, 1j, np.complex64(1), math.nan, math.inf, -math.inf, 10**400, [1.0], np.array([1.0]), np.True_,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:20])
+def test_what_is_no_finite_number_is_refused_everywhere(value: Any) -> None:
+    with pytest.raises(ValidationError, match="breadth"):
+        checked_number("breadth", value)
+    with pytest.raises(ValidationError, match="sigma"):
+        GaussianPlume(GRID, SOURCE, sigma=value)
+    with pytest.raises(ValidationError, match="wind"):
+        checked_wind((0.0, value))
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, 1e-200, 5e-324])
+def test_a_width_that_is_not_positive_or_whose_square_vanishes_is_refused(sigma: float) -> None:
+    with pytest.raises(ValidationError, match="sigma"):
+        GaussianPlume(GRID, SOURCE, sigma=sigma)
+    with pytest.raises(ValidationError, match="spread"):
+        AdvectedPlume(GRID, SOURCE, spread=sigma)
+
+
+def test_a_negative_growth_is_refused() -> None:
+    with pytest.raises(ValidationError, match="growth"):
+        AdvectedPlume(GRID, SOURCE, growth=-0.1)
+
+
+@pytest.mark.parametrize("wind", [(0.0, 0.0), (0, 0), (1.0,), (1.0, 2.0, 3.0), 1.0, "ab", None, {0: 1, 1: 1}], ids=repr)
+def test_an_advected_plume_without_a_wind_is_refused(wind: Any) -> None:
+    with pytest.raises(ValidationError, match="wind"):
+        AdvectedPlume(GRID, SOURCE, wind=wind)
+
+
+@given(value=st.floats(allow_nan=False, allow_infinity=False), above=st.floats(-10, 10), least=st.floats(-10, 10))
+def test_a_number_is_accepted_exactly_within_its_bounds(value: float, above: float, least: float) -> None:
+    accepted = True
+    try:
+        checked_number("value", value, above=above, least=least)
+    except ValidationError:
+        accepted = False
+
+    assert accepted is (value > above and value >= least)
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "expected"),
+    [(0.0, {"above": 0.0}, "> 0"), (-1, {"least": 0.0}, ">= 0"), (math.inf, {}, "a finite number")],
+)
+def test_a_refused_number_says_which_ones_are_accepted(value: float, bounds: dict[str, float], expected: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        checked_number("value", value, **bounds)
+
+    assert caught.value.expected is not None
+    assert caught.value.expected.endswith(expected)
+    assert caught.value.found == value
+
+
+@pytest.mark.parametrize("value", [np.int8(3), np.float32(3), 3, 3.0, np.uint64(3)])
+def test_numbers_of_every_kind_become_plain_floats(value: Any) -> None:
+    number = checked_number("value", value)
+
+    assert type(number) is float
+    assert number == 3.0
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None], ids=repr)
+def test_a_count_below_its_least_or_of_another_kind_is_refused(value: Any) -> None:
+    with pytest.raises(ValidationError, match="many"):
+        checked_count("many", value, 1)
+
+
+@pytest.mark.parametrize("value", [1, np.int64(1)])
+def test_a_count_becomes_a_plain_int(value: Any) -> None:
+    count = checked_count("many", value, 1)
+
+    assert type(count) is int
+    assert count == 1
+
+
+@given(field=fields(), data=st.data())
+@settings(max_examples=50)
+def test_the_values_for_pictures_are_the_field_at_whole_coordinates(field: Field, data: st.DataObject) -> None:
+    xs = np.arange(field.grid_size.width, dtype=np.float64)
+    ys = np.arange(field.grid_size.height, dtype=np.float64)
+    values_of = gaussian_values if isinstance(field, GaussianPlume) else advected_values
+
+    values = values_of(field.describe(), (field.source_location.x, field.source_location.y), xs, ys)
+
+    np.testing.assert_allclose(values, field.field_array, rtol=1e-9, atol=1e-300)
+
+
+def test_the_wind_is_the_same_everywhere() -> None:
+    field = AdvectedPlume(GRID, SOURCE, wind=(0.5, -2))
+
+    samples = {field.wind_field.sample(cell) for cell in CELLS}
+
+    assert samples == {(0.5, -2.0)}
+    assert isinstance(SteadyWind((0.0, 1.0)), WindField)
+
+
+def test_the_fields_say_what_they_are() -> None:
+    gaussian, steady = GaussianPlume(GRID, SOURCE, 3), AdvectedPlume(GRID, SOURCE, (1, 0), 2, 0.5)
+
+    assert isinstance(gaussian, ConcentrationField)
+    assert isinstance(steady, ConcentrationField)
+    assert gaussian.get_metadata() == {"type": "gaussian", "parameters": {"sigma": 3.0}}
+    assert gaussian.describe() == {"kind": "gaussian", "sigma": 3.0}
+    assert steady.get_metadata() == {
+        "type": "advected",
+        "parameters": {"wind": [1.0, 0.0], "spread": 2.0, "growth": 0.5},
+    }
+    assert steady.describe() == {"kind": "advected", "wind": [1.0, 0.0], "spread": 2.0, "growth": 0.5}
+
+
+def test_the_default_gaussian_is_the_one_of_the_contract() -> None:
+    field = GaussianPlume(GridSize(128, 128), Coordinates(64, 64))
+
+    values = [field.sample(Coordinates(*cell)) for cell in ((64, 64), (76, 64), (64, 40))]
+
+    assert values == [1.0, pytest.approx(math.exp(-0.5)), pytest.approx(math.exp(-2))]

@@ -1,0 +1,332 @@
+"""Gymnasium knows our environments by id, with nothing of ours imported; its tools and wrappers work on them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec, registry
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.envs import announce as announcing
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.registration import register
+from proctor.errors import ValidationError
+
+ID = "proctor/PlumeSearch-v0"
+PLUMES: dict[str, Any] = {
+    "gaussian": "gaussian",
+    "advected": "advected",
+    "puffs": {"type": "puffs", "warm_up": 5, "lifetime": 30},
+    "movie": {"type": "movie", "steps_per_frame": 2, "at_end": "loop"},
+}
+ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
+SENSORS: dict[str, Any] = {
+    "concentration": "concentration",
+    "binary hit": "binary_hit",
+    "poisson hits": "poisson_hits",
+    "antennae": "antennae",
+    "wind": "wind",
+    "history": {"type": "history", "sensor": "poisson_hits", "length": 3},
+    "dict": {"type": "dict", "sensors": {"odor": "antennae", "past": {"type": "history", "length": 2}}},
+}
+WINDLESS = ("gaussian", "movie")
+
+register()
+
+
+def python(code: str) -> str:
+    """Run `code` in a fresh Python where every warning is an error, outside the repository; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=Path(__file__).anchor,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def made(**keywords: Any) -> gym.Env[Any, Any]:
+    """Return an environment by its id, small."""
+    return gym.make(ID, **{"grid_size": (9, 7), **keywords})
+
+
+# ------------------------------------------------------------------------------------------- by id, unimported
+
+
+def test_gymnasium_alone_makes_the_environment_and_steps_it() -> None:
+    printed = python(
+        "import gymnasium\n"
+        f"env = gymnasium.make({ID!r}, max_steps=3)\n"
+        "env.reset(seed=1)\n"
+        "print([env.step(0)[3] for _ in range(3)], type(env.unwrapped).__name__)"
+    )
+
+    assert printed == "[False, False, True] PlumeSearchEnv\n"
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_alone_makes_many(mode: str) -> None:
+    printed = python(
+        "import gymnasium\n"
+        "if __name__ == '__main__':\n"
+        f"    envs = gymnasium.make_vec({ID!r}, num_envs=3, vectorization_mode={mode!r}, max_steps=5)\n"
+        "    envs.reset(seed=1)\n"
+        "    print(envs.step(envs.action_space.sample())[0].shape)\n"
+        "    envs.close()"
+    )
+
+    assert printed == "(3, 1)\n"
+
+
+def test_importing_proctor_imports_nothing_heavy() -> None:
+    printed = python(
+        "import sys, proctor\n"
+        "print([name for name in ('gymnasium', 'numpy', 'pydantic', 'msgspec', 'numba') if name in sys.modules])"
+    )
+
+    assert printed == "[]\n"
+
+
+def test_every_public_name_of_proctor_is_found_and_an_unknown_one_is_not() -> None:
+    import proctor
+
+    found = {name: getattr(proctor, name) for name in proctor.__all__}
+
+    assert found["PlumeSearchEnv"] is PlumeSearchEnv
+    assert dir(proctor) == sorted(proctor.__all__)
+    with pytest.raises(AttributeError, match="Nonsense"):
+        _ = proctor.Nonsense
+
+
+@pytest.mark.parametrize("order", ["import proctor, gymnasium", "import gymnasium, proctor"])
+def test_the_order_of_imports_does_not_matter(order: str) -> None:
+    printed = python(f"{order}\nprint({ID!r} in gymnasium.registry)")
+
+    assert printed == "True\n"
+
+
+def test_a_python_that_never_meets_gymnasium_imports_none_of_it() -> None:
+    printed = python("import sys, json\nprint('gymnasium' in sys.modules)")
+
+    assert printed == "False\n"
+
+
+def test_registering_twice_is_harmless() -> None:
+    before = registry[ID]
+
+    register()
+    announcing.announce()
+
+    assert registry[ID] is before
+
+
+def test_the_ids_are_announced_when_gymnasium_s_registry_has_been_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "TRIGGER", "colorsys")  # a module that nobody needs stands for Gymnasium's
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.delitem(registry, ID)
+    finders = len(sys.meta_path)
+
+    announcing.announce()
+    announcing.announce()
+    waiting = len(sys.meta_path)
+    before = ID in registry
+    importlib.import_module("colorsys")
+
+    assert waiting == finders + 1
+    assert not before
+    assert ID in registry
+    assert len(sys.meta_path) == finders
+
+
+def test_a_missing_gymnasium_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "TRIGGER", "no_such_module")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    finders = len(sys.meta_path)
+    announcing.announce()
+
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        importlib.import_module("no_such_module")
+
+    assert len(sys.meta_path) == finders
+
+
+@pytest.mark.parametrize("module", ["proctor", "proctor.envs.announce"])
+def test_what_python_runs_at_its_start_can_be_run_again(module: str) -> None:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    before = len(sys.meta_path)
+
+    spec.loader.exec_module(again)
+    again.announce()
+
+    assert ID in registry
+    assert len(sys.meta_path) == before
+
+
+# --------------------------------------------------------------------------------------------------- the spec
+
+
+CONFIG = {"plume": {"type": "puffs", "noise": 0.1}, "observation": {"type": "history", "length": 2}}
+
+
+def test_a_spec_survives_json_and_makes_the_same_environment() -> None:
+    env = gym.make(ID, config=CONFIG, max_steps=40, grid_size=(30, 20))
+    assert env.spec is not None
+
+    text = env.spec.to_json()
+    again = gym.make(EnvSpec.from_json(text))
+
+    assert json.loads(text)["kwargs"]["config"] == CONFIG
+    assert again.spec == env.spec or again.spec.to_json() == text  # type: ignore[union-attr]  # made from a spec
+    first, second = env.reset(seed=4), again.reset(seed=4)
+    assert first[0].tolist() == second[0].tolist()
+    assert first[1] == second[1]
+    assert [env.step(1)[0].tolist() for _ in range(5)] == [again.step(1)[0].tolist() for _ in range(5)]
+
+
+@given(
+    width=st.integers(2, 40),
+    height=st.integers(2, 40),
+    max_steps=st.integers(1, 99),
+    action=st.sampled_from(ACTIONS),
+    sigma=st.floats(0.5, 50),
+)
+@settings(max_examples=25)
+def test_any_keywords_survive_json(width: int, height: int, max_steps: int, action: str, sigma: float) -> None:
+    config = {"action": action, "plume": {"type": "gaussian", "sigma": sigma}}
+    env = gym.make(ID, grid_size=(width, height), max_steps=max_steps, config=config)
+    assert env.spec is not None
+
+    again = gym.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
+
+    assert isinstance(again, PlumeSearchEnv)
+    assert isinstance(env.unwrapped, PlumeSearchEnv)
+    assert again.config == env.unwrapped.config
+
+
+def test_the_registered_spec_itself_survives_json() -> None:
+    spec = registry[ID]
+
+    again = EnvSpec.from_json(spec.to_json())
+
+    assert again == spec
+
+
+def test_a_bad_keyword_is_refused_through_gym_make_as_it_is_directly() -> None:
+    with pytest.raises(ValidationError, match="max_steps"):
+        gym.make(ID, max_steps=0)
+
+
+# ------------------------------------------------------------------------------------------------ the checkers
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> str:
+    """Return the path of a movie on a grid of 9 x 7 cells."""
+    np.save(tmp_path / "film.npy", np.random.default_rng(0).random((4, 7, 9)))
+    return str(tmp_path / "film.npy")
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("plume", PLUMES)
+def test_gymnasium_s_checker_has_nothing_to_say(film: str, plume: str, action: str, sensor: str) -> None:
+    if sensor == "wind" and plume in WINDLESS:
+        plume = "advected"
+    spec = {**PLUMES[plume], "path": film} if plume == "movie" else PLUMES[plume]
+    env = made(config={"plume": spec, "action": action, "observation": SENSORS[sensor]})
+
+    check_env(env.unwrapped, skip_render_check=True)
+
+    env.close()
+
+
+@pytest.mark.parametrize("plume", PLUMES)
+def test_gymnasium_s_checker_has_nothing_to_say_about_the_pictures(film: str, plume: str) -> None:
+    spec = {**PLUMES[plume], "path": film} if plume == "movie" else PLUMES[plume]
+    env = made(config={"plume": spec}, render_mode="rgb_array")
+
+    check_env(env.unwrapped)
+
+    env.close()
+
+
+def test_a_whole_episode_passes_the_passive_checker() -> None:
+    env = made(max_steps=30, config={"observation": SENSORS["dict"]})
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    ended = False
+    while not ended:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        ended = terminated or truncated
+
+    _, info = env.reset()
+
+    assert info["episode"] == 2
+
+
+# ------------------------------------------------------------------------------------------- vectors, wrappers
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_vector_of_environments_is_the_environments_side_by_side(mode: str) -> None:
+    keywords: dict[str, Any] = {"grid_size": (30, 30), "config": {"plume": PLUMES["puffs"]}}
+    vector = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, **keywords)
+    singles = [gym.make(ID, **keywords) for _ in range(3)]
+    vector.action_space.seed(3)
+
+    try:
+        many, _ = vector.reset(seed=10)
+        each = [env.reset(seed=10 + number)[0] for number, env in enumerate(singles)]
+        stepped = []
+        for _ in range(5):
+            actions = vector.action_space.sample()
+            stepped.append((vector.step(actions)[0], [env.step(a)[0] for env, a in zip(singles, actions, strict=True)]))
+    finally:
+        vector.close()
+
+    assert many.tolist() == np.stack(each).tolist()
+    assert all(together.tolist() == np.stack(apart).tolist() for together, apart in stepped)
+
+
+def test_episode_statistics_are_the_environment_s_own() -> None:
+    env = RecordEpisodeStatistics(made(max_steps=4, config={"reward": "step_penalty"}))
+    env.reset(seed=0, options={"start": (0, 0)})
+
+    info: dict[str, Any] = {}
+    for _ in range(4):
+        info = env.step(2)[4]
+
+    assert info["episode"]["l"] == 4
+    assert info["episode"]["r"] == pytest.approx(info["total_reward"])
+
+
+def test_an_episode_is_recorded_as_a_video(tmp_path: Path) -> None:
+    env = RecordVideo(made(max_steps=3, render_mode="rgb_array"), str(tmp_path / "films"), disable_logger=True)
+    env.reset(seed=0, options={"start": (0, 0)})
+    for _ in range(3):
+        env.step(2)
+    env.close()  # type: ignore[no-untyped-call]  # the wrapper's own
+
+    films = [path.read_bytes() for path in (tmp_path / "films").glob("*.mp4")]
+
+    assert len(films) == 1
+    assert films[0][4:8] == b"ftyp"
