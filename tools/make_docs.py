@@ -76,9 +76,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 def stale() -> list[str]:
     """Return the names of the pages that differ from what the code says."""
     return [
-        name
-        for name, make in PAGES.items()
-        if not (DOCS / name).exists() or (DOCS / name).read_text("utf-8") != make()
+        name for name, make in PAGES.items() if not (DOCS / name).exists() or (DOCS / name).read_text("utf-8") != make()
     ]
 
 

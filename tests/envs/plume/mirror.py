@@ -142,7 +142,7 @@ class Mirror:
 
     def step(self, actions: np.ndarray[Any, Any]) -> None:
         """Step both sides and compare everything."""
-        ended = [str(single.state) not in ("ready",) for single in self.singles]
+        ended = [str(single.state) != "ready" for single in self.singles]
         observation, reward, terminated, truncated, info = self.batch.step(actions)
         for i, single in enumerate(self.singles):
             if ended[i]:

@@ -320,6 +320,17 @@ def test_anything_else_is_no_discrete_action(make: Callable[[], ActionProcessor]
     assert "Discrete" in str(caught.value)
 
 
+@every_discrete_processor
+def test_the_first_number_beyond_the_range_is_no_action(make: Callable[[], ActionProcessor]) -> None:
+    processor: Any = make()
+    beyond = int(processor.action_space.n)
+
+    with pytest.raises(ValidationError):
+        processor.process_action(beyond, HERE, GRID)
+
+    assert [processor.validate_action(action) for action in (beyond, beyond - 1)] == [False, True]
+
+
 class Tensor:
     """What other libraries call an array: a float if it must be, an array if asked."""
 

@@ -46,7 +46,7 @@ def fields(draw: st.DrawFn) -> Field:
     """Return a field of either kind."""
     grid, source = draw(sites())
     if draw(st.booleans()):
-        return GaussianPlume(grid, source, draw(st.floats(0.01, 1e6)))
+        return GaussianPlume(grid, source, draw(st.floats(0.3, 30) | st.floats(0.01, 1e6)))
     return AdvectedPlume(grid, source, draw(winds), draw(st.floats(0.01, 100)), draw(st.floats(0, 10)))
 
 
@@ -271,6 +271,11 @@ def test_the_fields_say_what_they_are() -> None:
 
     assert isinstance(gaussian, ConcentrationField)
     assert isinstance(steady, ConcentrationField)
+    assert AdvectedPlume(GRID, SOURCE).get_metadata()["parameters"] == {
+        "wind": [1.0, 0.0],
+        "spread": 2.0,
+        "growth": 0.15,
+    }
     assert gaussian.get_metadata() == {"type": "gaussian", "parameters": {"sigma": 3.0}}
     assert gaussian.describe() == {"kind": "gaussian", "sigma": 3.0}
     assert steady.get_metadata() == {

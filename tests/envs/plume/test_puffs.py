@@ -180,6 +180,14 @@ def test_a_puff_is_gone_when_its_lifetime_is_over() -> None:
     assert set(puffs) == {1}
 
 
+def test_a_puff_may_live_for_a_single_step() -> None:
+    plume = PuffPlume(GRID, SOURCE, release_every=1, lifetime=1, warm_up=0)
+
+    puffs = [len(run(plume, 3, steps).describe_frame()["puffs"]) for steps in range(3)]
+
+    assert puffs == [1, 1, 1]
+
+
 def test_no_more_puffs_are_alive_than_the_lifetime_allows() -> None:
     plume = PuffPlume(GRID, SOURCE, release_every=3, lifetime=10, warm_up=50)
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from proctor.envs.plume.render import AGENT, GROUND, MARGIN, MARK, TRAIL, Picture, draw, tint
+from proctor.envs.ink import Picture
+from proctor.envs.plume.render import AGENT, GROUND, MARGIN, MARK, TRAIL, draw, tint
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import RenderingError
 

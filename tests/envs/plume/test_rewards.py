@@ -199,5 +199,10 @@ def test_the_rewards_say_what_they_are() -> None:
 
     inner = {"type": "step_penalty", "parameters": {"goal_radius": 2.0, "goal_reward": 3.0, "step_penalty": 0.5}}
     assert metadata == {"type": "shaped", "parameters": {"inner": inner, "scale": 0.1, "discount": 0.9}}
+    assert ShapedReward(penalty, SOURCE).get_metadata()["parameters"] == {
+        "inner": inner,
+        "scale": 0.01,
+        "discount": 0.99,
+    }
     assert sparse.get_metadata() == {"type": "sparse_goal", "parameters": {"goal_radius": 1.0}}
     assert isinstance(sparse, RewardFunction)

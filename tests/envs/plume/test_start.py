@@ -114,6 +114,14 @@ def test_the_largest_grid_is_counted_exactly() -> None:
     assert corners == [(2, 0), (side - 1, side - 1)]
 
 
+def test_a_disc_larger_than_the_longest_side_leaves_the_far_corner() -> None:
+    cells = start_cells(GridSize(10_000, 10_000), Coordinates(0, 0), 14_000.0)
+
+    nearest = min(math.hypot(*cells.pick(bits)) for bits in range(0, 2**64, 2**58))
+
+    assert nearest > 14_000.0
+
+
 def test_the_same_site_is_counted_once() -> None:
     first = start_cells(GridSize(9, 9), Coordinates(4, 4), 2.0)
 

@@ -92,11 +92,11 @@ def test_paint_stays_between_the_smallest_and_the_largest_level(seed: int, heigh
 
 
 def test_half_way_between_two_cells_is_the_mean_of_both() -> None:
-    image = thumbnail(np.array([[0.0, 1.0], [1.0, 1.0]]))
+    image = thumbnail(np.array([[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
 
-    painted = paint_thumbnail(image, np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.5]))
+    painted = paint_thumbnail(image, np.array([0.0, 0.5, 1.0, 1.5]), np.array([0.0, 0.5, 1.5]))
 
-    np.testing.assert_allclose(painted, [[0.0, 0.5, 1.0], [0.5, 0.75, 1.0]])
+    np.testing.assert_allclose(painted, [[0.0, 0.5, 1.0, 0.5], [0.5, 0.75, 1.0, 0.5], [0.5, 0.5, 0.5, 0.25]])
 
 
 def test_a_spot_in_a_large_field_is_painted_where_it_was() -> None:

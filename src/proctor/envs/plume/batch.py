@@ -52,7 +52,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         single = PlumeSearchEnv(**settings)
         self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = None
-        self.single_action_space = single.action_space
+        self.single_action_space: Any = single.action_space
         self.single_observation_space = single.observation_space
         self.action_space = batch_space(single.action_space, num_envs)
         self.observation_space = batch_space(single.observation_space, num_envs)

@@ -4,9 +4,9 @@ Rule 1: a step computes everything first and commits last; whatever raises, the 
 Rule 2: parts are known by their Protocols only. What a part returns is checked where it would break an invariant.
 """
 
-import math
 from collections import deque
 from collections.abc import Mapping
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,9 +126,10 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._compute_reward = self._reward_fn.compute_reward
         self._get_observation = self._obs_model.get_observation
         self._advance = getattr(self._plume, "advance", None)
-        self._still_wind = getattr(self._plume, "wind_field", None)
-        self._source_x, self._source_y = self._source.x, self._source.y
         self._recalls = isinstance(self._obs_model, RecallingModel)
+        has_wind = self._advance is not None or hasattr(self._plume, "wind_field")
+        self._windless_and_forgetful = not has_wind and not self._recalls
+        self._source_x, self._source_y = self._source.x, self._source.y
         self._shows = self.render_mode == "human"
 
     @property
@@ -221,15 +222,17 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             "grid_size": self._grid,
             "chance": chance,
         }
-        wind = self._still_wind if self._advance is None else getattr(field, "wind_field", None)
+        if self._windless_and_forgetful:
+            return self._get_observation(env_state), None
+        wind = getattr(field, "wind_field", None)
         if wind is not None:
             env_state["wind_field"] = wind
-        if self._recalls:
-            env_state["memory"] = memory
-            recalling: Any = self._obs_model
-            seen: tuple[Observation, Any] = recalling.observe(env_state, memory)
-            return seen
-        return self._get_observation(env_state), None
+        if not self._recalls:
+            return self._get_observation(env_state), None
+        env_state["memory"] = memory
+        recalling: Any = self._obs_model
+        seen: tuple[Observation, Any] = recalling.observe(env_state, memory)
+        return seen
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Move the agent; a step that raises leaves the environment exactly as it was."""
@@ -250,14 +253,14 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
         dx = x - self._source_x
         dy = y - self._source_y
-        distance = math.sqrt(dx * dx + dy * dy)
+        distance = sqrt(dx * dx + dy * dy)
         terminated = distance <= self._goal_radius
         truncated = step_count >= self._max_steps
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
         reward = float(self._compute_reward(before, action, after, field))
         if reward:
             total_reward = before.total_reward + reward
-            if not math.isfinite(total_reward):
+            if not isfinite(total_reward):
                 raise _not_finite(reward)
             after = AgentState(position, moved.orientation, step_count, total_reward, terminated)
         observation, memory = self._observe(after, field, chance, self._memory)

@@ -94,7 +94,8 @@ class MoviePlume:
     """A recorded plume; `frames` is an array (t, y, x) with values in [0, 1]."""
 
     def __init__(self, frames: ArrayLike, steps_per_frame: int = 1, first_frame: int = 0, at_end: str = "hold") -> None:
-        self._frames: Any = frames if hasattr(frames, "shape") else np.asarray(frames)
+        movie: Any = frames
+        self._frames: Any = movie if hasattr(movie, "shape") else np.asarray(movie)
         shape = self._frames.shape
         if len(shape) != 3 or shape[0] < 1:
             raise ValidationError("not a movie", found=shape, expected="an array of shape (t, y, x)")

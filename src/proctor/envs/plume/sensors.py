@@ -23,6 +23,7 @@ from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
 INT8: Final = np.dtype(np.int8)
+_empty = np.empty
 
 Floats = NDArray[np.float32]
 
@@ -40,7 +41,7 @@ class ConcentrationSensor:
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the concentration here."""
-        observation = np.empty(1, FLOAT32)
+        observation: Floats = _empty(1, FLOAT32)
         observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position)
         return observation
 

@@ -1,0 +1,163 @@
+"""Episodes: played as the seeds say, summed up with honest intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.envs.episodes import EpisodeResult, mean_interval, moments, play, run_episodes, summary, wilson
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.policies import make_policy
+from proctor.errors import ValidationError
+
+
+class Straight:
+    """Always the same action; remembers what it was given."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+        self.seeds: list[int] = []
+        self.seen: list[Any] = []
+
+    def reset(self, seed: int) -> None:
+        self.seeds.append(seed)
+
+    def act(self, observation: Any) -> int:
+        self.seen.append(observation)
+        return self.action
+
+
+def test_an_episode_is_played_to_its_end() -> None:
+    env = PlumeSearchEnv(grid_size=(9, 9), max_steps=7)
+
+    result = play(env, Straight(0), seed=4)
+
+    assert result == EpisodeResult(4, 7, 0.0, terminated=False, truncated=True, success=False)
+    assert env.seed == 4
+
+
+def test_a_success_is_what_the_environment_calls_one() -> None:
+    env = PlumeSearchEnv(grid_size=(3, 3), max_steps=500)
+
+    result = play(env, make_policy("random", env), seed=0)
+
+    assert (result.success, result.terminated, result.total_reward) == (True, True, 1.0)
+
+
+def test_a_policy_sees_observations_of_the_space_and_nothing_else() -> None:
+    env = PlumeSearchEnv(grid_size=(9, 9), max_steps=5)
+    policy = Straight(1)
+    play(env, policy, 0)
+
+    assert len(policy.seen) == 5
+    assert all(observation in env.observation_space for observation in policy.seen)
+
+
+def test_the_watcher_is_called_after_the_reset_and_after_every_step() -> None:
+    env = PlumeSearchEnv(grid_size=(9, 9), max_steps=5)
+    counts: list[int] = []
+
+    play(env, Straight(0), 0, lambda: counts.append(env.step_count))
+
+    assert counts == [0, 1, 2, 3, 4, 5]
+
+
+def test_nothing_happens_until_a_moment_is_asked_for() -> None:
+    policy = Straight(0)
+    playing = moments(PlumeSearchEnv(), policy, 0)
+
+    assert policy.seeds == []
+    next(playing)
+    assert policy.seeds == [0]
+
+
+def test_episode_k_has_the_seed_s_plus_k() -> None:
+    env = PlumeSearchEnv(grid_size=(9, 9), max_steps=5)
+    policy = Straight(0)
+
+    results = list(run_episodes(env, policy, 3, seed=40))
+
+    assert policy.seeds == [result.seed for result in results] == [40, 41, 42]
+    assert results[2] == play(env, policy, 42)
+
+
+@pytest.mark.parametrize(("episodes", "seed"), [(0, 0), (-1, 0), (1, -1), (2, 2**31 - 1), (1, 2**31)])
+def test_a_run_without_episodes_or_beyond_the_seeds_is_refused(episodes: int, seed: int) -> None:
+    with pytest.raises(ValidationError):
+        run_episodes(PlumeSearchEnv(), Straight(0), episodes, seed)
+
+
+def test_any_environment_can_be_played_at_random_and_has_no_success_rate_if_it_names_none() -> None:
+    env = gym.make("CartPole-v1")
+
+    results = list(run_episodes(env, make_policy("random", env), 3, seed=0))
+    env.close()
+
+    assert all(result.success is None and result.terminated for result in results)
+    assert summary(results).success_rate is None
+    assert summary(results).median_steps_to_goal is None
+
+
+def a_result(*, steps: int, success: bool | None) -> EpisodeResult:
+    return EpisodeResult(0, steps, float(bool(success)), bool(success), not success, success)
+
+
+def test_a_summary_counts_only_successful_episodes_as_ways_to_the_goal() -> None:
+    results = [a_result(steps=steps, success=steps < 100) for steps in (10, 20, 60, 100)]
+
+    total = summary(results)
+
+    assert (total.episodes, total.steps) == (4, 190)
+    assert (total.median_steps_to_goal, total.mean_steps_to_goal) == (20, 30.0)
+    assert total.success_rate is not None
+    assert total.success_rate.value == total.mean_return.value == 0.75
+
+
+def test_no_success_has_no_steps_to_the_goal() -> None:
+    total = summary([a_result(steps=5, success=False)])
+
+    assert total.median_steps_to_goal is total.mean_steps_to_goal is None
+    assert total.success_rate == wilson(0, 1)
+
+
+def test_nothing_cannot_be_summed_up() -> None:
+    with pytest.raises(ValidationError, match="nothing to sum up"):
+        summary([])
+
+
+@given(trials=st.integers(1, 10_000), share=st.floats(0, 1))
+def test_a_wilson_interval_holds_its_rate_and_stays_between_none_and_all(trials: int, share: float) -> None:
+    successes = round(share * trials)
+
+    interval = wilson(successes, trials)
+
+    assert interval.low is not None
+    assert interval.high is not None
+    assert 0.0 <= interval.low <= interval.value <= interval.high <= 1.0
+    assert interval.low < interval.high
+
+
+def test_a_wilson_interval_agrees_with_the_textbook() -> None:
+    interval = wilson(8, 10)
+
+    assert (interval.value, interval.low, interval.high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
+def test_the_interval_of_a_mean_is_symmetric_about_it(values: list[float]) -> None:
+    interval = mean_interval(values)
+
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low <= interval.value <= interval.high
+    assert interval.value - interval.low == pytest.approx(interval.high - interval.value, rel=1e-6, abs=1e-6)
+
+
+def test_the_mean_of_one_value_has_no_interval() -> None:
+    interval = mean_interval([3.0])
+
+    assert (interval.value, interval.low, interval.high) == (3.0, None, None)
