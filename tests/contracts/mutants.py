@@ -485,6 +485,15 @@ class OverwritesItsMemory(HistorySensor):
         return observation, remembered
 
 
+class RemembersWhatItHandsOut(HistorySensor):
+    def __init__(self) -> None:
+        super().__init__(ConcentrationSensor(), 2)
+
+    def observe(self, env_state: EnvState, memory: Any) -> Any:
+        observation, _ = super().observe(env_state, memory)
+        return observation, (observation, None)
+
+
 class ForgetsWhenAsked(HistorySensor):
     """Says another thing through get_observation() than through observe()."""
 
@@ -510,6 +519,7 @@ MORE_SENSORS: list[tuple[str, Make]] = [
     ("SENSOR-4", smelling(_empties_the_field)),
     ("SENSOR-5", smelling(lambda self, env_state: env_state["plume_field"].field_array[0])),
     ("SENSOR-7", ForgetsWhenAsked),
+    ("SENSOR-7", RemembersWhatItHandsOut),
 ]
 
 

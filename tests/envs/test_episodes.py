@@ -50,10 +50,11 @@ def test_a_success_is_what_the_environment_calls_one() -> None:
 
 def test_a_policy_sees_observations_of_the_space_and_nothing_else() -> None:
     env = PlumeSearchEnv(grid_size=(9, 9), max_steps=5)
-    policy = Straight(1)
-    play(env, policy, 0)
+    policy = Straight(0)
 
-    assert len(policy.seen) == 5
+    result = play(env, policy, 4)
+
+    assert len(policy.seen) == result.steps
     assert all(observation in env.observation_space for observation in policy.seen)
 
 

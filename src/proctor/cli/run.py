@@ -158,7 +158,7 @@ def _cells(total: Summary) -> tuple[str, str, str]:
     return (
         _bounded(total.success_rate, lambda share: f"{round(100 * share, 1):g}", "%"),
         " / ".join("-" if steps is None else f"{steps:.0f}" for steps in to_goal),
-        _bounded(total.mean_return, lambda value: f"{round(value, 2):g}"),
+        _bounded(total.mean_return, lambda value: f"{round(value, 2) + 0.0:g}"),
     )
 
 

@@ -115,7 +115,7 @@ _SENSOR: Final = {
     "SENSOR-4": "Observing leaves the environment's state as it was.",
     "SENSOR-5": "Every observation is a fresh array, shared with no other observation and no part of the state.",
     "SENSOR-6": "get_metadata() returns a type and parameters.",
-    "SENSOR-7": "A sensor that remembers leaves the memory it was given as it was, and both ways to ask it agree.",
+    "SENSOR-7": "A sensor that remembers leaves the memory it was given as it was, hands out no array of it, and both ways to ask agree.",
 }
 
 _REWARD: Final = {

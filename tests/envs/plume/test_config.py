@@ -178,6 +178,14 @@ def test_an_injected_plume_brings_its_grid_and_source_where_none_are_set() -> No
     assert env.source_location == Coordinates(1, 2)
 
 
+def test_a_config_object_that_sets_no_grid_leaves_it_to_the_plume() -> None:
+    plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
+
+    env = PlumeSearchEnv(plume_model=plume, config=EnvironmentConfig(max_steps=5))
+
+    assert (env.grid_size, env.max_steps) == (GridSize(9, 7), 5)
+
+
 @pytest.mark.parametrize("where", ["keyword", "config"])
 def test_an_injected_plume_on_another_grid_is_a_component_error(where: str) -> None:
     plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
@@ -339,6 +347,8 @@ def test_a_configuration_is_frozen_and_survives_json_and_pickle() -> None:
     assert copies == [config, config]
     with pytest.raises(ValueError, match="frozen"):
         setattr(config, "max_steps", 3)  # noqa: B010  # the type forbids what is tried here
+    with pytest.raises(ValueError, match="frozen"):
+        setattr(config.plume, "type", "puffs")  # noqa: B010  # the type forbids what is tried here
 
 
 def test_a_part_s_options_are_kept_beside_its_type() -> None:

@@ -94,7 +94,9 @@ def test_options_come_with_their_defaults_and_needed_ones_are_marked() -> None:
     assert plumes["gaussian"] == {"sigma": 12.0}
     assert plumes["movie"] == {"path": ..., "steps_per_frame": 1, "first_frame": 0, "at_end": "hold"}
     assert rewards["step_penalty"] == {"goal_radius": None, "goal_reward": 1.0, "step_penalty": 0.01}
+    assert rewards["shaped"] == {"inner": "sparse_goal", "scale": 0.01, "discount": 0.99}
     assert component_types("observation")["dict"] == {"sensors": ...}
+    assert component_types("observation")["history"] == {"sensor": "concentration", "length": 4}
 
 
 def test_a_name_alone_is_a_whole_description() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from proctor.envs.episodes import play, run_episodes
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.factories import Kind
 from proctor.envs.plume.policies import POLICIES, RandomPolicy, fitted_slope, make_policy, search_pattern, turned
 from proctor.errors import ValidationError
 
@@ -31,12 +32,10 @@ SENSORS: dict[str, Any] = {
 SEARCHERS = [name for name in POLICIES if name != "random"]
 
 
-def puffs(action: str, sensor: str, **more: Any) -> PlumeSearchEnv:
+def puffs(action: str, sensor: str) -> PlumeSearchEnv:
     plume = {"type": "puffs", "lifetime": 12, "warm_up": 4}
-    return PlumeSearchEnv(
-        config={"plume": plume, "action": action, "observation": SENSORS[sensor]},
-        **{"grid_size": (14, 11), "max_steps": 60, **more},
-    )
+    config = {"plume": plume, "action": action, "observation": SENSORS[sensor]}
+    return PlumeSearchEnv(config=config, grid_size=(14, 11), max_steps=60)
 
 
 def actions_in(env: PlumeSearchEnv, name: str, seed: int) -> list[Any]:
@@ -48,7 +47,7 @@ def actions_in(env: PlumeSearchEnv, name: str, seed: int) -> list[Any]:
     over = False
     while not over:
         action = policy.act(observation)
-        assert env.components["action"].validate_action(action)  # type: ignore[index]  # a Kind is a str
+        assert env.components[Kind.ACTION].validate_action(action)
         assert env.action_space.contains(action)
         observation, _, terminated, truncated, _ = env.step(action)
         taken.append(np.asarray(action).tolist())
@@ -108,9 +107,8 @@ def test_surge_and_cast_uses_the_wind(plume: str) -> None:
 
 
 def test_surge_and_cast_without_wind_where_a_wind_could_be_keeps_its_course() -> None:
-    env = puffs("discrete_grid", "dict", config={"plume": {"type": "puffs", "wind": [0, 0], "noise": 0}} | {
-        "observation": SENSORS["dict"]
-    })  # fmt: skip
+    still = {"type": "puffs", "wind": [0, 0], "noise": 0}
+    env = PlumeSearchEnv(config={"plume": still, "observation": SENSORS["dict"]}, grid_size=(14, 11), max_steps=60)
 
     assert actions_in(env, "surge_cast", 1)
 

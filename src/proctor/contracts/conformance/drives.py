@@ -148,7 +148,13 @@ def need(probe: Probe, *names: str) -> None:
 
 
 def settings(probe: Probe) -> Iterator[dict[str, Any]]:
-    """Yield what to make environments with, the smallest world first, the subject as it comes last."""
+    """Return what to make environments with, the smallest world first, the subject as it comes last."""
+    if probe.worlds is None:
+        probe.worlds = [*_small(probe), {}]
+    return iter(probe.worlds)
+
+
+def _small(probe: Probe) -> Iterator[dict[str, Any]]:
     if takes(probe, "grid_size") and takes(probe, "max_steps"):
         for small in SMALL:
             try:
@@ -156,7 +162,6 @@ def settings(probe: Probe) -> Iterator[dict[str, Any]]:
             except ProctorError:
                 continue
             yield small
-    yield {}
 
 
 def walk(drive: Drive, seed: int, most: int) -> Iterator[tuple[View, Any, Any]]:

@@ -17,7 +17,6 @@ _CALLS: Final = 3
 
 _OPERATIONS: Final[dict[str, Callable[[Drive], Any]]] = {
     "reset": lambda drive: drive.reset(seed=1),
-    "a refused reset": lambda drive: drive.reset(seed=-1),
     "step": lambda drive: drive.step(drive.legal_action),
     "a refused step": lambda drive: drive.step(strangers(drive.env.action_space)[0]),
     "render": Drive.render,

@@ -107,6 +107,8 @@ class Probe:
         self.make = make
         self.doing: object = "make()"
         """What a counterexample begins with; turned into text only when it is needed."""
+        self.worlds: list[dict[str, Any]] | None = None
+        """What environments are made with, smallest first; found out once (see `drives`)."""
 
     def broken(self, found: str) -> Broken:
         """Return the outcome for what was just done and what came of it."""

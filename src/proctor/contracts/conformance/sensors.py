@@ -78,18 +78,19 @@ def observing_changes_nothing(probe: Probe) -> Outcome:
     return _each(probe, problem)
 
 
+def _overlap(one: Any, other: Any) -> bool:
+    return any(np.shares_memory(a, b) for a in arrays_in(one) for b in arrays_in(other))
+
+
 def every_observation_is_fresh(probe: Probe) -> Outcome:
     """SENSOR-5."""
     sensor = probe.make()
 
     def problem(env_state: EnvState) -> str | None:
-        once = list(arrays_in(sensor.get_observation(env_state)))
-        again = list(arrays_in(sensor.get_observation(env_state)))
-        live = env_state["plume_field"].field_array
-        if any(np.shares_memory(array, live) for array in once):
+        once, again = (sensor.get_observation(env_state) for _ in range(2))
+        if _overlap(once, env_state["plume_field"].field_array):
             return "returns a view of the field"
-        twice = any(np.shares_memory(a, b) for a in once for b in again)
-        return "returns the same array twice" if twice else None
+        return "returns the same array twice" if _overlap(once, again) else None
 
     return _each(probe, problem)
 
@@ -112,6 +113,8 @@ def a_memory_is_left_as_it_was(probe: Probe) -> Outcome:
         observation, remembered = sensor.observe(env_state, memory)
         if not same(memory, before):
             return f"observe() changes the memory that it was given: {short(before)} became {short(memory)}"
+        if _overlap(observation, remembered):
+            return "the observation is an array that observe() also remembers"
         other = sensor.get_observation({**env_state, "memory": memory})
         memory = remembered
         return None if same(observation, other) else f"observe() gives {short(observation)}, not {short(other)}"

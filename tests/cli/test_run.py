@@ -1,0 +1,172 @@
+"""`proctor run`: a table, a document or a film, and mistakes found before the first episode."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from proctor.cli import run as module
+from proctor.cli.main import main
+from proctor.cli.run import Outcome, as_table, compared, film, policy_names
+from proctor.cli.settings import made
+from proctor.envs.episodes import EpisodeResult, play
+from proctor.envs.plume.policies import POLICIES, make_policy
+from proctor.errors import RenderingError, ValidationError
+
+PLUME = "proctor/PlumeSearch-v0"
+SMALL = ["--set", "grid_size=[12,12]", "--set", "max_steps=20"]
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["run", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_run_prints_a_row_for_each_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["run", PLUME, "--policy", "all", "--episodes", "3", "--seed", "5", *SMALL])
+
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert err == ""
+    assert f"{PLUME}, 3 episodes from seed 5" in out
+    assert all(name in out for name in POLICIES)
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_document_holds_every_episode_and_what_they_amount_to(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, PLUME, "--policy", "run_tumble", "--episodes", "4", "--seed", "9", *SMALL)
+
+    (policy,) = found["policies"]
+    env = made(PLUME, {"grid_size": [12, 12], "max_steps": 20})
+    expected = [play(env, make_policy("run_tumble", env), seed) for seed in (9, 10, 11, 12)]
+    assert [result["steps"] for result in policy["results"]] == [result.steps for result in expected]
+    assert policy["steps"] == sum(result.steps for result in expected)
+    assert policy["success_rate"]["value"] == sum(bool(result.success) for result in expected) / 4
+    assert policy["steps_per_second"] > 0
+    assert (found["env"], found["seed"], found["film"]) == (PLUME, 9, None)
+    assert found["settings"] == {"grid_size": [12, 12], "max_steps": 20}
+
+
+def test_the_same_command_gives_the_same_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [PLUME, "--policy", "random,surge_cast", "--episodes", "2", *SMALL]
+
+    one, other = (document(capsys, *arguments)["policies"] for _ in range(2))
+
+    assert [policy["results"] for policy in one] == [policy["results"] for policy in other]
+
+
+def test_any_gymnasium_environment_runs_at_random(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "CartPole-v1", "--episodes", "2"]) == 0
+
+    assert "- / -" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_a_film_of_the_first_episode_is_written(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"search{suffix}"
+
+    code = main(["run", PLUME, "--episodes", "1", "--gif", str(path), "--set", "max_steps=3"])
+
+    assert code == 0
+    assert "first episode of random" in capsys.readouterr().out
+    assert path.stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--policy", "clever"], "surge_cast"),
+        (["--seed", "-1"], "not a seed"),
+        (["--seed", "2147483647", "--episodes", "2"], "out of range"),
+        (["--episodes", "0"], "--episodes"),
+        (["--set", "max_step=3"], "max_steps"),
+        (["--set", "max_steps"], "KEY=VALUE"),
+        (["--gif", "nowhere/film.gif"], "no such folder"),
+        (["--gif", "film.png"], ".gif, .mp4"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_runs(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["run", PLUME, *arguments])
+
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_a_searcher_outside_a_plume_search_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "CartPole-v1", "--policy", "surge_cast"]) == 2
+
+    assert "searches plumes only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (["random"], ["random"]),
+        (["run_tumble, random", "random"], ["run_tumble", "random"]),
+        (["surge_cast", "all"], ["surge_cast", "random", "gradient_greedy", "run_tumble"]),
+    ],
+)
+def test_policies_can_be_named_in_several_ways(given: list[str], names: list[str]) -> None:
+    assert policy_names(given) == names
+
+
+def test_an_empty_name_is_no_policy() -> None:
+    with pytest.raises(ValidationError, match="unknown policy"):
+        policy_names(["random,"])
+
+
+def test_a_film_that_cannot_be_put_in_its_place_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "taken.gif").mkdir()
+
+    with pytest.raises(RenderingError, match="could not be written"):
+        film(tmp_path / "taken.gif", PLUME, {"max_steps": 2}, "random", 0)
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("quiet", "shown"), [(False, True), (True, False)])
+def test_a_progress_bar_is_shown_on_a_terminal_only_and_not_with_json(
+    quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Tty()
+    monkeypatch.setattr(module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=80, _environ={}))
+    env = made(PLUME, {"max_steps": 3})
+
+    compared(env, ["random"], 2, 0, quiet=quiet)
+
+    assert ("random" in screen.getvalue()) is shown
+
+
+def test_a_single_episode_has_a_return_without_an_interval() -> None:
+    screen = io.StringIO()
+    result = EpisodeResult(0, 30, 12.5, terminated=True, truncated=False, success=None)
+
+    Console(file=screen, width=80).print(as_table("one", [Outcome("random", (result,), 0.5)]))
+
+    assert screen.getvalue().splitlines()[-1].split() == ["random", "-", "-", "/", "-", "12.5", "60"]
+
+
+def test_a_bound_that_rounds_to_nothing_has_no_sign() -> None:
+    screen = io.StringIO()
+    results = tuple(EpisodeResult(0, 1, -0.001 * k, terminated=True, truncated=False, success=None) for k in range(2))
+
+    Console(file=screen, width=80).print(as_table("two", [Outcome("random", results, 0.5)]))
+
+    assert "0 [0, 0]" in screen.getvalue()
+    assert "-0" not in screen.getvalue()

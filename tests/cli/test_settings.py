@@ -1,0 +1,175 @@
+"""Settings: `key=value` reaches the environment, and what it does not know is refused with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.cli.settings import keywords_of, made, parsed, spec_of
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.errors import ComponentError, RenderingError, ValidationError
+
+PLUME = "proctor/PlumeSearch-v0"
+
+
+class Toy(gym.Env[Any, Any]):
+    """Takes any keyword, refuses some values, draws nothing."""
+
+    metadata = {"render_modes": []}
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, size: int = 1, render_mode: str | None = None, **others: Any) -> None:
+        if size == 0:
+            raise KeyError("size")
+        self.size = size
+        self.others = others
+
+
+def one_toy(size: int) -> Toy:
+    return Toy(size)
+
+
+@pytest.fixture(autouse=True)
+def toys() -> Iterator[None]:
+    gym.register("toys/Any-v0", entry_point=Toy)
+    gym.register("toys/Batch-v0", vector_entry_point=Toy)  # type: ignore[arg-type]  # never called
+    yield
+    for name in ("Any", "Batch"):
+        del gym.registry[f"toys/{name}-v0"]
+
+
+def plume(*settings: str) -> PlumeSearchEnv:
+    env = made(PLUME, parsed(settings)).unwrapped
+    assert isinstance(env, PlumeSearchEnv)
+    return env
+
+
+@pytest.mark.parametrize(
+    ("settings", "tree"),
+    [
+        ([], {}),
+        (["max_steps=200"], {"max_steps": 200}),
+        (["a = text with = in it"], {"a": "text with = in it"}),
+        (["a=[1, 2]", "a=null"], {"a": None}),
+        (["plume.wind=[1,0]", "plume.type=puffs"], {"plume": {"wind": [1, 0], "type": "puffs"}}),
+        (["plume=puffs", "plume.wind=[1,0]"], {"plume": {"type": "puffs", "wind": [1, 0]}}),
+        (["plume.wind=[1,0]", "plume=puffs"], {"plume": {"wind": [1, 0], "type": "puffs"}}),
+        (['plume={"type": "puffs"}', "plume.noise=0.5"], {"plume": {"type": "puffs", "noise": 0.5}}),
+        (["a.b.c=1", "a.b.d=2"], {"a": {"b": {"c": 1, "d": 2}}}),
+    ],
+)
+def test_settings_make_a_tree(settings: list[str], tree: dict[str, Any]) -> None:
+    assert parsed(settings) == tree
+
+
+@pytest.mark.parametrize("text", ["max_steps", "=3", "plume.=3", ".type=puffs", ""])
+def test_what_is_no_key_and_value_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError, match="not a setting"):
+        parsed([text])
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans() | st.none()))
+def test_json_values_come_through_as_they_are(values: dict[str, Any]) -> None:
+    words = {None: "null", True: "true", False: "false"}
+
+    texts = [
+        f"{key}={words[value] if value is None or value is True or value is False else value}"
+        for key, value in values.items()
+    ]
+
+    assert parsed(texts) == values
+
+
+def test_settings_reach_the_configuration_of_a_plume_search() -> None:
+    env = plume("max_steps=7", "grid_size=[30,20]", "plume.type=puffs", "plume.wind=[1,0]", "action=oriented_grid")
+
+    assert (env.max_steps, env.config.grid_size) == (7, (30, 20))
+    assert env.config.plume.model_dump() == {"type": "puffs", "wind": [1, 0]}
+    assert env.config.action.type == "oriented_grid"
+
+
+def test_an_option_alone_belongs_to_the_default_type() -> None:
+    assert plume("plume.sigma=3").config.plume.model_dump() == {"type": "gaussian", "sigma": 3}
+
+
+def test_settings_come_on_top_of_a_configuration_file(tmp_path: Path) -> None:
+    path = tmp_path / "search.toml"
+    path.write_text('max_steps = 5\ngoal_radius = 2.0\n[plume]\ntype = "advected"\nspread = 3.0\n', encoding="utf-8")
+
+    same = plume(f"config={path}", "max_steps=6", "plume.growth=0.5").config
+    other = plume(f"config={path}", "plume.type=puffs").config
+
+    assert (same.max_steps, same.goal_radius) == (6, 2.0)
+    assert same.plume.model_dump() == {"type": "advected", "spread": 3.0, "growth": 0.5}
+    assert other.plume.model_dump() == {"type": "puffs"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "error", "says"),
+    [
+        ("max_step=3", ValidationError, "max_steps"),
+        ("plume=smoke", ComponentError, "advected, gaussian"),
+        ("plume.sigmas=3", ComponentError, "sigma"),
+        ("max_steps=none", ValidationError, "max_steps"),
+        ("config=nowhere.toml", ValidationError, "nowhere.toml"),
+        ("plume=3", ValidationError, "plume"),
+    ],
+)
+def test_a_bad_setting_of_a_plume_search_is_refused_with_what_is_known(
+    setting: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        plume(setting)
+
+
+def test_other_environments_take_their_keywords_and_gymnasiums() -> None:
+    env = made("CartPole-v1", {"sutton_barto_reward": True, "max_episode_steps": 3})
+
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 3
+    assert env.spec.kwargs["sutton_barto_reward"] is True
+
+
+def test_an_unknown_keyword_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ValidationError, match="one of sutton_barto_reward, max_episode_steps"):
+        made("CartPole-v1", {"gravity": 3})
+
+
+def test_an_environment_that_takes_anything_gets_anything() -> None:
+    env = made("toys/Any-v0", {"colour": "red"}).unwrapped
+
+    assert isinstance(env, Toy)
+    assert env.others == {"colour": "red"}
+
+
+def test_a_value_that_the_environment_does_not_like_is_a_message() -> None:
+    with pytest.raises(ValidationError, match=r"toys/Any-v0 could not be made: KeyError: 'size'"):
+        made("toys/Any-v0", {"size": 0})
+
+
+def test_a_function_that_makes_environments_shows_what_it_requires() -> None:
+    assert keywords_of(one_toy) == {"size": ...}
+
+
+def test_an_id_without_a_single_environment_is_refused() -> None:
+    with pytest.raises(ValidationError, match="no single environment"):
+        made("toys/Batch-v0", {})
+
+
+def test_a_module_before_the_id_is_imported_first() -> None:
+    assert spec_of("proctor.envs.registration:CartPole-v1").id == "CartPole-v1"
+    with pytest.raises(ValidationError, match="cannot import 'no_such_module'"):
+        spec_of("no_such_module:CartPole-v1")
+
+
+def test_pictures_are_asked_only_of_environments_that_draw() -> None:
+    assert made("CartPole-v1", {}, render_mode="rgb_array").render_mode == "rgb_array"
+    with pytest.raises(RenderingError, match="draws no pictures"):
+        made("toys/Any-v0", {}, render_mode="rgb_array")
