@@ -239,6 +239,26 @@ def test_the_mode_human_shows_a_picture_at_reset_and_closes_its_window_once() ->
     assert env.window.closed == 1
 
 
+def test_a_reset_that_cannot_be_shown_is_taken_back() -> None:
+    env = Counting(render_mode="human")
+    env.window.show = lambda picture: 1 / 0  # type: ignore[method-assign,assignment]
+
+    with pytest.raises(ZeroDivisionError):
+        env.reset(seed=1)
+
+    assert (env.state, env.episode_count, env.seed) == (EnvironmentState.CREATED, 0, None)
+
+
+def test_a_window_that_does_not_close_stops_nobody() -> None:
+    env = Counting(render_mode="human")
+    env.reset(seed=1)
+    env.window.close = lambda: 1 / 0  # type: ignore[method-assign,assignment]
+
+    env.close()
+
+    assert env.state is EnvironmentState.CLOSED
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -47,7 +47,7 @@ class VaryingPlume(Protocol):
     def begin(self, chance: Chance) -> ConcentrationField:
         """Return the field at reset."""
 
-    def advance(self, field: ConcentrationField, chance: Chance, time_step: int) -> ConcentrationField:
+    def advance(self, field: Any, chance: Chance, time_step: int) -> ConcentrationField:
         """Return the field at `time_step` (1, 2, ...) from the one a step earlier, which stays as it is."""
 
 
@@ -126,10 +126,10 @@ class RewardFunction(Protocol):
         """Return `type` and `parameters`."""
 
 
-# The members without which an injected part is refused, by the name of its constructor argument.
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "plume_model": ("grid_size",),
-    "action_processor": ("action_space", "process_action", "validate_action"),
-    "observation_model": ("observation_space", "get_observation"),
-    "reward_fn": ("compute_reward",),
+# The members without which an injected part is refused, by the name of its constructor argument; one set is enough.
+REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "plume_model": (("grid_size", "sample"), ("grid_size", "begin", "advance")),
+    "action_processor": (("action_space", "process_action", "validate_action"),),
+    "observation_model": (("observation_space", "get_observation"),),
+    "reward_fn": (("compute_reward",),),
 }

@@ -4,6 +4,7 @@ Rule 1: `_start` and `step` of a subclass compute first and commit last; a call 
 Rule 2: `np_random` draws episode seeds and nothing else; an episode is a function of its seed and its actions.
 """
 
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -52,6 +53,7 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
                 "unknown render mode", found=render_mode, expected=f"None or one of {modes}", clause="ENV-INIT-P6"
             )
         self.render_mode = render_mode
+        self._shows = render_mode == "human"
         self._state = EnvironmentState.CREATED
         self._episode_count = 0
         self._step_count = 0
@@ -87,6 +89,7 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         checked = checked_options(options, self.reset_options)
         self._check_options(checked)
         episode_seed = self._drawn_seed() if seed is None else seed
+        before = self._snapshot() if self._shows else {}
         observation, info = self._start(episode_seed, checked)
         # Only now: a start that fails must leave the generator as it was.
         if seed is not None:
@@ -96,8 +99,8 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         self._step_count = 0
         self._episode_count += 1
         self._state = EnvironmentState.READY
-        if self.render_mode == "human":
-            self.render()
+        if self._shows:
+            self._show(before)
         return observation, {"seed": episode_seed, "episode": self._episode_count, **info}
 
     def _drawn_seed(self) -> int:
@@ -113,19 +116,35 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
             gym.logger.warn("render() without a render mode shows nothing: pass render_mode to gym.make()")
             return None
         picture = self._draw(self.scene())
-        if self.render_mode != "human":
+        if not self._shows:
             return picture
         if self._window is None:
             self._window = self._open_window()
         self._window.show(picture)
         return None
 
+    def _snapshot(self) -> dict[str, Any]:
+        """Return what `_show` needs to take a call back; a subclass copies what it changes in place."""
+        return dict(self.__dict__)
+
+    def _show(self, before: dict[str, Any]) -> None:
+        """Show the window after a reset or a step; if that raises, the environment is as it was `before`."""
+        shown = False
+        try:
+            self.render()
+            shown = True
+        finally:
+            if not shown:
+                self.__dict__.update(before)
+
     def close(self) -> None:
         """End the environment for good; calling it again does nothing."""
         window, self._window = self._window, None
         self._state = EnvironmentState.CLOSED
         if window is not None:
-            window.close()
+            # Whatever a window system may raise, close() never does: it runs in clean-up code.
+            with suppress(Exception):
+                window.close()
 
     def scene(self) -> dict[str, Any]:
         """Return what is to be seen, as a small JSON value; legal where `render()` is."""

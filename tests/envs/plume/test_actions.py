@@ -316,7 +316,7 @@ def test_anything_else_is_no_discrete_action(make: Callable[[], ActionProcessor]
     assert processor.validate_action(action) is False
     assert isinstance(caught.value, ValueError)
     assert caught.value.found is action
-    assert caught.value.clause == "ENV-STEP-P2"
+    assert caught.value.clause == "ACT-PROC-P1"
     assert "Discrete" in str(caught.value)
 
 
@@ -379,7 +379,7 @@ def test_anything_else_is_no_velocity(action: Any) -> None:
 
     assert processor.validate_action(action) is False
     assert caught.value.found is action
-    assert caught.value.clause == "ENV-STEP-P2"
+    assert caught.value.clause == "ACT-PROC-P1"
 
 
 @given(vx=st.floats(), vy=st.floats())

@@ -214,7 +214,7 @@ def test_a_number_is_accepted_exactly_within_its_bounds(value: float, above: flo
     ("value", "bounds", "expected"),
     [(0.0, {"above": 0.0}, "> 0"), (-1, {"least": 0.0}, ">= 0"), (math.inf, {}, "a finite number")],
 )
-def test_a_refused_number_says_which_ones_are_accepted(value: float, bounds: dict[str, float], expected: str) -> None:
+def test_a_refused_number_says_which_ones_are_accepted(value: float, bounds: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError) as caught:
         checked_number("value", value, **bounds)
 

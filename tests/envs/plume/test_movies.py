@@ -98,6 +98,15 @@ def test_a_movie_on_disk_stays_there_until_a_frame_is_shown(tmp_path: Path) -> N
     assert isinstance(frames, np.memmap)
 
 
+def test_a_pickle_of_a_movie_on_disk_is_small(tmp_path: Path) -> None:
+    path = tmp_path / "movie.npy"
+    np.save(path, np.zeros((50, 40, 30)))
+
+    pickled = pickle.dumps(MoviePlume(load_movie(path)))
+
+    assert len(pickled) < 1000
+
+
 def test_a_path_may_be_text(tmp_path: Path) -> None:
     frames = load_movie(str(save_npy(tmp_path, film())))
 

@@ -90,7 +90,7 @@ class _DiscreteActions:
 
     def _checked(self, action: Any) -> int:
         if not self.validate_action(action):
-            raise invalid_action(self, action)
+            raise invalid_action(self, action, "ACT-PROC-P1")
         return int(action)
 
     def get_metadata(self) -> Metadata:
@@ -102,10 +102,10 @@ class _DiscreteActions:
         }
 
 
-def invalid_action(processor: Any, action: object) -> ValidationError:
+def invalid_action(processor: Any, action: object, clause: str) -> ValidationError:
     """Return the error for an action that `processor` does not accept."""
     return ValidationError(
-        "not a legal action", found=action, expected=f"a member of {processor.action_space}", clause="ENV-STEP-P2"
+        "not a legal action", found=action, expected=f"a member of {processor.action_space}", clause=clause
     )
 
 
@@ -267,7 +267,7 @@ class ContinuousActions:
         """Return the state moved by the velocity; the orientation stays."""
         velocity = as_velocity(action)
         if velocity is None:
-            raise invalid_action(self, action)
+            raise invalid_action(self, action, "ACT-PROC-P1")
         vx, vy = velocity.tolist()
         return _moved(current_state, round(vx * self.max_speed), round(vy * self.max_speed), grid_size)
 

@@ -18,7 +18,6 @@ from proctor.contracts.components import (
     EnvState,
     Observation,
     ObservationModel,
-    RecallingModel,
     RewardFunction,
     VaryingPlume,
 )
@@ -28,7 +27,7 @@ from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
 from proctor.envs.plume.actions import invalid_action
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.factories import Kind, Site, build
-from proctor.envs.plume.fields import checked_source
+from proctor.envs.plume.fields import checked_number, checked_source
 from proctor.envs.plume.start import start_cells
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import ComponentError, ValidationError
@@ -126,11 +125,10 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._compute_reward = self._reward_fn.compute_reward
         self._get_observation = self._obs_model.get_observation
         self._advance = getattr(self._plume, "advance", None)
-        self._recalls = isinstance(self._obs_model, RecallingModel)
+        self._recalls = hasattr(self._obs_model, "observe")
         has_wind = self._advance is not None or hasattr(self._plume, "wind_field")
         self._windless_and_forgetful = not has_wind and not self._recalls
         self._source_x, self._source_y = self._source.x, self._source.y
-        self._shows = self.render_mode == "human"
 
     @property
     def agent_state(self) -> AgentState | None:
@@ -184,10 +182,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 expected=f"(x, y) with 0 <= x < {self._grid.width} and 0 <= y < {self._grid.height}",
                 clause="ENV-RESET-P3",
             )
-        orientation = options.get("orientation", 0.0)
-        if isinstance(orientation, bool | str) or not hasattr(orientation, "__float__"):
-            raise ValidationError("not an orientation", found=orientation, expected="degrees", clause="ENV-RESET-P3")
-        heading(orientation)
+        checked_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")
 
     def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
         chance = Chance(episode_seed)
@@ -239,7 +234,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if self._state is not STEPPABLE:
             guard(self._state, Method.STEP)
         if not self._validate_action(action):
-            raise invalid_action(self._action_proc, action)
+            raise invalid_action(self._action_proc, action, "ENV-STEP-P2")
         before: AgentState = self._agent_state  # type: ignore[assignment]  # READY has an agent (ENV-I2)
         chance: Chance = self._chance  # type: ignore[assignment]
         grid = self._grid
@@ -264,6 +259,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 raise _not_finite(reward)
             after = AgentState(position, moved.orientation, step_count, total_reward, terminated)
         observation, memory = self._observe(after, field, chance, self._memory)
+        snapshot = self._snapshot() if self._shows else {}
 
         self._agent_state = after
         self._plume_field = field
@@ -273,7 +269,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if terminated or truncated:
             self._state = AFTER_STEP[terminated, truncated]
         if self._shows:
-            self.render()
+            self._show(snapshot)
         info: dict[str, Any] = {
             "step_count": step_count,
             "total_reward": after.total_reward,
@@ -315,6 +311,9 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
         return draw(scene)
 
+    def _snapshot(self) -> dict[str, Any]:
+        return {**super()._snapshot(), "_trail": self._trail.copy()}
+
     def _open_window(self) -> Any:
         from proctor.envs.window import Window
 
@@ -337,12 +336,13 @@ def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]
 
 
 def _check_members(argument: str, part: Any) -> None:
-    missing = [name for name in REQUIRED[argument] if not hasattr(part, name)]
-    if missing:
+    choices = REQUIRED[argument]
+    missing = [[name for name in names if not hasattr(part, name)] for names in choices]
+    if all(missing):
         raise ComponentError(
-            f"{argument} lacks {', '.join(missing)}",
+            f"{argument} lacks {', '.join(missing[0])}",
             found=type(part).__name__,
-            expected=f"a part with {', '.join(REQUIRED[argument])}",
+            expected=f"a part with {' or '.join(', '.join(names) for names in choices)}",
             clause="ENV-INIT-P2",
         )
 

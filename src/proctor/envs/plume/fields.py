@@ -48,17 +48,19 @@ def checked_source(source: Coordinates, grid: GridSize) -> Coordinates:
     return source
 
 
-def checked_number(name: str, value: float, *, above: float = -math.inf, least: float = -math.inf) -> float:
+def checked_number(
+    name: str, value: float, *, above: float = -math.inf, least: float = -math.inf, clause: str | None = None
+) -> float:
     """Return `value` as a finite float that is > `above` and >= `least`, or raise a ValidationError."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ValidationError(f"{name} is not a number", found=value, expected="a real number")
+        raise ValidationError(f"{name} is not a number", found=value, expected="a real number", clause=clause)
     try:
         number = float(value)
     except OverflowError:  # an int beyond the floats
         number = math.inf
     if not (math.isfinite(number) and number > above and number >= least):
         bound = f" > {above:g}" if above > -math.inf else f" >= {least:g}" if least > -math.inf else ""
-        raise ValidationError(f"{name} out of range", found=value, expected=f"a finite number{bound}")
+        raise ValidationError(f"{name} out of range", found=value, expected=f"a finite number{bound}", clause=clause)
     return number
 
 

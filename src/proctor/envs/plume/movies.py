@@ -110,6 +110,16 @@ class MoviePlume:
         if self.first_frame >= shape[0]:
             raise ValidationError("first_frame out of range", found=first_frame, expected=f"< {shape[0]} frames")
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A movie that lies on disk stays there: a copy opens it again.
+        path = getattr(self._frames, "filename", None)
+        return {**self.__dict__, "_frames": self._frames if path is None else Path(path)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self._frames, Path):
+            self._frames = load_movie(self._frames)
+
     def frame_number(self, time_step: int) -> int:
         """Return which frame is shown at `time_step`."""
         number = self.first_frame + time_step // self.steps_per_frame

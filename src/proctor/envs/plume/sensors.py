@@ -15,7 +15,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
 from proctor.contracts.chance import Stream
-from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel, RecallingModel
+from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel
 from proctor.contracts.spatial import Coordinates
 from proctor.envs.plume.actions import clamped
 from proctor.envs.plume.fields import checked_count, checked_number
@@ -183,8 +183,10 @@ class WindSensor:
 
 def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:
     """Return what `model` observes and remembers, whether or not it has a memory."""
-    if isinstance(model, RecallingModel):
-        return model.observe(env_state, memory)
+    recalling: Any = model
+    if hasattr(recalling, "observe"):
+        seen: tuple[Observation, Any] = recalling.observe(env_state, memory)
+        return seen
     return model.get_observation(env_state), None
 
 
