@@ -26,7 +26,7 @@ from proctor.envs.plume.factories import Kind
 from proctor.errors import StateError, ValidationError
 
 Mask = NDArray[np.bool_]
-INT64: Final = np.dtype(np.int64)
+INT32, INT64, BOOL = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_)
 
 
 class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
@@ -67,7 +67,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def _allocate(self) -> None:
         n = self.num_envs
-        self._shape = (n,)
+        self._shape, self._three, self._five = (n,), (3, n), (5, n)
         self._lifecycle = EnvironmentState.CREATED
         self._cells: NDArray[np.int32] = np.zeros((3, n), np.int32)
         self._sums: NDArray[np.float64] = np.zeros((3, n))
@@ -76,6 +76,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._ended: Mask = np.zeros(n, np.bool_)
         self._everyone: Mask = np.ones(n, np.bool_)
         self._everyone.setflags(write=False)
+        self._still = self._field.still
         self._waits_for_reset = self.autoreset_mode is AutoresetMode.DISABLED
         self._restarts_at_once = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._senses = Senses(self._field, self._single.grid_size, self._orientation, self._seeds, self._cells)
@@ -156,9 +157,9 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
             self._check_none_ended()
         actions = self._checked_actions(actions)
         before = self._ended
-        cells: NDArray[np.int32] = np.empty((3, self.num_envs), np.int32)
-        sums: NDArray[np.float64] = np.empty((3, self.num_envs))
-        flags: Mask = np.empty((5, self.num_envs), np.bool_)
+        cells: NDArray[np.int32] = np.empty(self._three, INT32)
+        sums: NDArray[np.float64] = np.empty(self._three)
+        flags: Mask = np.empty(self._five, BOOL)
         begun = kernels.step(
             actions,
             self._cells,
@@ -174,7 +175,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         )
         if begun < 0:
             raise _illegal(actions[-1 - begun], -1 - begun, self.single_action_space)
-        if not self._field.still:
+        if not self._still:
             self._field.begin(before, self._seeds[2])
             self._field.advance(before, self._seeds[2], cells[2])
         reward, terminated, truncated, self._ended = sums[2], flags[0], flags[1], flags[3]
@@ -217,8 +218,9 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def _commit(self, cells: NDArray[np.int32], sums: NDArray[np.float64]) -> None:
         """Make these blocks the present ones; they go out in `info`, so nobody may write to them."""
-        cells.setflags(write=False)
-        sums.setflags(write=False)
+        # By position: the keyword costs three times as much, on every step.
+        cells.setflags(False)
+        sums.setflags(False)
         self._cells = self._senses.cells = cells
         self._sums = sums
 

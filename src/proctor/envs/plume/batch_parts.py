@@ -162,13 +162,14 @@ class Senses:
         # Whole arrays, never views of them: a pickle keeps the identity of an array, but not that of a view.
         self.field = field
         self.grid = grid
+        self.num_envs = orientation.size
         self.orientation = orientation
         self.seeds = seeds
         self.cells = cells
 
     def concentration(self, dtype: Any = np.float64) -> NDArray[Any]:
         """Return the concentration at each agent's cell, a fresh array."""
-        out: NDArray[Any] = np.empty(self.orientation.size, dtype)
+        out: NDArray[Any] = np.empty(self.num_envs, dtype)
         self.field.smell(self.cells, out)
         return out
 
@@ -178,13 +179,13 @@ def _see_concentration(sensor: ConcentrationSensor, senses: Senses) -> NDArray[A
 
 
 def _see_hits(sensor: BinaryHitSensor, senses: Senses) -> NDArray[Any]:
-    out = np.empty(senses.orientation.size, np.int8)
+    out = np.empty(senses.num_envs, np.int8)
     sensor_kernels.threshold_hits(senses.concentration(), sensor.threshold, out)
     return out.reshape(-1, 1)
 
 
 def _see_poisson(sensor: PoissonHitSensor, senses: Senses) -> NDArray[Any]:
-    out = np.empty(senses.orientation.size, np.float32)
+    out = np.empty(senses.num_envs, np.float32)
     concentration = senses.concentration()
     sensor_kernels.poisson_hits(
         concentration, senses.seeds[2], senses.cells[2], sensor.rate, sensor.most, sensor.channel, out
@@ -193,8 +194,8 @@ def _see_poisson(sensor: PoissonHitSensor, senses: Senses) -> NDArray[Any]:
 
 
 def _see_antennae(sensor: AntennaePair, senses: Senses) -> NDArray[Any]:
-    out = np.empty((2, senses.orientation.size), np.float32)
-    tips = np.empty((2, senses.orientation.size), np.int32)
+    out = np.empty((2, senses.num_envs), np.float32)
+    tips = np.empty((2, senses.num_envs), np.int32)
     for side, angle in enumerate((sensor.angle, -sensor.angle)):
         sensor_kernels.antenna_tips(
             senses.cells, senses.orientation, sensor.reach, angle, senses.grid.width, senses.grid.height, tips

@@ -252,7 +252,9 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         terminated = distance <= self._goal_radius
         truncated = step_count >= self._max_steps
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
-        reward = float(self._compute_reward(before, action, after, field))
+        reward = self._compute_reward(before, action, after, field)
+        if type(reward) is not float:
+            reward = float(reward)
         if reward:
             total_reward = before.total_reward + reward
             if not isfinite(total_reward):

@@ -67,14 +67,19 @@ def first_illegal(actions: Any, n_actions: Any) -> Any:
 
 
 @compiled
-def _shift(actions: Any, signs: Any, step_size: Any, old: Any, new: Any, limit: Any) -> None:
-    """Write `old` moved along one axis and clamped to [0, limit)."""
-    last = np.int32(limit - _ONE)
-    for i in range(old.size):
-        # numba widens a uint32 shift to 64 bits; the casts keep it at 32, which is what can be vectorised.
-        code = np.uint32(np.uint32(signs >> np.uint32(np.uint32(actions[i]) * _TWO)) & _THREE)
-        moved = np.int32(old[i] + np.int32(np.int32(np.int32(code) - _ONE) * step_size))
-        new[i] = min(max(moved, np.int32(0)), last)
+def _shift(actions: Any, rules: Any, old_x: Any, old_y: Any, x: Any, y: Any) -> None:
+    """Write the cells one compass move further, clamped to the grid."""
+    signs_x, signs_y, size = rules.signs_x, rules.signs_y, rules.step_size
+    last_x, last_y = np.int32(rules.width - _ONE), np.int32(rules.height - _ONE)
+    for i in range(actions.size):
+        # numba widens 32-bit operations to 64 bits; the casts keep them at 32, which is what can be vectorised.
+        place = np.uint32(np.uint32(actions[i]) * _TWO)
+        code_x = np.uint32(np.uint32(signs_x >> place) & _THREE)
+        code_y = np.uint32(np.uint32(signs_y >> place) & _THREE)
+        moved_x = np.int32(old_x[i] + np.int32(np.int32(np.int32(code_x) - _ONE) * size))
+        moved_y = np.int32(old_y[i] + np.int32(np.int32(np.int32(code_y) - _ONE) * size))
+        x[i] = min(max(moved_x, np.int32(0)), last_x)
+        y[i] = min(max(moved_y, np.int32(0)), last_y)
 
 
 @compiled
@@ -100,8 +105,7 @@ def _move(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> Non
     if rules.turns:
         _turn_or_go(actions, old, new, orientation, rules)
     else:
-        _shift(actions, rules.signs_x, rules.step_size, old[0], new[0], rules.width)
-        _shift(actions, rules.signs_y, rules.step_size, old[1], new[1], rules.height)
+        _shift(actions, rules, old[0], old[1], new[0], new[1])
 
 
 @compiled
@@ -113,10 +117,27 @@ def _distance(x: Any, y: Any, source_x: Any, source_y: Any) -> Any:
 
 
 @compiled
-def _measure(x: Any, y: Any, source_x: Any, source_y: Any, distance: Any) -> None:
-    """Write the distances to the source."""
+def _score(x: Any, y: Any, rules: Any, old_total: Any, total: Any, distance: Any, reward: Any) -> None:
+    """Write the distances to the source, the rewards of being there or elsewhere, and the totals."""
+    source_x, source_y = rules.source_x, rules.source_y
+    radius, at_goal, elsewhere = rules.reward_radius, rules.at_goal, rules.elsewhere
     for i in range(distance.size):
-        distance[i] = _distance(x[i], y[i], source_x, source_y)
+        away = _distance(x[i], y[i], source_x, source_y)
+        gain = at_goal if away <= radius else elsewhere
+        distance[i] = away
+        reward[i] = gain
+        total[i] = old_total[i] + gain
+
+
+@compiled
+def _shape(old: Any, sums: Any, reached: Any, scale: Any, discount: Any) -> None:
+    """Add the change of potential to the rewards, and write the totals anew."""
+    distance, reward = sums[1], sums[2]
+    for i in range(reward.size):
+        after = 0.0 if reached[i] else -scale * distance[i]
+        before = -scale * old[1, i]
+        reward[i] = reward[i] + (discount * after - before)
+        sums[0, i] = old[0, i] + reward[i]
 
 
 @compiled
@@ -133,22 +154,6 @@ def _judge(
         flags[2, i] = flags[0, i]
         flags[3, i] = flags[0, i] | flags[1, i]
         flags[4, i] = not before[i]
-
-
-@compiled
-def _reward(old: Any, sums: Any, reached: Any, rules: Any) -> None:
-    """Write the rewards and the totals."""
-    distance, reward = sums[1], sums[2]
-    radius, at_goal, elsewhere = rules.reward_radius, rules.at_goal, rules.elsewhere
-    for i in range(reward.size):
-        reward[i] = at_goal if distance[i] <= radius else elsewhere
-    if rules.shaped:
-        for i in range(reward.size):
-            after = 0.0 if reached[i] else -rules.scale * distance[i]
-            before = -rules.scale * old[1, i]
-            reward[i] = reward[i] + (rules.discount * after - before)
-    for i in range(reward.size):
-        sums[0, i] = old[0, i] + reward[i]
 
 
 @compiled
@@ -242,7 +247,8 @@ def step(
     if illegal >= 0:
         return -1 - illegal
     _move(actions, old_cells, cells, orientation, rules)
-    _measure(cells[0], cells[1], rules.source_x, rules.source_y, sums[1])
+    _score(cells[0], cells[1], rules, old_sums[0], sums[0], sums[1], sums[2])
     _judge(old_cells[2], cells[2], sums[1], flags, before, rules.goal_radius, rules.max_steps)
-    _reward(old_sums, sums, flags[0], rules)
+    if rules.shaped:
+        _shape(old_sums, sums, flags[0], rules.scale, rules.discount)
     return restart(before, cells, sums, flags, orientation, seeds, starts, record)
