@@ -86,9 +86,8 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode everywhere, or where `options["reset_mask"]` says; `start` and `orientation` hold for all."""
         guard(self._lifecycle, Method.RESET)
-        checked = checked_options(
-            None if options is None else dict(options), ("reset_mask", *self._single.reset_options)
-        )
+        known = ("reset_mask", *self._single.reset_options)
+        checked = checked_options(dict(options) if isinstance(options, Mapping) else options, known)
         self._single._check_options(checked)
         which = self._checked_mask(checked.get("reset_mask"))
         roots = self._roots(seed)
@@ -218,9 +217,8 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def _commit(self, cells: NDArray[np.int32], sums: NDArray[np.float64]) -> None:
         """Make these blocks the present ones; they go out in `info`, so nobody may write to them."""
-        # By position: the keyword costs three times as much, on every step.
-        cells.setflags(False)
-        sums.setflags(False)
+        cells.setflags(write=False)
+        sums.setflags(write=False)
         self._cells = self._senses.cells = cells
         self._sums = sums
 
