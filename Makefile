@@ -9,6 +9,7 @@ CC ?= cc
 ROWS ?=
 
 BIN := $(VENV)/bin
+export PROCTOR_PEERS := $(abspath $(PEERS_VENV))
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 TORCH := torch==2.13.0
 PEERS := plume-nav-sim==0.1.0

@@ -55,8 +55,8 @@ def components_page() -> str:
     """Return the page that lists the component types with their options."""
     text = (
         f"{NOTE}\n# Component types\n\n"
-        "What a configuration of plume search can name, with every option and its default. `proctor envs` prints the\n"
-        "same from the running code, a user's own types included.\n"
+        "What a configuration of plume search can name, with every option and its default; one without a default must be\n"
+        "given. A reward's `goal_radius` is the environment's unless it is set. `proctor envs` prints the same.\n"
     )
     for kind in Kind:
         text += f"\n## {kind}\n\n| type | options |\n|---|---|\n"

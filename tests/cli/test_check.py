@@ -45,6 +45,16 @@ class Explodes:
         raise RuntimeError("not today")
 
 
+class Leaves:
+    def __init__(self):
+        raise SystemExit("enough")
+
+
+class LeavesLater(Drifts):
+    def process_action(self, action, current_state, grid_size):
+        raise SystemExit(3)
+
+
 class Sitting:
     def __init__(self, site):
         self.grid_size = site.grid_size
@@ -191,6 +201,9 @@ def test_a_class_that_asks_for_the_site_gets_it(report_of: Read, parts: str) -> 
         ("{parts}:number", "cannot be called"),
         ("{parts}:Picky", "write a function without arguments"),
         ("{parts}:Explodes", "cannot be made: RuntimeError: not today"),
+        ("{parts}:Leaves", "ends the process: SystemExit: enough"),
+        ("{parts}:LeavesLater", "ends the process: SystemExit: 3"),
+        ("{parts}_broken:Thing-v0", "cannot import '{parts}_broken': ZeroDivisionError"),
         ("{parts}_broken:Thing", "ZeroDivisionError"),
         ("builtins:dict", "nothing that has a contract"),
         ("proctor.envs.plume.actions:EightDirectionActions.nothing", "no such member"),
@@ -200,5 +213,6 @@ def test_a_users_mistake_is_a_message_and_the_exit_code_2(run: Run, parts: str, 
     result = run(target.format(parts=parts))
 
     assert result.code == 2
-    assert words in result.err
+    assert words.format(parts=parts) in result.err
+    assert result.err.count("\n") == 1
     assert "Traceback" not in result.out + result.err

@@ -130,6 +130,21 @@ def test_a_bad_seed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("gif", "says"),
+    [("bad.txt", ".gif, .mp4"), ("nowhere/demo.gif", "no such folder"), ("/proc/demo.gif", "could not be written")],
+)
+def test_a_place_without_a_film_is_refused_before_the_show(
+    gif: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--gif", gif, "--seed", str(SHORT), "--episodes", "1"]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+
+
 def test_a_real_terminal_sees_the_search_live(tmp_path: Path) -> None:
     arguments = ["-m", "proctor", "demo", "--seed", str(SHORT), "--episodes", "1", "--gif", str(tmp_path / "live.gif")]
     child = pexpect.spawn(sys.executable, arguments, dimensions=(30, 100), timeout=60, encoding="utf-8")

@@ -132,6 +132,23 @@ def test_an_interrupt_is_quiet(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (MemoryError(), "MemoryError"),
+        (MemoryError("Unable to allocate 37 GiB"), "Unable to allocate 37 GiB"),
+        (OverflowError("int too large"), "int too large"),
+    ],
+)
+def test_what_is_too_large_is_one_line(
+    problem: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(envs, "envs", failing_with(problem))
+
+    assert main(["envs"]) == 2
+    assert capsys.readouterr() == ("", f"proctor: too large for this machine: {said}\n")
+
+
 def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envs, "envs", failing_with(RuntimeError("a bug")))
 

@@ -83,13 +83,14 @@ def test_a_film_of_the_first_episode_is_written(
     ("arguments", "says"),
     [
         (["--policy", "clever"], "surge_cast"),
-        (["--seed", "-1"], "not a seed"),
+        (["--seed", "-1"], "ENV-RESET-P2"),
         (["--seed", "2147483647", "--episodes", "2"], "out of range"),
         (["--episodes", "0"], "--episodes"),
         (["--set", "max_step=3"], "max_steps"),
         (["--set", "max_steps"], "KEY=VALUE"),
         (["--gif", "nowhere/film.gif"], "no such folder"),
         (["--gif", "film.png"], ".gif, .mp4"),
+        (["--gif", "/proc/film.gif"], "expected a file that can be written"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_runs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,15 @@ class Toy(gym.Env[Any, Any]):
         self.others = others
 
 
+class Plain(Toy):
+    """Has never heard of pictures."""
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__(size)
+        if size < 0:
+            sys.exit("no such size")
+
+
 def one_toy(size: int) -> Toy:
     return Toy(size)
 
@@ -39,9 +49,11 @@ def one_toy(size: int) -> Toy:
 @pytest.fixture(autouse=True)
 def toys() -> Iterator[None]:
     gym.register("toys/Any-v0", entry_point=Toy)
+    gym.register("toys/Plain-v0", entry_point=Plain)  # type: ignore[arg-type]  # takes no `**kwargs`
+    gym.register("toys/Lost-v0", entry_point="no_such_module:Env")
     gym.register("toys/Batch-v0", vector_entry_point=Toy)  # type: ignore[arg-type]  # never called
     yield
-    for name in ("Any", "Batch"):
+    for name in ("Any", "Plain", "Lost", "Batch"):
         del gym.registry[f"toys/{name}-v0"]
 
 
@@ -152,6 +164,25 @@ def test_an_environment_that_takes_anything_gets_anything() -> None:
 def test_a_value_that_the_environment_does_not_like_is_a_message() -> None:
     with pytest.raises(ValidationError, match=r"toys/Any-v0 could not be made: KeyError: 'size'"):
         made("toys/Any-v0", {"size": 0})
+
+
+def test_an_environment_that_knows_no_pictures_is_made() -> None:
+    env = made("toys/Plain-v0", {"size": 3}).unwrapped
+
+    assert isinstance(env, Plain)
+    assert env.size == 3
+    with pytest.raises(RenderingError, match="draws no pictures"):
+        made("toys/Plain-v0", {}, render_mode="rgb_array")
+
+
+def test_an_environment_that_ends_the_process_is_a_message() -> None:
+    with pytest.raises(ValidationError, match="could not be made: SystemExit: no such size"):
+        made("toys/Plain-v0", {"size": -1})
+
+
+def test_an_id_whose_code_is_not_there_is_a_message() -> None:
+    with pytest.raises(ValidationError, match="cannot import 'no_such_module'"):
+        made("toys/Lost-v0", {})
 
 
 def test_a_function_that_makes_environments_shows_what_it_requires() -> None:

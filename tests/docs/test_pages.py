@@ -69,3 +69,8 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_holds_a_placeholder(page: Path) -> None:
+    assert re.findall(r"^[A-Z]+(?:_[A-Z]+)+$", page.read_text("utf-8"), re.MULTILINE) == []

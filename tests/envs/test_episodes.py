@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -29,6 +31,14 @@ class Straight:
     def act(self, observation: Any) -> int:
         self.seen.append(observation)
         return self.action
+
+
+def test_episodes_know_no_environment_of_their_own() -> None:
+    code = "import sys; import proctor.envs.episodes; print([m for m in sys.modules if m.startswith('proctor.envs.plume')])"
+
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert process.stdout == "[]\n"
 
 
 def test_an_episode_is_played_to_its_end() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.envs import announce as announcing
+from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.registration import register
 from proctor.errors import ValidationError
@@ -317,6 +320,77 @@ def test_episode_statistics_are_the_environment_s_own() -> None:
 
     assert info["episode"]["l"] == 4
     assert info["episode"]["r"] == pytest.approx(info["total_reward"])
+
+
+def tally(envs: Any, key: str) -> tuple[list[int], list[int], int]:
+    """Step at random; return all lengths under `key`, all counted here, and in how many steps some end, some begin."""
+    envs.reset(seed=0)
+    rng = np.random.default_rng(0)
+    told: list[int] = []
+    counted: list[int] = []
+    staggered = 0
+    steps, over = np.zeros(4, np.int64), np.zeros(4, np.bool_)
+    for _ in range(200):
+        _, _, terminated, truncated, info = envs.step(rng.integers(0, 4, 4))
+        began, over = over, terminated | truncated
+        steps = np.where(began, 0, steps + 1)
+        counted += steps[over].tolist()
+        staggered += bool(began.any() and over.any())
+        if over.any():
+            told += np.asarray(info[key]["l"])[info["_" + key]].tolist()
+    return told, counted, staggered
+
+
+MANY: dict[str, Any] = {"num_envs": 4, "grid_size": (9, 7), "max_steps": 9}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_statistics_around_a_vector_need_a_key_of_their_own(mode: str) -> None:
+    made = gym.make_vec(ID, vectorization_mode=mode, **MANY)
+    envs = VectorStatistics(made, buffer_length=1000, stats_key="statistics")
+
+    try:
+        told, counted, staggered = tally(envs, "statistics")
+    finally:
+        envs.close()
+
+    assert told == counted == list(envs.length_queue)
+    assert len(told) > 50
+    assert staggered > 10
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_statistics_within_a_vector_need_a_key_of_their_own(mode: str) -> None:
+    wrappers = [partial(RecordEpisodeStatistics, stats_key="statistics")]
+    envs = gym.make_vec(ID, vectorization_mode=mode, wrappers=wrappers, **MANY)
+
+    try:
+        told, counted, staggered = tally(envs, "statistics")
+    finally:
+        envs.close()
+
+    assert told == counted
+    assert len(told) > 50
+    assert staggered > 10
+
+
+def test_without_a_key_of_their_own_statistics_meet_the_episode_s_number() -> None:
+    envs = VectorStatistics(gym.make_vec(ID, vectorization_mode="sync", **MANY))
+
+    with pytest.raises(ValueError, match="key 'episode'"):
+        tally(envs, "episode")
+
+
+@pytest.mark.parametrize("key", ["episode", "statistics"])
+def test_statistics_around_a_batch_take_any_key(key: str) -> None:
+    envs = VectorStatistics(gym.make_vec(ID, **MANY), buffer_length=1000, stats_key=key)
+
+    told, counted, staggered = tally(envs, key)
+
+    assert isinstance(envs.unwrapped, BatchedPlumeSearch)
+    assert told == counted == list(envs.length_queue)
+    assert len(told) > 50
+    assert staggered > 10
 
 
 def test_an_episode_is_recorded_as_a_video(tmp_path: Path) -> None:

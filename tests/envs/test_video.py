@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from proctor.envs.video import write_video
-from proctor.errors import MissingExtraError, ValidationError
+from proctor.envs.video import check_place, write_video
+from proctor.errors import MissingExtraError, RenderingError, ValidationError
 
 
 def frames(count: int = 12, width: int = 64, height: int = 48) -> Iterator[NDArray[np.uint8]]:
@@ -146,3 +146,70 @@ def test_without_imageio_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
         write_video(tmp_path / name, frames(), fps=10)
 
     assert missing.value.extra == "video"
+
+
+def trouble_with(path: Path, count: int = 3) -> str:
+    with pytest.raises(RenderingError, match="could not be written") as trouble:
+        write_video(path, frames(count), fps=10)
+    return str(trouble.value)
+
+
+@pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
+def test_a_place_that_cannot_be_written_to_is_one_clean_line(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    place = Path("/proc") / name
+
+    said = trouble_with(place)
+
+    assert f"found '{place}'; expected a file that can be written" in said
+    assert "\n" not in said
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_an_encoder_that_fails_is_one_clean_line_and_leaves_the_earlier_film(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/bin/false")
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"an earlier film")
+
+    said = trouble_with(path, count)
+
+    assert said.endswith(f"; found '{path}'; expected a file that can be written")
+    assert "\n" not in said
+    assert capfd.readouterr() == ("", "")
+    assert path.read_bytes() == b"an earlier film"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_half_a_film_never_takes_the_place_of_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = tmp_path / "encoder"
+    encoder.write_text('#!/bin/sh\nfor last; do :; done\necho half > "$last"\ncat > /dev/null\nexit 28\n')
+    encoder.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(encoder))
+
+    said = trouble_with(tmp_path / "film.mp4")
+
+    assert "the encoder ended with code 28" in said
+    assert list(tmp_path.iterdir()) == [encoder]
+
+
+def test_what_the_encoder_itself_cannot_open_stays_off_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = trouble_with(tmp_path / f"{'long' * 61}.gif", 50)
+
+    assert "File name too long" in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_place_is_judged_before_there_is_a_frame(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"\.gif, \.mp4"):
+        check_place(tmp_path / "film.txt")
+    with pytest.raises(ValidationError, match="no such folder"):
+        check_place(tmp_path / "nowhere" / "film.gif")
+    with pytest.raises(RenderingError, match="could not be written"):
+        check_place("/proc/film.gif")
+    check_place(tmp_path / "film.gif")
+
+    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from proctor.envs.window import Window
-from proctor.errors import RenderingError
+from proctor.errors import MissingExtraError, RenderingError
 
 FPS = 100_000.0
 
@@ -124,8 +124,10 @@ def test_frames_come_at_the_rate_that_was_asked_for(monkeypatch: pytest.MonkeyPa
 def test_without_pygame_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)
 
-    with pytest.raises(RenderingError, match=r"proctor\[human\]"):
+    with pytest.raises(MissingExtraError, match=r"proctor\[human\]") as missing:
         Window("missing", fps=FPS).show(frame())
+
+    assert (missing.value.package, missing.value.extra) == ("pygame", "human")
 
 
 def test_without_a_display_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

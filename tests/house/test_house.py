@@ -16,7 +16,7 @@ from tools.coverage_gate import Tally, main, room_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ["setup", "check", "test", "test-system", "bench", "demo", "docs", "clean", "help"]
-EXTRAS = ["vector", "train", "video", "human", "plot", "movies", "dev"]
+EXTRAS = ["vector", "train", "video", "human", "plot", "movies", "export", "otel", "dev"]
 FILE_NAME = re.compile(r"(?<![\w*./<-])[\w.][\w./-]*\.(?:py|md|toml|ya?ml|json)\b(?![\w(])")
 FOLDER_NAME = re.compile(r"`((?:src|docs|tests|bench|tools|\.ci)/[\w./-]*)`")
 

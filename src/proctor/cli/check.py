@@ -1,18 +1,17 @@
 """`proctor check`: every clause of the contract as kept, broken (with a counterexample) or not checkable (and why).
 
 Rule 1: exit code 0 if nothing is broken, 1 if something is, 2 if the target cannot be checked at all.
-Rule 2: whatever a user's own code raises here becomes a ValidationError, which `main` turns into a message.
+Rule 2: whatever a user's own code raises here, an exit too, becomes a ValidationError, which `main` turns into a
+    message.
 """
 
-import importlib
 import inspect
 import json
-import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import gymnasium as gym
@@ -21,11 +20,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proctor.cli.imports import member_of
+from proctor.cli.settings import known_id
 from proctor.contracts.clauses import Subject
 from proctor.contracts.conformance import Finding, Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.factories import Site
-from proctor.envs.registration import register
 from proctor.errors import ProctorError, ValidationError
 
 # A small grid that is wider than high, so that swapped axes show; the source is off the centre.
@@ -58,7 +58,8 @@ def check(
 ) -> None:
     """Check an environment or a part of one against every clause of its contract."""
     found = _find(target)
-    report = check_subject(found.subject, found.make)
+    with _staying(target):
+        report = check_subject(found.subject, found.make)
     if as_json:
         typer.echo(json.dumps(_as_json(found, report), indent=2))
     else:
@@ -70,31 +71,10 @@ def _find(name: str) -> Target:
     module, _, member = name.partition(":")
     # A class is named by identifiers; "package:Some-v0" is Gymnasium's way to import before it looks up an id.
     if member and all(part.isidentifier() for part in member.split(".")):
-        make = _made_by(name, _member(module, member))
+        make = _made_by(name, member_of(module, member))
     else:
-        register()
-        make = partial(gym.make, name, disable_env_checker=True)
+        make = partial(gym.make, known_id(name), disable_env_checker=True)
     return Target(name, _subject_of(name, make), make)
-
-
-def _member(module: str, member: str) -> Any:
-    """Return what `module:member` names; the current directory can be imported from, as with `python -m`."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module)
-    # A user's module may raise anything while it is imported; this is the entry, so it becomes a message here.
-    except Exception as problem:
-        reason = f"{type(problem).__name__}: {problem}"
-        raise ValidationError(f"cannot import {module!r}: {reason}", expected="a module that imports") from problem
-    for part in member.split("."):
-        if not hasattr(found, part):
-            raise ValidationError(f"{module!r} has no such member", found=member, expected="a class or a function")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValidationError(f"{module}:{member} cannot be called", found=found, expected="a class or a function")
-    return found
 
 
 def _made_by(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,12 +113,12 @@ def _required(maker: Callable[..., Any]) -> list[str]:
 def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
     """Make one and return what it is."""
     try:
-        with warnings.catch_warnings():
+        with _staying(name), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             one = make()
     except (ProctorError, gym.error.Error):
         raise
-    # The same as for the import: foreign code, and this is the entry.
+    # Foreign code may raise anything; this is the entry, so it becomes a message here.
     except Exception as problem:
         raise ValidationError(
             f"{name} cannot be made: {type(problem).__name__}: {problem}",
@@ -152,6 +132,17 @@ def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
         found=type(one).__name__,
         expected="an environment, or a part with " + ", ".join(" and ".join(members) for _, members in MEMBERS[1:]),
     )
+
+
+@contextmanager
+def _staying(name: str) -> Iterator[None]:
+    """Refuse an exit from inside the checked code, which would end the command without a word."""
+    try:
+        yield
+    except SystemExit as problem:
+        raise ValidationError(
+            f"{name} ends the process: SystemExit: {problem}", expected="code that raises no SystemExit"
+        ) from problem
 
 
 def _as_json(target: Target, report: Report) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, play
 from proctor.envs.plume.policies import POLICIES, make_policy
 from proctor.envs.plume.terminal import picture
+from proctor.envs.video import check_place
 from proctor.errors import MissingExtraError
 
 ENV_ID: Final = "proctor/PlumeSearch-v0"
@@ -69,6 +70,7 @@ def demo(
 ) -> None:
     """Watch an agent search a plume in the terminal, compare the policies, and write a GIF."""
     checked_seed(seed)
+    check_place(gif)
     console = Console()
     console.print(f"[bold]{SEARCHER}[/] smells the puffs, feels the wind and looks for the source.", highlight=False)
     with closing(made(ENV_ID, SHOW)) as env:

@@ -20,6 +20,8 @@ from proctor.errors import ProctorError
 
 USER_ERROR: Final = 2
 INTERRUPTED: Final = 130
+# What Python raises for a size that was asked for and that nothing refused.
+TOO_LARGE: Final = (MemoryError, OverflowError)
 # Typer brings its own copy of click or not, as its version goes; what it raises for bad usage is this, either way.
 UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
@@ -109,9 +111,17 @@ def _is_users(problem: Exception) -> bool:
     """Return whether `problem` was caused by what the user asked for; Gymnasium is judged only if it is there."""
     gymnasium = sys.modules.get("gymnasium")
     theirs = (gymnasium.error.Error,) if gymnasium is not None else ()
-    return isinstance(problem, (ProctorError, UsageError, *theirs))
+    return isinstance(problem, (ProctorError, UsageError, *TOO_LARGE, *theirs))
 
 
 def _complain(problem: Exception) -> None:
-    text = problem.format_message() if isinstance(problem, UsageError) else str(problem)  # type: ignore[attr-defined]
-    typer.secho(f"proctor: {' '.join(text.split())}", fg="red", err=True)
+    typer.secho(f"proctor: {' '.join(_words(problem).split())}", fg="red", err=True)
+
+
+def _words(problem: Exception) -> str:
+    if isinstance(problem, UsageError):
+        text: str = problem.format_message()  # type: ignore[attr-defined]
+        return text
+    if isinstance(problem, TOO_LARGE):
+        return f"too large for this machine: {str(problem) or type(problem).__name__}"
+    return str(problem)

@@ -24,7 +24,7 @@ from proctor.cli.settings import Tree, made, parsed
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
 from proctor.envs.plume.policies import POLICIES, make_policy
-from proctor.errors import RenderingError, ValidationError
+from proctor.errors import ValidationError
 
 Tick = Callable[[], None]
 
@@ -123,16 +123,12 @@ def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outco
 
 def film(path: Path, env_id: str, tree: Tree, name: str, seed: int, every: int = 1) -> None:
     """Write one episode as a film, in its own time; there is a frame for each `every`-th step."""
-    from proctor.envs.video import write_video
+    from proctor.envs.video import check_place, write_video
 
-    if not path.parent.is_dir():
-        raise ValidationError("no such folder", found=str(path.parent), expected="a folder to write the film to")
+    check_place(path)
     with closing(made(env_id, tree, render_mode="rgb_array")) as env:
         fps = env.metadata.get("render_fps", 30) / every
-        try:
-            write_video(path, _frames(env, name, seed, every), fps)
-        except OSError as problem:
-            raise RenderingError(f"the film could not be written: {problem}", found=str(path)) from None
+        write_video(path, _frames(env, name, seed, every), fps)
 
 
 def _frames(env: Env, name: str, seed: int, every: int) -> Iterator[Any]:

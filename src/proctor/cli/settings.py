@@ -7,12 +7,12 @@ Rule 2: a key that is not known is refused with the list of those that are.
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
+from proctor.cli.imports import imported, member_of
 from proctor.envs.episodes import Env
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.env import PlumeSearchEnv
@@ -23,7 +23,7 @@ from proctor.errors import RenderingError, ValidationError
 Tree: TypeAlias = dict[str, Any]
 
 # What a constructor may raise for a keyword's value that it does not like.
-REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError)
+REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError, SystemExit)
 
 
 def parsed(settings: Iterable[str]) -> Tree:
@@ -65,8 +65,10 @@ def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
     if render_mode is not None:
         _check_render_mode(env_id, creator, render_mode)
     keywords = _keywords(env_id, creator, tree)
+    # Not every constructor knows the keyword, so it is passed only where it says something.
+    mode: Tree = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        return gym.make(spec, render_mode=render_mode, disable_env_checker=True, **keywords)
+        return gym.make(spec, disable_env_checker=True, **mode, **keywords)
     except ValidationError:
         raise
     except REFUSALS as problem:
@@ -76,14 +78,16 @@ def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
 
 def spec_of(env_id: str) -> EnvSpec:
     """Return what Gymnasium knows of the id; `module:Id-v0` imports the module first."""
+    return gym.spec(known_id(env_id))
+
+
+def known_id(env_id: str) -> str:
+    """Return the id alone, with all that may register it imported: Proctor, and the module in `module:Id-v0`."""
     register()
     module, _, name = env_id.rpartition(":")
     if module:
-        try:
-            import_module(module)
-        except ImportError as problem:
-            raise ValidationError(f"cannot import {module!r}: {problem}", expected="module:Id-v0") from None
-    return gym.spec(name)
+        imported(module)
+    return name
 
 
 def creator_of(spec: EnvSpec) -> Callable[..., Any]:
@@ -91,7 +95,7 @@ def creator_of(spec: EnvSpec) -> Callable[..., Any]:
     entry_point = spec.entry_point
     if entry_point is None:
         raise ValidationError("there is no single environment of this id", found=spec.id, expected="an entry point")
-    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return member_of(*entry_point.split(":", 1)) if isinstance(entry_point, str) else entry_point
 
 
 def is_plume(creator: Callable[..., Any]) -> bool:

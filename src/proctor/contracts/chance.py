@@ -32,6 +32,8 @@ class Stream(IntEnum):
     WIND = 3
     PUFF = 4
     SENSOR = 5
+    POLICY = 100
+    """The first of our policies' own numbers: they share their seed with the environment."""
     USER = 1000
     """The first number that is free for a user's own parts."""
 

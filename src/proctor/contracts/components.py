@@ -126,10 +126,15 @@ class RewardFunction(Protocol):
         """Return `type` and `parameters`."""
 
 
+def members_of(protocol: type) -> tuple[str, ...]:
+    """Return the names of the members that a Protocol asks for."""
+    return tuple(name for name in vars(protocol) if not name.startswith("_"))
+
+
 # The members without which an injected part is refused, by the name of its constructor argument; one set is enough.
 REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "plume_model": (("grid_size", "sample"), ("grid_size", "begin", "advance")),
-    "action_processor": (("action_space", "process_action", "validate_action"),),
-    "observation_model": (("observation_space", "get_observation"),),
-    "reward_fn": (("compute_reward",),),
+    "plume_model": (members_of(ConcentrationField), members_of(VaryingPlume)),
+    "action_processor": (members_of(ActionProcessor),),
+    "observation_model": (members_of(ObservationModel),),
+    "reward_fn": (members_of(RewardFunction),),
 }

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
-import numpy as np
 
+from proctor.contracts.arguments import checked_count
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.lifecycle import EnvironmentState, Method, guard
 from proctor.errors import ValidationError
@@ -20,9 +20,7 @@ ActT = TypeVar("ActT")
 
 def checked_seed(seed: object) -> int:
     """Return `seed` as an int in [0, 2^31), or raise a ValidationError."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < SEED_LIMIT:
-        raise ValidationError("not a seed", found=seed, expected="an integer in [0, 2**31)", clause="ENV-RESET-P2")
-    return int(seed)
+    return checked_count("seed", seed, 0, SEED_LIMIT - 1, clause="ENV-RESET-P2")
 
 
 def checked_options(options: object, known: tuple[str, ...]) -> dict[str, Any]:
@@ -135,7 +133,8 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
             shown = True
         finally:
             if not shown:
-                self.__dict__.update(before)
+                # The window itself is kept, so that close() can still close it.
+                self.__dict__.update({**before, "_window": self._window})
 
     def close(self) -> None:
         """End the environment for good; calling it again does nothing."""
@@ -145,6 +144,10 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
             # Whatever a window system may raise, close() never does: it runs in clean-up code.
             with suppress(Exception):
                 window.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A window belongs to its process; a copy opens its own when it renders.
+        return {**self.__dict__, "_window": None}
 
     def scene(self) -> dict[str, Any]:
         """Return what is to be seen, as a small JSON value; legal where `render()` is."""

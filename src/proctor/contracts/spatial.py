@@ -15,6 +15,10 @@ from msgspec.structs import force_setattr
 from proctor.errors import ValidationError
 
 MAX_SIDE: Final = 10_000
+MOST_STEPS: Final = 2**31 - 1
+"""The longest episode: a step is a counter of `chance`, and an int32 in a batch."""
+FARTHEST: Final = 2 * MAX_SIDE
+"""No stride, reach or speed is longer: it would lead across any grid."""
 
 
 def _as_int(value: SupportsIndex, what: str) -> int:

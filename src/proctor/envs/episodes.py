@@ -10,12 +10,11 @@ import math
 import statistics
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import gymnasium as gym
 
 from proctor.contracts.chance import SEED_LIMIT
-from proctor.envs.plume.policies import Policy
 from proctor.errors import ValidationError
 
 SUCCESS_KEYS: Final = ("goal_reached", "is_success")
@@ -23,6 +22,16 @@ Z95: Final = 1.959963984540054
 """Standard deviations either side of the mean that hold 95 % of a normal distribution."""
 
 Env = gym.Env[Any, Any]
+
+
+class Policy(Protocol):
+    """Chooses actions from observations; the same seed and observations give the same actions."""
+
+    def reset(self, seed: int) -> None:
+        """Forget everything and begin an episode; needed before the first `act`."""
+
+    def act(self, observation: Any) -> Any:
+        """Return the next action."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.errors import RenderingError
+from proctor.errors import MissingExtraError, RenderingError
 
 
 class Window:
@@ -75,12 +75,8 @@ def _import_pygame() -> ModuleType:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         import pygame
-    except ImportError as problem:
-        raise RenderingError(
-            "render_mode 'human' needs the package 'pygame': pip install 'proctor[human]'",
-            found=str(problem),
-            expected="the extra 'human'",
-        ) from None
+    except ImportError:
+        raise MissingExtraError("render_mode 'human'", package="pygame", extra="human") from None
     return pygame
 
 

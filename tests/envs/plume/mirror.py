@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from hypothesis import strategies as st
 
+from proctor.contracts.chance import SEED_LIMIT
 from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
 
@@ -165,7 +166,7 @@ class Mirror:
 
     def _reset_the_ended(self, ended: np.ndarray[Any, Any], shift: int) -> None:
         if ended.any():
-            seeds = [int(seed) + shift for seed in self.batch._seeds[2]]
+            seeds = [(int(seed) + shift) % SEED_LIMIT for seed in self.batch._seeds[2]]
             observation, info = self.batch.reset(seed=seeds, options={"reset_mask": ended})
             for i in np.flatnonzero(ended):
                 self._compare_reset(int(i), self.singles[i], seeds[i], None, observation, info)

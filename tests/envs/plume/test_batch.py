@@ -14,9 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.contracts.chance import SEED_LIMIT, next_seed
-from proctor.envs.plume.actions import DiscreteGridActions
+from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.plume import batch as batch_module
+from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
 from proctor.envs.plume.batch import BatchedPlumeSearch
+from proctor.envs.plume.batch_parts import packed, rules_of
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.puffs import PuffPlume
+from proctor.envs.plume.sensors import AntennaePair, PoissonHitSensor
 from proctor.errors import ComponentError, StateError, ValidationError
 from tests.envs.plume.mirror import Mirror, same, settings_of_a_batch
 
@@ -92,7 +97,71 @@ def test_an_unseeded_reset_goes_on_with_the_generator() -> None:
     assert one.reset()[1]["seed"].tolist() != other.reset(seed=3)[1]["seed"].tolist()
 
 
-@pytest.mark.parametrize("seed", [-1, 1.0, True, SEED_LIMIT, SEED_LIMIT - 1, [1, 2], [1, 2, -3], "123", [1, 2, True]])
+@pytest.mark.parametrize(
+    "seed",
+    [np.array(5), np.array(5, np.uint8), [5, 6, 7], (5, 6, 7), np.array([5, 6, 7]), [np.array(5), np.int64(6), 7]],
+)
+def test_a_seed_is_an_integer_in_any_form_or_one_each(seed: Any) -> None:
+    batch = BatchedPlumeSearch(3, **SMALL)
+
+    _, info = batch.reset(seed=seed)
+
+    assert info["seed"].tolist() == [5, 6, 7]
+
+
+def test_a_seed_that_a_list_leaves_open_is_drawn_from_the_generator() -> None:
+    one, other = (BatchedPlumeSearch(3, **SMALL) for _ in range(2))
+    one.reset(seed=1)
+    other.reset(seed=1)
+
+    drawn = [one.reset(seed=[None, 8, None])[1]["seed"].tolist() for _ in range(2)]
+    again = [other.reset(seed=[None, 8, None])[1]["seed"].tolist() for _ in range(2)]
+
+    assert drawn == again
+    assert [seeds[1] for seeds in drawn] == [8, 8]
+    assert len({seed for seeds in drawn for seed in seeds}) == 5
+
+
+@given(seeds=st.lists(st.none() | st.integers(0, SEED_LIMIT - 1), min_size=2, max_size=2))
+@settings(max_examples=25)
+def test_every_episode_that_a_list_begins_is_replayed_by_the_seed_it_reports(seeds: list[int | None]) -> None:
+    batch, single = BatchedPlumeSearch(2, **SMALL), PlumeSearchEnv(**SMALL)
+
+    observation, info = batch.reset(seed=seeds)
+
+    for i, seed in enumerate(seeds):
+        assert seed in (None, info["seed"][i])
+        assert same(observation[i], single.reset(seed=int(info["seed"][i]))[0])
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        -1,
+        1.0,
+        True,
+        SEED_LIMIT,
+        SEED_LIMIT - 1,
+        [1, 2],
+        [1, 2, -3],
+        "123",
+        b"123",
+        bytearray(3),
+        memoryview(b"123"),
+        {1, 2, 3},
+        [1, 2, True],
+        [None, None, "3"],
+        [None, None],
+        [1, 2, [3]],
+        np.array(5.0),
+        np.array(True),
+        np.array(None),
+        np.array(-5),
+        np.array([1.0, 2.0, 3.0]),
+        np.ones((3, 1), np.int64),
+        np.array([1, 2]),
+    ],
+)
 def test_a_bad_seed_changes_nothing(seed: Any) -> None:
     batch = BatchedPlumeSearch(3, **SMALL)
     batch.reset(seed=1)
@@ -142,6 +211,10 @@ def test_bad_options_change_nothing(options: Any) -> None:
         np.zeros((3, 1), np.int64),
         [0, 1, 9],
         None,
+        [[1], [1, 2]],
+        [[1], [1, 2], 3],
+        [2**70, 0, 1],
+        np.array([0, 1, 2**64 - 1], np.uint64),
     ],
 )
 @pytest.mark.parametrize("config", [{"action": "discrete_grid"}, {"plume": "puffs"}])
@@ -156,6 +229,17 @@ def test_a_batch_with_an_illegal_action_changes_nothing(actions: Any, config: di
 
     assert caught.value.clause == "ENV-STEP-P2"
     assert pickle.dumps(batch) == before
+
+
+@pytest.mark.parametrize("actions", [np.array([0, 2**64 - 1, 9], np.uint64), np.array([0, 255, 9], np.uint8)])
+def test_the_first_illegal_action_is_reported_as_it_was(actions: Any) -> None:
+    batch = BatchedPlumeSearch(3, **SMALL)
+    batch.reset(seed=1)
+
+    with pytest.raises(ValidationError, match="sub-environment 1") as caught:
+        batch.step(actions)
+
+    assert caught.value.found == int(actions[1])
 
 
 @pytest.mark.parametrize(
@@ -288,13 +372,140 @@ def test_a_movie_and_a_subclass_cannot_be_batched() -> None:
         BatchedPlumeSearch(2, action_processor=Mine())
 
 
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"type": "step_penalty", "step_penalty": -1e308},
+        {"type": "step_penalty", "step_penalty": 1e308},
+        {"type": "step_penalty", "goal_reward": 1e308},
+        {"type": "shaped", "inner": {"type": "step_penalty", "step_penalty": 1e308}},
+        {"type": "shaped", "scale": 1e307},
+        {"type": "shaped", "scale": -1e305, "discount": 1000.0},
+        {"type": "shaped", "scale": 1e308, "discount": 0.0},
+    ],
+)
+def test_rewards_whose_total_may_be_infinite_cannot_be_batched(reward: dict[str, Any]) -> None:
+    with pytest.raises(ComponentError, match=r"cannot be batched: the total reward .* over 6 steps is finite"):
+        BatchedPlumeSearch(2, config={"reward": reward}, **SMALL)
+
+
+def test_a_large_reward_that_is_given_once_can_be_batched() -> None:
+    config = {"reward": {"type": "step_penalty", "step_penalty": sys.float_info.max}}
+    mirror = Mirror({"grid_size": (9, 7), "max_steps": 1, "config": config}, 2, AutoresetMode.SAME_STEP)
+    mirror.reset(0)
+
+    mirror.step(np.zeros(2, np.int64))
+
+
+HUGE = st.floats(1e303, allow_infinity=False) | st.floats(max_value=-1e303, allow_infinity=False) | st.just(0.0)
+
+
+@given(inner=st.tuples(HUGE, HUGE), scale=HUGE, discount=st.floats(0, 1e5), max_steps=st.integers(1, 6))
+@settings(max_examples=60)
+def test_what_is_batched_has_finite_totals(
+    inner: tuple[float, float], scale: float, discount: float, max_steps: int
+) -> None:
+    goal = {"type": "step_penalty", "goal_reward": inner[0], "step_penalty": inner[1]}
+    reward = {"type": "shaped", "inner": goal, "scale": scale, "discount": discount}
+    keywords = {"grid_size": (4, 3), "max_steps": max_steps, "config": {"reward": reward}}
+    try:
+        mirror = Mirror(keywords, 3, AutoresetMode.SAME_STEP)
+    except ComponentError:
+        return
+    mirror.reset(0)
+
+    for action in range(12):
+        mirror.step(np.full(3, action % 4))  # in which the single environments would refuse an infinite total
+
+
+NUMBERS: list[tuple[type, str, float]] = [
+    (DiscreteGridActions, "step_size", 2**31),
+    (DiscreteGridActions, "step_size", 2**31 - 1),
+    (EightDirectionActions, "step_size", 2**70),
+    (OrientedGridActions, "step_size", 2**31),
+    (PoissonHitSensor, "channel", 2**63),
+    (PoissonHitSensor, "most", 2**70),
+    (AntennaePair, "reach", 1e300),
+]
+ARGUMENTS = {"step_size": "action_processor"}
+
+
+@pytest.mark.parametrize(("part", "name", "value"), NUMBERS)
+def test_a_number_that_its_kernel_cannot_hold_cannot_be_batched(part: Any, name: str, value: float) -> None:
+    injected = part()
+    setattr(injected, name, value)  # past the part's own check: the batch does not rely on it
+
+    with pytest.raises(ComponentError, match=f"cannot be batched: {name} ") as caught:
+        BatchedPlumeSearch(2, **{ARGUMENTS.get(name, "observation_model"): injected})
+
+    assert caught.value.found == value
+
+
+@pytest.mark.parametrize(("name", "value"), [("warm_up", 2**63), ("capacity", 2**70), ("release_every", 2**64)])
+def test_a_plume_s_number_that_its_kernel_cannot_hold_cannot_be_batched(name: str, value: int) -> None:
+    plume = PuffPlume(GridSize(9, 7), Coordinates(4, 3))
+    setattr(plume, name, value)
+
+    with pytest.raises(ComponentError, match=f"cannot be batched: {name} ") as caught:
+        BatchedPlumeSearch(2, plume_model=plume)
+
+    assert caught.value.found == value
+
+
+@pytest.mark.parametrize("max_steps", [2**31, 2**70])
+def test_more_steps_than_a_kernel_counts_cannot_be_batched(max_steps: int) -> None:
+    env = PlumeSearchEnv(**SMALL)
+    env._max_steps = max_steps
+
+    with pytest.raises(ComponentError, match="cannot be batched: max_steps ") as caught:
+        rules_of(env)
+
+    assert caught.value.found == max_steps
+
+
+@given(value=st.integers())
+def test_a_packed_number_is_the_number_itself_or_refused(value: int) -> None:
+    kind = np.dtype([("count", np.int32)])
+    fits = -(2**31) <= value < 2**31
+
+    try:
+        held = packed(kind, {"count": value})["count"].item()
+    except ComponentError as refusal:
+        held = refusal.found
+        assert not fits
+
+    assert held == value
+
+
 @pytest.mark.parametrize("observation", ["wind", {"type": "dict", "sensors": {"a": "wind"}}])
 def test_a_wind_sensor_without_wind_is_refused(observation: Any) -> None:
     with pytest.raises(ComponentError, match="wind"):
         BatchedPlumeSearch(2, config={"observation": observation})
 
 
-@pytest.mark.parametrize("num_envs", [0, -1, 2.0, True])
+@pytest.mark.parametrize("plume", ["gaussian", "advected", "puffs"])
+def test_a_number_of_environments_of_numpy_s_is_a_plain_one_everywhere(
+    plume: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def noting(real: Any) -> Any:
+        def noted(part: Any, number: Any) -> Any:
+            seen.append(number)
+            return real(part, number)
+
+        return noted
+
+    for name in ("batch_space", "batched_field"):
+        monkeypatch.setattr(batch_module, name, noting(getattr(batch_module, name)))
+
+    batch = BatchedPlumeSearch(np.uint8(3), config={"plume": plume}, **SMALL)  # type: ignore[arg-type]  # as numpy users do
+
+    assert [type(number) for number in (*seen, batch.num_envs)] == [int] * 4
+    assert batch.reset(seed=0)[0].shape == (3, 1)
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 2.0, True, 2**31, 2**70])
 def test_a_bad_number_of_environments_is_refused(num_envs: Any) -> None:
     with pytest.raises(ValidationError):
         BatchedPlumeSearch(num_envs)

@@ -606,6 +606,9 @@ def test_the_reward_sees_both_states_the_action_and_the_field_of_the_step() -> N
             seen.append((prev_state, action, next_state, plume_field))
             return 2
 
+        def get_metadata(self) -> dict[str, Any]:
+            return {"type": "witness", "parameters": {}}
+
     env = begun(start=(2, 3), reward_fn=Witness(), config={"plume": PLUMES["puffs"]})
     before, field_before = env.agent_state, env.plume_field
 
@@ -643,13 +646,59 @@ def test_a_sensor_sees_the_state_after_the_step() -> None:
     assert at_step["wind_field"].sample(Coordinates(0, 0)) == (0.5, 0.2)
 
 
-def test_without_wind_a_sensor_finds_no_wind() -> None:
-    env = small(config={"observation": "wind"})
+@pytest.mark.parametrize(
+    "observation",
+    [
+        "wind",
+        {"type": "history", "sensor": "wind"},
+        {"type": "dict", "sensors": {"a": "concentration", "b": "wind"}},
+    ],
+)
+def test_a_wind_sensor_without_wind_is_refused(observation: Any) -> None:
+    with pytest.raises(ComponentError, match="plume with wind") as caught:
+        small(config={"observation": observation})
 
-    with pytest.raises(ComponentError, match="plume with wind"):
-        env.reset(seed=0)
+    assert caught.value.clause == "ENV-INIT-P2"
 
-    assert env.state is CREATED
+
+@pytest.mark.parametrize("answer", [None, (1, 2), Coordinates(1, 1)], ids=repr)
+def test_a_processor_that_returns_no_agent_state_is_a_component_error(answer: Any) -> None:
+    class Wrong(DiscreteGridActions):
+        """A processor that answers with something else."""
+
+        def process_action(self, action: Any, current_state: Any, grid_size: Any) -> Any:
+            return answer
+
+    env = begun(action_processor=Wrong())
+
+    with pytest.raises(ComponentError) as caught:
+        env.step(UP)
+
+    assert (caught.value.clause, env.step_count) == ("ACT-PROC-C1", 0)
+
+
+@pytest.mark.parametrize("reward", [None, "1.0", 10**400, True, [1.0]], ids=lambda value: repr(value)[:20])
+def test_a_reward_that_is_no_finite_number_is_a_component_error(reward: Any) -> None:
+    class Wrong(SparseGoalReward):
+        """A reward that answers with something else."""
+
+        def compute_reward(self, *arguments: Any) -> Any:
+            return reward
+
+    env = begun(reward_fn=Wrong(Coordinates(4, 3), 1.0))
+
+    with pytest.raises(ComponentError) as caught:
+        env.step(UP)
+
+    assert (caught.value.clause, env.step_count) == ("REWARD-2", 0)
+
+
+def test_a_start_may_be_an_array_as_info_gives_it() -> None:
+    env = small()
+
+    _, info = env.reset(options={"start": np.array([2, 1], np.int32)})
+
+    assert info["agent_xy"] == (2, 1)
 
 
 def test_an_observation_is_the_caller_s_own() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.contracts.arguments import checked_number
 from proctor.contracts.components import ConcentrationField, WindField
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.fields import (
@@ -19,8 +22,6 @@ from proctor.envs.plume.fields import (
     GaussianPlume,
     SteadyWind,
     advected_values,
-    checked_count,
-    checked_number,
     checked_wind,
     gaussian_values,
 )
@@ -102,7 +103,7 @@ def test_the_advected_plume_follows_its_formula_along_any_wind(
     np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("wind", [(1e-200, 0.0), (0.0, -1e-300), (1e200, 1e200), (5e-324, 0.0)])
+@pytest.mark.parametrize("wind", [(1e-200, 0.0), (0.0, -1e-300), (2e4, 2e4), (5e-324, 0.0)])
 def test_only_the_direction_of_the_wind_shapes_the_plume_however_weak_or_strong(wind: tuple[float, float]) -> None:
     gentle = tuple((speed > 0) - (speed < 0) for speed in wind)
 
@@ -188,6 +189,23 @@ def test_a_width_that_is_not_positive_or_whose_square_vanishes_is_refused(sigma:
         AdvectedPlume(GRID, SOURCE, spread=sigma)
 
 
+def test_an_array_is_a_wind_and_a_scalar_is_none() -> None:
+    assert checked_wind(np.array([1.0, 2.0])) == (1.0, 2.0)
+    with pytest.raises(ValidationError, match="wind"):
+        checked_wind(np.array(1.0))
+
+
+def test_an_array_is_shared_while_somebody_holds_it_and_then_forgotten() -> None:
+    parameters = {"wind": (0.3, 0.7), "spread": 1.25}
+    field = AdvectedPlume(GRID, SOURCE, **parameters)  # type: ignore[arg-type]
+    alive = weakref.ref(field.field_array)
+
+    assert AdvectedPlume(GRID, SOURCE, **parameters).field_array is field.field_array  # type: ignore[arg-type]
+    del field
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_negative_growth_is_refused() -> None:
     with pytest.raises(ValidationError, match="growth"):
         AdvectedPlume(GRID, SOURCE, growth=-0.1)
@@ -197,52 +215,6 @@ def test_a_negative_growth_is_refused() -> None:
 def test_an_advected_plume_without_a_wind_is_refused(wind: Any) -> None:
     with pytest.raises(ValidationError, match="wind"):
         AdvectedPlume(GRID, SOURCE, wind=wind)
-
-
-@given(value=st.floats(allow_nan=False, allow_infinity=False), above=st.floats(-10, 10), least=st.floats(-10, 10))
-def test_a_number_is_accepted_exactly_within_its_bounds(value: float, above: float, least: float) -> None:
-    accepted = True
-    try:
-        checked_number("value", value, above=above, least=least)
-    except ValidationError:
-        accepted = False
-
-    assert accepted is (value > above and value >= least)
-
-
-@pytest.mark.parametrize(
-    ("value", "bounds", "expected"),
-    [(0.0, {"above": 0.0}, "> 0"), (-1, {"least": 0.0}, ">= 0"), (math.inf, {}, "a finite number")],
-)
-def test_a_refused_number_says_which_ones_are_accepted(value: float, bounds: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        checked_number("value", value, **bounds)
-
-    assert caught.value.expected is not None
-    assert caught.value.expected.endswith(expected)
-    assert caught.value.found == value
-
-
-@pytest.mark.parametrize("value", [np.int8(3), np.float32(3), 3, 3.0, np.uint64(3)])
-def test_numbers_of_every_kind_become_plain_floats(value: Any) -> None:
-    number = checked_number("value", value)
-
-    assert type(number) is float
-    assert number == 3.0
-
-
-@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None], ids=repr)
-def test_a_count_below_its_least_or_of_another_kind_is_refused(value: Any) -> None:
-    with pytest.raises(ValidationError, match="many"):
-        checked_count("many", value, 1)
-
-
-@pytest.mark.parametrize("value", [1, np.int64(1)])
-def test_a_count_becomes_a_plain_int(value: Any) -> None:
-    count = checked_count("many", value, 1)
-
-    assert type(count) is int
-    assert count == 1
 
 
 @given(field=fields(), data=st.data())

@@ -42,12 +42,20 @@ def a_configuration_that_does_not_resolve_is_refused(probe: Probe) -> Outcome:
     return _refuses(probe, "config", ({"no such setting": 1}, 42))
 
 
+def _incomplete(choices: Iterable[tuple[str, ...]]) -> Iterable[object]:
+    """Yield parts that lack everything, and parts that lack just one of their members."""
+    yield object()
+    for names in choices:
+        for absent in names:
+            yield type(f"Without_{absent}", (), {name: None for name in names if name != absent})()
+
+
 def a_part_without_its_members_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P2."""
     arguments = [name for name in REQUIRED if takes(probe, name)]
     if not arguments:
         raise CannotTell("the constructor takes no parts")
-    outcomes = (_refuses(probe, name, [object()]) for name in arguments)
+    outcomes = (_refuses(probe, name, _incomplete(REQUIRED[name])) for name in arguments)
     return next((outcome for outcome in outcomes if outcome is not KEPT), KEPT)
 
 

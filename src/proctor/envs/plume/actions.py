@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import checked_count, checked_number
 from proctor.contracts.components import Metadata
-from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
-from proctor.envs.plume.fields import checked_number
+from proctor.contracts.spatial import FARTHEST, AgentState, Coordinates, GridSize, heading
 from proctor.errors import ValidationError
 
 INTERNED_CELLS: Final = 2**16
@@ -56,12 +56,6 @@ def move_along(orientation: float, step_size: int) -> Move:
     return round(step_size * math.cos(angle)), round(step_size * math.sin(angle))
 
 
-def _checked_step_size(step_size: int) -> int:
-    if isinstance(step_size, bool) or not isinstance(step_size, int | np.integer) or step_size < 1:
-        raise ValidationError("step_size out of range", found=step_size, expected="an integer >= 1")
-    return int(step_size)
-
-
 class _DiscreteActions:
     """What all processors over `Discrete(n)` share: the space, and which values are actions."""
 
@@ -69,7 +63,7 @@ class _DiscreteActions:
     movement_model: ClassVar[str]
 
     def __init__(self, n_actions: int, step_size: int) -> None:
-        self.step_size = _checked_step_size(step_size)
+        self.step_size = checked_count("step_size", step_size, 1, FARTHEST)
         self._n_actions = n_actions
         self._space = spaces.Discrete(n_actions)
 
@@ -102,6 +96,15 @@ class _DiscreteActions:
         }
 
 
+def _off_grid(position: Coordinates, grid: GridSize) -> ValidationError:
+    return ValidationError(
+        "the agent is not on the grid",
+        found=(position.x, position.y),
+        expected=f"a cell of the grid of {grid.width} x {grid.height}",
+        clause="ACT-PROC-P3",
+    )
+
+
 def invalid_action(processor: Any, action: object, clause: str) -> ValidationError:
     """Return the error for an action that `processor` does not accept."""
     return ValidationError(
@@ -111,6 +114,8 @@ def invalid_action(processor: Any, action: object, clause: str) -> ValidationErr
 
 def _moved(state: AgentState, dx: int, dy: int, grid: GridSize) -> AgentState:
     """Return `state` moved by (dx, dy), clamped to the grid."""
+    if not grid.contains(state.position):
+        raise _off_grid(state.position, grid)
     there = clamped(state.position.x + dx, state.position.y + dy, grid)
     return AgentState(there, state.orientation, state.step_count, state.total_reward, state.goal_reached)
 
@@ -145,9 +150,11 @@ class _CompassActions(_DiscreteActions):
         if not self._table:
             dx, dy = self.moves[action]
             return _moved(current_state, dx, dy, grid_size)
-        here = current_state.position
+        x, y = current_state.position.x, current_state.position.y
+        if not (0 <= x < grid_size.width and 0 <= y < grid_size.height):
+            raise _off_grid(current_state.position, grid_size)
         return AgentState(
-            self._table[action][here.y][here.x],
+            self._table[action][y][x],
             current_state.orientation,
             current_state.step_count,
             current_state.total_reward,
@@ -210,10 +217,8 @@ class RunTumbleActions(_DiscreteActions):
     movement_model = "run_or_turn_to_heading"
 
     def __init__(self, n_headings: int = 8, step_size: int = 1) -> None:
-        if isinstance(n_headings, bool) or not isinstance(n_headings, int | np.integer) or n_headings < 2:
-            raise ValidationError("n_headings out of range", found=n_headings, expected="an integer >= 2")
-        super().__init__(int(n_headings) + 1, step_size)
-        self.n_headings = int(n_headings)
+        self.n_headings = checked_count("n_headings", n_headings, 2, 3600)
+        super().__init__(self.n_headings + 1, step_size)
 
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state one run or one turn further."""
@@ -251,7 +256,7 @@ class ContinuousActions:
 
     def __init__(self, max_speed: float = 2.0) -> None:
         # Below 0.5 every velocity would be rounded to no move at all.
-        self.max_speed = checked_number("max_speed", max_speed, least=0.5)
+        self.max_speed = checked_number("max_speed", max_speed, least=0.5, most=FARTHEST)
         self._space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     @property

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import checked_count
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.guarded import checked_options, checked_seed
 from proctor.contracts.lifecycle import EnvironmentState, Method, guard
@@ -26,6 +27,9 @@ from proctor.envs.plume.factories import Kind
 from proctor.errors import StateError, ValidationError
 
 Mask = NDArray[np.bool_]
+Seed = int | NDArray[np.integer] | Sequence[int | None] | None
+
+MOST_ENVS: Final = 2**31 - 1
 INT32, INT64, BOOL = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_)
 
 
@@ -40,7 +44,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
     def __init__(
         self, num_envs: int = 1, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **settings: Any
     ) -> None:
-        self.num_envs = _checked_num_envs(num_envs)
+        self.num_envs = checked_count("num_envs", num_envs, 1, MOST_ENVS)
         self.autoreset_mode: Final = _checked_mode(autoreset_mode)
         if settings.get("render_mode") is not None:
             raise ValidationError(
@@ -54,20 +58,20 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self.render_mode = None
         self.single_action_space: Any = single.action_space
         self.single_observation_space = single.observation_space
-        self.action_space = batch_space(single.action_space, num_envs)
-        self.observation_space = batch_space(single.observation_space, num_envs)
+        self.action_space = batch_space(single.action_space, self.num_envs)
+        self.observation_space = batch_space(single.observation_space, self.num_envs)
         self._single = single
         self._full_info = single.config.info_level == "full"
         self._record = rules_of(single)
         self._starts = starts_of(single)
-        self._field = batched_field(single.components[Kind.PLUME], num_envs)
+        self._field = batched_field(single.components[Kind.PLUME], self.num_envs)
         self._sensor = single.components[Kind.OBSERVATION]
         check_sensor(self._sensor, self._field)
         self._allocate()
 
     def _allocate(self) -> None:
         n = self.num_envs
-        self._shape, self._three, self._five = (n,), (3, n), (5, n)
+        self._shape, self._block_shape, self._flags_shape = (n,), (3, n), (5, n)
         self._lifecycle = EnvironmentState.CREATED
         self._cells: NDArray[np.int32] = np.zeros((3, n), np.int32)
         self._sums: NDArray[np.float64] = np.zeros((3, n))
@@ -81,18 +85,20 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._restarts_at_once = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._senses = Senses(self._field, self._single.grid_size, self._orientation, self._seeds, self._cells)
 
-    def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode everywhere, or where `options["reset_mask"]` says; `start` and `orientation` hold for all."""
+    def reset(self, *, seed: Seed = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode everywhere, or where `options["reset_mask"]` says; `start` and `orientation` hold for all.
+
+        A list has one seed each, None for one that is drawn. The generator begins anew only if no seed is drawn.
+        """
         guard(self._lifecycle, Method.RESET)
         known = ("reset_mask", *self._single.reset_options)
         checked = checked_options(dict(options) if isinstance(options, Mapping) else options, known)
         self._single._check_options(checked)
         which = self._checked_mask(checked.get("reset_mask"))
-        roots = self._roots(seed)
+        given = None if seed is None else self._checked_seeds(seed)
 
-        if seed is not None:
+        roots = self._roots(given)
+        if given is not None and None not in given:
             super().reset(seed=int(roots[0]))
         self._seeds[0, which] = self._seeds[2, which] = roots[which]
         self._seeds[1, which] = 0
@@ -126,19 +132,26 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
             raise StateError("the first reset must reset all", found=mask, expected="no reset_mask")
         return mask.copy()
 
-    def _roots(self, seed: int | Sequence[int] | None) -> NDArray[np.int64]:
-        """Return a root seed for every sub-environment."""
-        if seed is None:
-            seed = int(self.np_random.integers(SEED_LIMIT - self.num_envs + 1))
-        if isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
+    def _checked_seeds(self, seed: Any) -> Sequence[int | None]:
+        """Return one seed for each sub-environment, None for one that is to be drawn."""
+        seed = _scalar(seed)
+        if isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes | bytearray | memoryview):
             if len(seed) != self.num_envs:
                 raise ValidationError(
                     "not one seed each", found=len(seed), expected=f"{self.num_envs} seeds", clause="ENV-RESET-P2"
                 )
-            return np.array([checked_seed(each) for each in seed], np.int64)
+            return [None if each is None else checked_seed(_scalar(each)) for each in seed]
         first = checked_seed(seed)
         checked_seed(first + self.num_envs - 1)
-        return np.arange(first, first + self.num_envs, dtype=np.int64)
+        return range(first, first + self.num_envs)
+
+    def _roots(self, given: Sequence[int | None] | None) -> NDArray[np.int64]:
+        """Return a root seed for every sub-environment; what is not given is drawn, neighbours if none is."""
+        if given is None:
+            first = int(self.np_random.integers(SEED_LIMIT - self.num_envs + 1))
+            given = range(first, first + self.num_envs)
+        drawn = (self.np_random.integers(SEED_LIMIT) if each is None else each for each in given)
+        return np.fromiter(drawn, np.int64, self.num_envs)
 
     def _place(self, which: Mask, options: Mapping[str, Any], cells: Any, sums: Any) -> None:
         """Overrule the drawn starts by the options `start` and `orientation`."""
@@ -156,9 +169,9 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
             self._check_none_ended()
         actions = self._checked_actions(actions)
         before = self._ended
-        cells: NDArray[np.int32] = np.empty(self._three, INT32)
-        sums: NDArray[np.float64] = np.empty(self._three)
-        flags: Mask = np.empty(self._five, BOOL)
+        cells: NDArray[np.int32] = np.empty(self._block_shape, INT32)
+        sums: NDArray[np.float64] = np.empty(self._block_shape)
+        flags: Mask = np.empty(self._flags_shape, BOOL)
         begun = kernels.step(
             actions,
             self._cells,
@@ -250,19 +263,35 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
             flags = actions.flags
             if flags.c_contiguous and flags.writeable:
                 return actions
-        array: NDArray[Any] = np.asarray(actions)
-        if array.dtype.kind not in "iu" or array.shape != (self.num_envs,):
-            raise ValidationError(
-                "not a batch of actions",
-                found=f"{array.dtype} of shape {array.shape}",
-                expected=f"integers of shape ({self.num_envs},)",
-                clause="ENV-STEP-P2",
-            )
+        try:
+            array: NDArray[Any] = np.asarray(actions)
+        except (ValueError, TypeError):  # a ragged list, for one
+            raise self._no_batch_of_actions(actions) from None
+        if array.dtype.kind not in "iu" or array.shape != self._shape:
+            raise self._no_batch_of_actions(f"{array.dtype} of shape {array.shape}")
+        if array.dtype.kind == "u":
+            # Before the cast, which would make the largest ones negative.
+            illegal = np.flatnonzero(array >= self.single_action_space.n)
+            if illegal.size:
+                raise _illegal(array[illegal[0]], int(illegal[0]), self.single_action_space)
         return np.require(array, np.int64, ("C", "W"))
+
+    def _no_batch_of_actions(self, found: object) -> ValidationError:
+        return ValidationError(
+            "not a batch of actions",
+            found=found,
+            expected=f"integers of shape ({self.num_envs},)",
+            clause="ENV-STEP-P2",
+        )
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the lifecycle; `close()` calls this once."""
         self._lifecycle = EnvironmentState.CLOSED
+
+
+def _scalar(value: Any) -> Any:
+    """Return the number in an array of no dimensions; anything else as it is."""
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
 def _each(observations: Any, which: Mask) -> NDArray[Any]:
@@ -283,12 +312,6 @@ def _illegal(action: Any, index: int, space: Any) -> ValidationError:
         expected=f"a member of {space}",
         clause="ENV-STEP-P2",
     )
-
-
-def _checked_num_envs(num_envs: Any) -> int:
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
-        raise ValidationError("num_envs out of range", found=num_envs, expected="an integer >= 1")
-    return int(num_envs)
 
 
 def _checked_mode(mode: Any) -> AutoresetMode:

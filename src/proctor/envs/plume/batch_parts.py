@@ -2,16 +2,19 @@
 
 Rule 1: a component is known by its exact type; a subclass may behave differently, so it is refused like any other type
     that has no row here.
+Rule 2: a number that a kernel cannot hold, or whose results it cannot, is refused here; kernels check nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from proctor.contracts.components import ObservationModel
-from proctor.contracts.spatial import GridSize
+from proctor.contracts.spatial import MAX_SIDE, Coordinates, GridSize
 from proctor.envs.plume import puff_kernels, sensor_kernels
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
 from proctor.envs.plume.env import PlumeSearchEnv
@@ -34,14 +37,55 @@ from proctor.errors import ComponentError
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
+_EPSILON: Final = 2.0**-52
 
-def cannot_batch(part: object, known: Mapping[type, object]) -> ComponentError:
-    """Return the error for a component that has no batched form."""
+
+def cannot_batch(why: str, *, found: object, expected: str) -> ComponentError:
+    """Return the error for a configuration that only the single environment can run."""
     return ComponentError(
-        "this configuration cannot be batched; use vectorization_mode='sync' or 'async'",
+        f"this configuration cannot be batched: {why}; use vectorization_mode='sync' or 'async'",
+        found=found,
+        expected=expected,
+    )
+
+
+def no_batched_form(part: object, known: Mapping[type, object]) -> ComponentError:
+    """Return the error for a component that has no row here."""
+    return cannot_batch(
+        "a part has no batched form",
         found=type(part).__name__,
         expected=f"one of {', '.join(kind.__name__ for kind in known)}",
     )
+
+
+def packed(kind: np.dtype[Any], values: Mapping[str, Any]) -> NDArray[Any]:
+    """Return the values as one record of this kind, or raise a ComponentError for one that its field cannot hold."""
+    record = np.zeros(1, kind)
+    for name, value in values.items():
+        with suppress(OverflowError):  # the field stays 0, which differs from the value
+            record[name] = value
+        if record[name].item() != value:
+            raise cannot_batch(f"{name} does not fit its field", found=value, expected=f"{name} as {kind[name]}")
+    return record
+
+
+_STRIDE: Final = {"step_size": 2**31 - MAX_SIDE}
+_LIMITS: Final[Mapping[type, Mapping[str, int]]] = {
+    DiscreteGridActions: _STRIDE,
+    EightDirectionActions: _STRIDE,
+    OrientedGridActions: _STRIDE,
+    PoissonHitSensor: {"most": 2**63, "channel": 2**63},
+    AntennaePair: {"reach": 2**62},
+}
+"""What the numbers of a part must stay below, so that neither they nor a cell moved by them overflow in a kernel."""
+
+
+def check_limits(part: object) -> None:
+    """Raise a ComponentError for a number of this part that is too large for its kernel."""
+    for name, limit in _LIMITS.get(type(part), {}).items():
+        value = getattr(part, name)
+        if value >= limit:
+            raise cannot_batch(f"{name} is too large", found=value, expected=f"{name} < {limit}")
 
 
 class BatchedField(Protocol):
@@ -111,14 +155,17 @@ class PuffBatch:
     still = False
 
     def __init__(self, plume: PuffPlume, num_envs: int) -> None:
+        same = ("memory", "kick", "drift", "growth", "first_variance", "release_every", "capacity", "warm_up")
+        values = {
+            "source_x": plume.source_location.x,
+            "source_y": plume.source_location.y,
+            "wind_x": plume.wind[0],
+            "wind_y": plume.wind[1],
+            **{name: getattr(plume, name) for name in same},
+        }
+        self._record = packed(puff_kernels.WEATHER, values)
         self._puffs = np.zeros((6, num_envs, plume.capacity))
         self._air = np.zeros((4, num_envs))
-        self._record = np.zeros(1, puff_kernels.WEATHER)
-        same = ("memory", "kick", "drift", "growth", "first_variance", "release_every", "capacity", "warm_up")
-        for name in same:
-            self._record[name] = getattr(plume, name)
-        self._record["source_x"], self._record["source_y"] = plume.source_location.x, plume.source_location.y
-        self._record["wind_x"], self._record["wind_y"] = plume.wind
 
     @property
     def wind(self) -> Floats | None:
@@ -149,7 +196,7 @@ def batched_field(plume: object, num_envs: int) -> BatchedField:
     """Return the field of `num_envs` sub-environments."""
     make = _FIELDS.get(type(plume))
     if make is None:
-        raise cannot_batch(plume, _FIELDS)
+        raise no_batched_form(plume, _FIELDS)
     return make(plume, num_envs)
 
 
@@ -229,9 +276,10 @@ def observe(sensor: ObservationModel, senses: Senses) -> Any:
 
 
 def check_sensor(sensor: object, field: BatchedField) -> None:
-    """Raise a ComponentError if the sensor has no batched form or lacks its wind."""
+    """Raise a ComponentError if the sensor has no batched form, has too large a number or lacks its wind."""
     if type(sensor) not in _SENSORS:
-        raise cannot_batch(sensor, _SENSORS)
+        raise no_batched_form(sensor, _SENSORS)
+    check_limits(sensor)
     if isinstance(sensor, DictSensor):
         for part in sensor.sensors.values():
             check_sensor(part, field)
@@ -272,8 +320,29 @@ def _reward_rules(reward: Any) -> dict[str, Any]:
         reward = reward.inner
     rules = _REWARDS.get(type(reward))
     if rules is None:
-        raise cannot_batch(reward, {**_REWARDS, ShapedReward: None})
+        raise no_batched_form(reward, {**_REWARDS, ShapedReward: None})
     return {**rules(reward), **shape}
+
+
+def _farthest(grid: GridSize, source: Coordinates) -> float:
+    """Return the largest distance to the source."""
+    corners = (Coordinates(x, y) for x in (0, grid.width - 1) for y in (0, grid.height - 1))
+    return max(corner.distance_to(source) for corner in corners)
+
+
+def _check_total(rules: Mapping[str, Any], farthest: float) -> None:
+    """Raise a ComponentError if an episode's total reward could leave the finite numbers."""
+    potential = abs(rules.get("scale", 0.0)) * farthest
+    change = rules.get("discount", 0.0) * potential + potential
+    largest = max(abs(rules["at_goal"]), abs(rules["elsewhere"])) + change
+    steps = rules["max_steps"]
+    # Every addition after the first may round up by half an epsilon.
+    if not math.isfinite(steps * largest * (1.0 + (steps - 1) * _EPSILON)):
+        raise cannot_batch(
+            "the total reward could leave the finite numbers",
+            found=largest,
+            expected=f"rewards whose sum over {steps} steps is finite",
+        )
 
 
 def rules_of(env: PlumeSearchEnv) -> NDArray[Any]:
@@ -281,7 +350,8 @@ def rules_of(env: PlumeSearchEnv) -> NDArray[Any]:
     processor, reward = env.components[Kind.ACTION], env.components[Kind.REWARD]
     action_rules = _ACTIONS.get(type(processor))
     if action_rules is None:
-        raise cannot_batch(processor, _ACTIONS)
+        raise no_batched_form(processor, _ACTIONS)
+    check_limits(processor)
     values = {
         "width": env.grid_size.width,
         "height": env.grid_size.height,
@@ -294,9 +364,8 @@ def rules_of(env: PlumeSearchEnv) -> NDArray[Any]:
         **action_rules(processor),
         **_reward_rules(reward),
     }
-    record = np.zeros(1, RULES)
-    for name, value in values.items():
-        record[name] = value
+    record = packed(RULES, values)
+    _check_total(values, _farthest(env.grid_size, env.source_location))
     return record
 
 

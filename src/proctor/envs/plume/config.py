@@ -15,7 +15,7 @@ import numpy as np
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from proctor.contracts.spatial import MAX_SIDE, Coordinates, GridSize
+from proctor.contracts.spatial import MAX_SIDE, MOST_STEPS, Coordinates, GridSize
 from proctor.errors import ValidationError
 
 # Which clause of the contract a field belongs to; all others are "the factories resolve".
@@ -24,16 +24,16 @@ _CLAUSES = {"grid_size": "ENV-INIT-P3", "max_steps": "ENV-INIT-P4", "goal_radius
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool):
-        raise ValueError("a bool is no integer")
+        raise ValueError("an integer, not a bool")
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError("not an integer") from None
+        raise ValueError("an integer") from None
 
 
 def _real(value: Any) -> Any:
     if isinstance(value, bool | np.bool_ | str):
-        raise ValueError("not a number")
+        raise ValueError("a number")
     return value
 
 
@@ -72,13 +72,19 @@ class EnvironmentConfig(BaseModel):
     grid_size: Annotated[tuple[Side, Side], BeforeValidator(_pair)] = (128, 128)
     source_location: Annotated[tuple[Whole, Whole] | None, BeforeValidator(_pair)] = None
     """None is the centre."""
-    max_steps: Annotated[int, BeforeValidator(_whole), Field(gt=0)] = 1000
+    max_steps: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_STEPS)] = 1000
     goal_radius: Annotated[float, BeforeValidator(_real), Field(gt=0, allow_inf_nan=False)] = 1.0
     info_level: Literal["full", "minimal"] = "full"
     plume: Spec = ComponentSpec(type="gaussian")
     action: Spec = ComponentSpec(type="discrete_grid")
     observation: Spec = ComponentSpec(type="concentration")
     reward: Spec = ComponentSpec(type="sparse_goal")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except pydantic.ValidationError as problem:
+            raise _as_ours(problem) from None
 
     @classmethod
     def of(cls, source: "EnvironmentConfig | Mapping[str, Any] | str | Path | None", **overrides: Any) -> Self:
@@ -87,10 +93,7 @@ class EnvironmentConfig(BaseModel):
         An override that is None does not count. Bad values are a ValidationError that names the clause.
         """
         values = {**_values_of(source), **{key: value for key, value in overrides.items() if value is not None}}
-        try:
-            return cls.model_validate(values)
-        except pydantic.ValidationError as problem:
-            raise _as_ours(problem) from None
+        return cls(**values)
 
 
 def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None
     if isinstance(source, EnvironmentConfig):
         return source.model_dump(exclude_unset=True)
     if isinstance(source, Mapping):
-        return dict(source)
+        return {str(key): value for key, value in source.items()}
     if isinstance(source, str | Path):
         return _read(Path(source))
     raise ValidationError(
@@ -114,26 +117,36 @@ _READERS = {".toml": tomllib.loads, ".json": json.loads}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    reader = _READERS.get(path.suffix)
+    reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise ValidationError("unknown configuration format", found=path.name, expected=" or ".join(_READERS))
+        raise ValidationError(
+            "unknown configuration format", found=path.name, expected=" or ".join(_READERS), clause="ENV-INIT-P1"
+        )
     try:
         values = reader(path.read_text("utf-8"))
     except (OSError, ValueError) as problem:
         reason = str(problem).splitlines()[0]
         raise ValidationError(
-            f"not a readable configuration: {reason}", found=path.name, expected=f"a {path.suffix[1:].upper()} file"
+            f"not a readable configuration: {reason}",
+            found=path.name,
+            expected=f"a {path.suffix[1:].upper()} file",
+            clause="ENV-INIT-P1",
         ) from None
     if not isinstance(values, dict):
-        raise ValidationError("not a configuration", found=path.name, expected="a table of settings")
+        raise ValidationError(
+            "not a configuration", found=path.name, expected="a table of settings", clause="ENV-INIT-P1"
+        )
     return values
 
 
 def _as_ours(problem: pydantic.ValidationError) -> ValidationError:
     first = problem.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "configuration"
-    expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    place = ".".join(str(part) for part in first["loc"])
+    clause = _CLAUSES.get(str(first["loc"][0]), "ENV-INIT-P1")
     if first["type"] == "extra_forbidden":
-        expected = f"one of {', '.join(EnvironmentConfig.model_fields)}"
-    clause = _CLAUSES.get(str(first["loc"][0]) if first["loc"] else "", "ENV-INIT-P1")
+        known = ", ".join(EnvironmentConfig.model_fields)
+        return ValidationError("unknown setting", found=place, expected=f"one of {known}", clause=clause)
+    if first["type"] == "missing":
+        return ValidationError(f"{place} is missing", found=first["input"], expected=f"a {place}", clause=clause)
+    expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return ValidationError(f"{place} is not acceptable", found=first["input"], expected=expected, clause=clause)

@@ -10,6 +10,9 @@ from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from proctor.contracts.arguments import checked_number
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import (
     REQUIRED,
@@ -27,7 +30,7 @@ from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
 from proctor.envs.plume.actions import invalid_action
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.factories import Kind, Site, build
-from proctor.envs.plume.fields import checked_number, checked_source
+from proctor.envs.plume.fields import checked_source
 from proctor.envs.plume.start import start_cells
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import ComponentError, ValidationError
@@ -87,6 +90,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self.action_space = self._action_proc.action_space
         self.observation_space = self._obs_model.observation_space
         self._bind()
+        self._check_needs()
         self._agent_state: AgentState | None = None
         self._plume_field: Any = None
         self._chance: Chance | None = None
@@ -126,9 +130,20 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._get_observation = self._obs_model.get_observation
         self._advance = getattr(self._plume, "advance", None)
         self._recalls = hasattr(self._obs_model, "observe")
-        has_wind = self._advance is not None or hasattr(self._plume, "wind_field")
-        self._windless_and_forgetful = not has_wind and not self._recalls
+        # A varying plume has wind if its model says so; what its fields bring is looked up in every step.
+        self._has_wind = hasattr(self._plume, "wind_field") or hasattr(self._plume, "wind")
+        self._senses_field_only = not self._has_wind and self._advance is None and not self._recalls
         self._source_x, self._source_y = self._source.x, self._source.y
+
+    def _check_needs(self) -> None:
+        """Raise a ComponentError if the sensor needs a wind and the plume has none."""
+        if getattr(self._obs_model, "needs_wind", False) and not self._has_wind:
+            raise ComponentError(
+                "a wind sensor needs a plume with wind",
+                found=type(self._plume).__name__,
+                expected="an advected or puff plume",
+                clause="ENV-INIT-P2",
+            )
 
     @property
     def agent_state(self) -> AgentState | None:
@@ -172,25 +187,33 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         }
 
     def _check_options(self, options: dict[str, Any]) -> None:
-        start = options.get("start")
-        if start is not None and not (
-            isinstance(start, tuple | list) and len(start) == 2 and self._grid.contains(Coordinates(*start))
-        ):
-            raise ValidationError(
-                "not a start cell",
-                found=start,
-                expected=f"(x, y) with 0 <= x < {self._grid.width} and 0 <= y < {self._grid.height}",
-                clause="ENV-RESET-P3",
-            )
+        if options.get("start") is not None:
+            self._start_cell(options["start"])
         checked_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")
+
+    def _start_cell(self, start: Any) -> Coordinates:
+        """Return the option `start` as a cell of the grid, or raise a ValidationError."""
+        pair = start.tolist() if isinstance(start, np.ndarray) else start
+        whole = isinstance(pair, tuple | list) and all(isinstance(part, int | np.integer) for part in pair)
+        if whole and len(pair) == 2 and not any(isinstance(part, bool) for part in pair):
+            cell = Coordinates(*pair)
+            if self._grid.contains(cell):
+                return cell
+        raise ValidationError(
+            "not a start cell",
+            found=start,
+            expected=f"(x, y) with 0 <= x < {self._grid.width} and 0 <= y < {self._grid.height}",
+            clause="ENV-RESET-P3",
+        )
 
     def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
         chance = Chance(episode_seed)
-        start = options.get("start")
-        if start is None:
+        if options.get("start") is not None:
+            start = self._start_cell(options["start"])
+        else:
             cells = start_cells(self._grid, self._source, self._goal_radius)
-            start = cells.pick(chance.bits(Stream.START, 0))
-        agent = AgentState(Coordinates(*start), heading(options.get("orientation", 0.0)))
+            start = Coordinates(*cells.pick(chance.bits(Stream.START, 0)))
+        agent = AgentState(start, heading(float(options.get("orientation", 0.0))))
         field = self._plume if self._advance is None else self._plume.begin(chance)
         observation, memory = self._observe(agent, field, chance, None)
 
@@ -217,7 +240,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             "grid_size": self._grid,
             "chance": chance,
         }
-        if self._windless_and_forgetful:
+        if self._senses_field_only:
             return self._get_observation(env_state), None
         wind = getattr(field, "wind_field", None)
         if wind is not None:
@@ -239,6 +262,8 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         chance: Chance = self._chance  # type: ignore[assignment]
         grid = self._grid
         moved = self._process_action(action, before, grid)
+        if not isinstance(moved, AgentState):
+            raise _no_agent_state(moved)
         position = moved.position
         x = position.x
         y = position.y
@@ -254,12 +279,9 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
         reward = self._compute_reward(before, action, after, field)
         if type(reward) is not float:
-            reward = float(reward)
+            reward = _as_float(reward)
         if reward:
-            total_reward = before.total_reward + reward
-            if not isfinite(total_reward):
-                raise _not_finite(reward)
-            after = AgentState(position, moved.orientation, step_count, total_reward, terminated)
+            after = _rewarded(after, reward)
         observation, memory = self._observe(after, field, chance, self._memory)
         snapshot = self._snapshot() if self._shows else {}
 
@@ -321,10 +343,6 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
         return Window(title="Plume search", fps=self.metadata["render_fps"])
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A window belongs to its process; a copy opens its own when it renders.
-        return {**self.__dict__, "_window": None}
-
 
 def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]:
     """Return the grid and the source that hold beside `plume`, which may be None: set values before its own."""
@@ -358,8 +376,28 @@ def _left_the_grid(moved: AgentState, grid: GridSize) -> ComponentError:
     )
 
 
-def _not_finite(reward: float) -> ComponentError:
-    return ComponentError("the reward is not finite", found=reward, expected="a finite total reward", clause="REWARD-2")
+def _no_agent_state(moved: object) -> ComponentError:
+    return ComponentError(
+        "the action processor returned no AgentState", found=moved, expected="an AgentState", clause="ACT-PROC-C1"
+    )
+
+
+def _as_float(reward: Any) -> float:
+    """Return a reward that is a number of another type as a float, or raise a ComponentError."""
+    try:
+        return checked_number("the reward", reward)
+    except ValidationError as problem:
+        raise ComponentError(problem.message, found=reward, expected=problem.expected, clause="REWARD-2") from None
+
+
+def _rewarded(state: AgentState, reward: float) -> AgentState:
+    """Return `state` with the reward added to its total."""
+    total = state.total_reward + reward
+    if not isfinite(total):
+        raise ComponentError(
+            "the reward is not finite", found=reward, expected="a finite total reward", clause="REWARD-2"
+        )
+    return AgentState(state.position, state.orientation, state.step_count, total, state.goal_reached)
 
 
 def _describe(plume: Any, *, varying: bool) -> dict[str, Any]:

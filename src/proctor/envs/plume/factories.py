@@ -44,6 +44,8 @@ _REGISTRY: dict[Kind, dict[str, Factory]] = {kind: {} for kind in Kind}
 def register_component(kind: str, type_name: str, factory: Factory) -> None:
     """Make `factory` available under `type_name` in configurations; a name that is taken is refused."""
     known = _REGISTRY[_checked_kind(kind)]
+    if not callable(factory):
+        raise ValidationError("not a factory", found=factory, expected="a callable (site, *, option=default, ...)")
     if type_name in known and known[type_name] is not factory:
         raise ValidationError(f"the {kind} type is taken", found=type_name, expected="a new name")
     known[type_name] = factory
@@ -87,7 +89,11 @@ def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
             f"unknown {kind} type", found=type_name, expected=f"one of {', '.join(sorted(known))}", clause="ENV-INIT-P1"
         )
     _check_options(kind, type_name, options, factory)
-    return factory(site, **options)
+    try:
+        return factory(site, **options)
+    except ValidationError as problem:
+        problem.clause = problem.clause or "ENV-INIT-P1"
+        raise
 
 
 def _check_options(kind: str, type_name: object, options: Mapping[str, Any], factory: Factory) -> None:

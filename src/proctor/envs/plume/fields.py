@@ -6,15 +6,17 @@ Rule 3: arrays are read-only and shared between all fields of the same parameter
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import checked_number
 from proctor.contracts.components import Metadata
-from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.contracts.spatial import FARTHEST, Coordinates, GridSize
 from proctor.errors import ValidationError
 
 Array = NDArray[np.float64]
@@ -22,11 +24,24 @@ Point = tuple[float, float]
 
 LEAST_WIDTH: Final = 1e-100
 """The square of a narrower width would vanish."""
+MOST_WIDTH: Final = 1e6
+"""A wider plume is flat on any grid."""
+
+_SHARED: WeakValueDictionary[tuple[Any, ...], Array] = WeakValueDictionary()
 
 
 def read_only(values: Array) -> Array:
     """Return `values`, no longer writable."""
     values.flags.writeable = False
+    return values
+
+
+def shared(make: Callable[..., Array], *parameters: Any) -> Array:
+    """Return `make(*parameters)`, read-only; the same array for all who hold it, and forgotten when nobody does."""
+    key = (make, *parameters)
+    values = _SHARED.get(key)
+    if values is None:
+        values = _SHARED[key] = read_only(make(*parameters))
     return values
 
 
@@ -44,31 +59,9 @@ def checked_source(source: Coordinates, grid: GridSize) -> Coordinates:
             "the source is not on the grid",
             found=(source.x, source.y),
             expected=f"0 <= x < {grid.width}, 0 <= y < {grid.height}",
+            clause="ENV-INIT-P1",
         )
     return source
-
-
-def checked_number(
-    name: str, value: float, *, above: float = -math.inf, least: float = -math.inf, clause: str | None = None
-) -> float:
-    """Return `value` as a finite float that is > `above` and >= `least`, or raise a ValidationError."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ValidationError(f"{name} is not a number", found=value, expected="a real number", clause=clause)
-    try:
-        number = float(value)
-    except OverflowError:  # an int beyond the floats
-        number = math.inf
-    if not (math.isfinite(number) and number > above and number >= least):
-        bound = f" > {above:g}" if above > -math.inf else f" >= {least:g}" if least > -math.inf else ""
-        raise ValidationError(f"{name} out of range", found=value, expected=f"a finite number{bound}", clause=clause)
-    return number
-
-
-def checked_count(name: str, value: int, least: int) -> int:
-    """Return `value` as an int >= `least`, or raise a ValidationError."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValidationError(f"{name} out of range", found=value, expected=f"an integer >= {least}")
-    return int(value)
 
 
 @lru_cache(maxsize=256)
@@ -76,11 +69,11 @@ def _bell(length: int, centre: int, sigma: float) -> tuple[float, ...]:
     return tuple(math.exp(-((i - centre) ** 2) / (2.0 * sigma * sigma)) for i in range(length))
 
 
-@lru_cache(maxsize=16)
 def _gaussian_array(grid: GridSize, source: Coordinates, sigma: float) -> Array:
     along_x = np.array(_bell(grid.width, source.x, sigma))
     along_y = np.array(_bell(grid.height, source.y, sigma))
-    return read_only(np.multiply.outer(along_y, along_x))
+    values: Array = np.multiply.outer(along_y, along_x)
+    return values
 
 
 class GaussianPlume:
@@ -89,14 +82,14 @@ class GaussianPlume:
     def __init__(self, grid_size: GridSize, source_location: Coordinates, sigma: float = 12.0) -> None:
         self.grid_size = grid_size
         self.source_location = checked_source(source_location, grid_size)
-        self.sigma = checked_number("sigma", sigma, least=LEAST_WIDTH)
+        self.sigma = checked_number("sigma", sigma, least=LEAST_WIDTH, most=MOST_WIDTH)
         self.along_x = _bell(grid_size.width, source_location.x, self.sigma)
         self.along_y = _bell(grid_size.height, source_location.y, self.sigma)
 
     @property
     def field_array(self) -> Array:
         """All values, shape (height, width), read-only; made when first asked for."""
-        return _gaussian_array(self.grid_size, self.source_location, self.sigma)
+        return shared(_gaussian_array, self.grid_size, self.source_location, self.sigma)
 
     def sample(self, position: Coordinates) -> float:
         """Return the concentration at `position`."""
@@ -145,11 +138,11 @@ class AdvectedPlume:
         self.grid_size = grid_size
         self.source_location = checked_source(source_location, grid_size)
         self.wind = checked_wind(wind)
-        self.spread = checked_number("spread", spread, least=LEAST_WIDTH)
-        self.growth = checked_number("growth", growth, least=0.0)
+        self.spread = checked_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
+        self.growth = checked_number("growth", growth, least=0.0, most=MOST_WIDTH)
         if self.wind == (0.0, 0.0):
             raise ValidationError("an advected plume needs a wind", found=wind, expected="(u, v) other than (0, 0)")
-        self.field_array = _advected_array(grid_size, source_location, self.wind, self.spread, self.growth)
+        self.field_array = shared(_advected_array, grid_size, source_location, self.wind, self.spread, self.growth)
         self.wind_field = SteadyWind(self.wind)
 
     def sample(self, position: Coordinates) -> float:
@@ -190,19 +183,21 @@ def advected_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Arra
     return values
 
 
-@lru_cache(maxsize=16)
 def _advected_array(grid: GridSize, source: Coordinates, wind: Point, spread: float, growth: float) -> Array:
     xs = np.arange(grid.width, dtype=np.float64)
     ys = np.arange(grid.height, dtype=np.float64)
     described = {"wind": wind, "spread": spread, "growth": growth}
-    return read_only(advected_values(described, (source.x, source.y), xs, ys))
+    return advected_values(described, (source.x, source.y), xs, ys)
 
 
 def checked_wind(wind: Any) -> Point:
     """Return `wind` as two finite floats, or raise a ValidationError."""
+    if isinstance(wind, np.ndarray):
+        wind = wind.tolist()
     if not isinstance(wind, tuple | list) or len(wind) != 2:
         raise ValidationError("not a wind", found=wind, expected="(u, v), cells per step")
-    return checked_number("wind", wind[0]), checked_number("wind", wind[1])
+    u, v = (checked_number("wind", speed, least=-FARTHEST, most=FARTHEST) for speed in wind)
+    return u, v
 
 
 class SteadyWind:

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proctor.contracts.arguments import checked_count
 from proctor.contracts.chance import Chance
 from proctor.contracts.components import Metadata
-from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.fields import Array, checked_count, off_grid, read_only
+from proctor.contracts.spatial import MOST_STEPS, Coordinates, GridSize
+from proctor.envs.plume.fields import Array, off_grid, read_only
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
@@ -53,8 +54,10 @@ _LOADERS: Final = {
 
 def load_movie(path: str | Path) -> Any:
     """Return the array in the file, still on disk where the format allows it."""
+    if not isinstance(path, str | Path):
+        raise ValidationError("not a path", found=path, expected="the path of a movie")
     path = Path(path)
-    loader = _LOADERS.get(path.suffix)
+    loader = _LOADERS.get(path.suffix.lower())
     if loader is None:
         raise ValidationError("unknown movie format", found=path.name, expected=" or ".join(_LOADERS))
     if not path.exists():
@@ -104,11 +107,9 @@ class MoviePlume:
         if at_end not in AT_END:
             raise ValidationError("unknown at_end", found=at_end, expected=" or ".join(AT_END))
         self.grid_size = GridSize(int(shape[2]), int(shape[1]))
-        self.steps_per_frame = checked_count("steps_per_frame", steps_per_frame, 1)
-        self.first_frame = checked_count("first_frame", first_frame, 0)
+        self.steps_per_frame = checked_count("steps_per_frame", steps_per_frame, 1, MOST_STEPS)
+        self.first_frame = checked_count("first_frame", first_frame, 0, int(shape[0]) - 1)
         self.at_end = at_end
-        if self.first_frame >= shape[0]:
-            raise ValidationError("first_frame out of range", found=first_frame, expected=f"< {shape[0]} frames")
 
     def __getstate__(self) -> dict[str, Any]:
         # A movie that lies on disk stays there: a copy opens it again.

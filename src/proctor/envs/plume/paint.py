@@ -8,6 +8,7 @@ import numpy as np
 from proctor.envs.plume.fields import Array, Point, advected_values, gaussian_values
 from proctor.envs.plume.puffs import puff_values
 from proctor.envs.plume.thumbnail import paint_thumbnail
+from proctor.errors import RenderingError
 
 _PAINTERS = {
     "gaussian": lambda static, frame, source, xs, ys: gaussian_values(static, source, xs, ys),
@@ -19,5 +20,10 @@ _PAINTERS = {
 
 def paint(static: Mapping[str, Any], frame: Mapping[str, Any] | None, source: Point, xs: Array, ys: Array) -> Array:
     """Return the field's values, shape (len(ys), len(xs)), at continuous cell coordinates (cell centres are whole)."""
-    values: Array = _PAINTERS[static["kind"]](static, frame, source, xs, ys)
+    painter = _PAINTERS.get(str(static.get("kind")))
+    if painter is None:
+        raise RenderingError(
+            "unknown kind of field", found=static.get("kind"), expected=f"one of {', '.join(_PAINTERS)}"
+        )
+    values: Array = painter(static, frame, source, xs, ys)
     return np.clip(values, 0.0, 1.0)

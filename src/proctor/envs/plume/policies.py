@@ -13,27 +13,18 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import gymnasium as gym
 
 from proctor.contracts.chance import SEED_LIMIT, Chance, Stream
+from proctor.envs.episodes import Policy
 from proctor.envs.plume.steering import Action, Nose, Reading, Steering, Vector, nose_of, steering_of
 from proctor.errors import ValidationError
 
-RANDOM, GREEDY, TUMBLING, CASTING = (Stream.USER + k for k in range(4))
+RANDOM, GREEDY, TUMBLING, CASTING = (Stream.POLICY + k for k in range(4))
 LITTLE: Final = 1e-9
 """Keeps a fit solvable that has walked one axis only."""
-
-
-class Policy(Protocol):
-    """Chooses actions from observations; the same seed and observations give the same actions."""
-
-    def reset(self, seed: int) -> None:
-        """Forget everything and begin an episode; needed before the first `act`."""
-
-    def act(self, observation: Any) -> Action:
-        """Return the next action."""
 
 
 class RandomPolicy:

@@ -17,16 +17,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import checked_count, checked_number
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import Metadata
-from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.contracts.spatial import FARTHEST, Coordinates, GridSize
 from proctor.envs.plume.fields import (
     LEAST_WIDTH,
+    MOST_WIDTH,
     Array,
     Point,
     SteadyWind,
-    checked_count,
-    checked_number,
     checked_source,
     checked_wind,
     off_grid,
@@ -34,6 +34,8 @@ from proctor.envs.plume.fields import (
 )
 from proctor.errors import ValidationError
 
+LONGEST: Final = 100_000
+"""The most steps that a puff lives or a plume blows before the episode."""
 FAR: Final = 30.0
 """A puff further than this (in d^2 / (2 s2)) adds nothing: exp(-30) is 1e-13."""
 
@@ -99,14 +101,14 @@ class PuffPlume:
         self.grid_size = grid_size
         self.source_location = checked_source(source_location, grid_size)
         self.wind = checked_wind(wind)
-        self.noise = checked_number("noise", noise, least=0.0)
+        self.noise = checked_number("noise", noise, least=0.0, most=FARTHEST)
         self.memory = checked_number("memory", memory, least=0.0)
-        self.drift = checked_number("drift", drift, least=0.0)
-        self.spread = checked_number("spread", spread, least=LEAST_WIDTH)
-        self.growth = checked_number("growth", growth, least=0.0)
-        self.release_every = checked_count("release_every", release_every, 1)
-        self.lifetime = checked_count("lifetime", lifetime, 1)
-        self.warm_up = checked_count("warm_up", warm_up, 0)
+        self.drift = checked_number("drift", drift, least=0.0, most=FARTHEST)
+        self.spread = checked_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
+        self.growth = checked_number("growth", growth, least=0.0, most=MOST_WIDTH)
+        self.release_every = checked_count("release_every", release_every, 1, LONGEST)
+        self.lifetime = checked_count("lifetime", lifetime, 1, LONGEST)
+        self.warm_up = checked_count("warm_up", warm_up, 0, LONGEST)
         if self.memory >= 1.0:
             raise ValidationError("memory out of range", found=memory, expected="0 <= memory < 1")
         self.kick = self.noise * math.sqrt(1.0 - self.memory * self.memory)

@@ -3,9 +3,9 @@
 from math import sqrt
 from typing import Any
 
+from proctor.contracts.arguments import checked_number
 from proctor.contracts.components import ConcentrationField, Metadata, RewardFunction
 from proctor.contracts.spatial import AgentState, Coordinates
-from proctor.envs.plume.fields import checked_number
 
 
 class _Goal:

@@ -14,11 +14,11 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import checked_count, checked_number
 from proctor.contracts.chance import Stream
 from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel
-from proctor.contracts.spatial import Coordinates
+from proctor.contracts.spatial import FARTHEST, Coordinates
 from proctor.envs.plume.actions import clamped
-from proctor.envs.plume.fields import checked_count, checked_number
 from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
@@ -89,11 +89,10 @@ class PoissonHitSensor:
     """A count of odor hits, Poisson with mean `rate * concentration`, at most `most`; `Box(0, most, (1,), float32)`."""
 
     def __init__(self, rate: float = 5.0, most: int = 20, channel: int = 0) -> None:
-        self.rate = checked_number("rate", rate, above=0.0)
-        self.most = checked_count("most", most, 1)
-        self.channel = checked_count("channel", channel, 0)
-        if self.rate > 700.0:
-            raise ValidationError("rate out of range", found=rate, expected="at most 700 (exp(-rate) must not vanish)")
+        # Beyond 700, exp(-rate) vanishes, and with it every chance of a small count.
+        self.rate = checked_number("rate", rate, above=0.0, most=700.0)
+        self.most = checked_count("most", most, 1, 1_000_000)
+        self.channel = checked_count("channel", channel, 0, 2**32 - 1)
         self._space = spaces.Box(0.0, float(self.most), (1,), np.float32)
 
     @property
@@ -125,8 +124,8 @@ class AntennaePair:
     """
 
     def __init__(self, reach: float = 2.0, angle: float = 45.0) -> None:
-        self.reach = checked_number("reach", reach, above=0.0)
-        self.angle = checked_number("angle", angle)
+        self.reach = checked_number("reach", reach, above=0.0, most=FARTHEST)
+        self.angle = checked_number("angle", angle, least=-360.0, most=360.0)
         self._space = spaces.Box(0.0, 1.0, (2,), np.float32)
 
     @property
@@ -156,8 +155,10 @@ class AntennaePair:
 class WindSensor:
     """The wind at the agent's cell, (u, v) in cells per step, clipped to `limit`; needs a plume with wind."""
 
+    needs_wind = True
+
     def __init__(self, limit: float = 10.0) -> None:
-        self.limit = checked_number("limit", limit, above=0.0)
+        self.limit = checked_number("limit", limit, above=0.0, most=FARTHEST)
         self._space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
 
     @property
@@ -195,7 +196,8 @@ class HistorySensor:
 
     def __init__(self, sensor: ObservationModel, length: int = 4) -> None:
         self.sensor = sensor
-        self.length = checked_count("length", length, 1)
+        self.needs_wind = bool(getattr(sensor, "needs_wind", False))
+        self.length = checked_count("length", length, 1, 10_000)
         row = flatten_space(sensor.observation_space)
         if not isinstance(row, spaces.Box):
             raise ValidationError("cannot keep a history", found=sensor.observation_space, expected="a flat space")
@@ -238,6 +240,7 @@ class DictSensor:
         if nested:
             raise ValidationError("a Dict is one level deep", found=nested[0], expected="sensors that are no Dict")
         self.sensors = dict(sensors)
+        self.needs_wind = any(getattr(sensor, "needs_wind", False) for sensor in self.sensors.values())
         self._space = spaces.Dict({name: sensor.observation_space for name, sensor in self.sensors.items()})
 
     @property

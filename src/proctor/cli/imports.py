@@ -1,0 +1,38 @@
+"""A user's own modules, imported by name.
+
+Rule 1: the current directory can be imported from, as with `python -m`.
+Rule 2: whatever a module raises while it is imported, an exit too, becomes a ValidationError that names the module.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from proctor.errors import ValidationError
+
+
+def imported(module: str) -> ModuleType:
+    """Return the module; one that cannot be imported is a ValidationError with the reason."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(module)
+    # A user's module may raise anything, and a script may end with an exit; here it becomes a message.
+    except (Exception, SystemExit) as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        raise ValidationError(f"cannot import {module!r}: {reason}", expected="a module that imports") from problem
+
+
+def member_of(module: str, member: str) -> Any:
+    """Return what `module:member` names, a class or a function; dots in `member` go down."""
+    found: Any = imported(module)
+    for part in member.split("."):
+        if not hasattr(found, part):
+            raise ValidationError(f"{module!r} has no such member", found=member, expected="a class or a function")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValidationError(f"{module}:{member} cannot be called", found=found, expected="a class or a function")
+    return found
