@@ -14,14 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.contracts.chance import SEED_LIMIT, next_seed
-from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume import batch as batch_module
-from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
+from proctor.envs.plume.actions import DiscreteGridActions
 from proctor.envs.plume.batch import BatchedPlumeSearch
-from proctor.envs.plume.batch_parts import packed, rules_of
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.puffs import PuffPlume
-from proctor.envs.plume.sensors import AntennaePair, PoissonHitSensor
 from proctor.errors import ComponentError, StateError, ValidationError
 from tests.envs.plume.mirror import Mirror, same, settings_of_a_batch
 
@@ -389,14 +385,6 @@ def test_rewards_whose_total_may_be_infinite_cannot_be_batched(reward: dict[str,
         BatchedPlumeSearch(2, config={"reward": reward}, **SMALL)
 
 
-def test_a_large_reward_that_is_given_once_can_be_batched() -> None:
-    config = {"reward": {"type": "step_penalty", "step_penalty": sys.float_info.max}}
-    mirror = Mirror({"grid_size": (9, 7), "max_steps": 1, "config": config}, 2, AutoresetMode.SAME_STEP)
-    mirror.reset(0)
-
-    mirror.step(np.zeros(2, np.int64))
-
-
 HUGE = st.floats(1e303, allow_infinity=False) | st.floats(max_value=-1e303, allow_infinity=False) | st.just(0.0)
 
 
@@ -416,65 +404,6 @@ def test_what_is_batched_has_finite_totals(
 
     for action in range(12):
         mirror.step(np.full(3, action % 4))  # in which the single environments would refuse an infinite total
-
-
-NUMBERS: list[tuple[type, str, float]] = [
-    (DiscreteGridActions, "step_size", 2**31),
-    (DiscreteGridActions, "step_size", 2**31 - 1),
-    (EightDirectionActions, "step_size", 2**70),
-    (OrientedGridActions, "step_size", 2**31),
-    (PoissonHitSensor, "channel", 2**63),
-    (PoissonHitSensor, "most", 2**70),
-    (AntennaePair, "reach", 1e300),
-]
-ARGUMENTS = {"step_size": "action_processor"}
-
-
-@pytest.mark.parametrize(("part", "name", "value"), NUMBERS)
-def test_a_number_that_its_kernel_cannot_hold_cannot_be_batched(part: Any, name: str, value: float) -> None:
-    injected = part()
-    setattr(injected, name, value)  # past the part's own check: the batch does not rely on it
-
-    with pytest.raises(ComponentError, match=f"cannot be batched: {name} ") as caught:
-        BatchedPlumeSearch(2, **{ARGUMENTS.get(name, "observation_model"): injected})
-
-    assert caught.value.found == value
-
-
-@pytest.mark.parametrize(("name", "value"), [("warm_up", 2**63), ("capacity", 2**70), ("release_every", 2**64)])
-def test_a_plume_s_number_that_its_kernel_cannot_hold_cannot_be_batched(name: str, value: int) -> None:
-    plume = PuffPlume(GridSize(9, 7), Coordinates(4, 3))
-    setattr(plume, name, value)
-
-    with pytest.raises(ComponentError, match=f"cannot be batched: {name} ") as caught:
-        BatchedPlumeSearch(2, plume_model=plume)
-
-    assert caught.value.found == value
-
-
-@pytest.mark.parametrize("max_steps", [2**31, 2**70])
-def test_more_steps_than_a_kernel_counts_cannot_be_batched(max_steps: int) -> None:
-    env = PlumeSearchEnv(**SMALL)
-    env._max_steps = max_steps
-
-    with pytest.raises(ComponentError, match="cannot be batched: max_steps ") as caught:
-        rules_of(env)
-
-    assert caught.value.found == max_steps
-
-
-@given(value=st.integers())
-def test_a_packed_number_is_the_number_itself_or_refused(value: int) -> None:
-    kind = np.dtype([("count", np.int32)])
-    fits = -(2**31) <= value < 2**31
-
-    try:
-        held = packed(kind, {"count": value})["count"].item()
-    except ComponentError as refusal:
-        held = refusal.found
-        assert not fits
-
-    assert held == value
 
 
 @pytest.mark.parametrize("observation", ["wind", {"type": "dict", "sensors": {"a": "wind"}}])

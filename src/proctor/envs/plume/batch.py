@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from proctor.contracts.arguments import checked_count
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.guarded import checked_options, checked_seed
-from proctor.contracts.lifecycle import EnvironmentState, Method, guard
+from proctor.contracts.lifecycle import CLOSED, CREATED, READY, STEPPABLE, Method, guard
 from proctor.contracts.spatial import heading
 from proctor.envs.plume import kernels
-from proctor.envs.plume.batch_parts import Senses, batched_field, check_sensor, observe, rules_of, starts_of
+from proctor.envs.plume.batch_fields import batched_field
+from proctor.envs.plume.batch_rules import rules_of, starts_of
+from proctor.envs.plume.batch_sensors import Senses, check_sensor, observe
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.factories import Kind
 from proctor.errors import StateError, ValidationError
@@ -66,13 +68,13 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._starts = starts_of(single)
         self._field = batched_field(single.components[Kind.PLUME], self.num_envs)
         self._sensor = single.components[Kind.OBSERVATION]
-        check_sensor(self._sensor, self._field)
+        check_sensor(self._sensor)
         self._allocate()
 
     def _allocate(self) -> None:
         n = self.num_envs
         self._shape, self._block_shape, self._flags_shape = (n,), (3, n), (5, n)
-        self._lifecycle = EnvironmentState.CREATED
+        self._lifecycle = CREATED
         self._cells: NDArray[np.int32] = np.zeros((3, n), np.int32)
         self._sums: NDArray[np.float64] = np.zeros((3, n))
         self._seeds = np.zeros((4, n), np.int64)
@@ -108,7 +110,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
         self._field.begin(which, self._seeds[2])
         self._ended = self._ended & ~which
         self._commit(cells, sums)
-        self._lifecycle = EnvironmentState.READY
+        self._lifecycle = READY
         info = self._reset_info(which)
         info["episode"], info["_episode"] = self._seeds[3].copy(), which
         return observe(self._sensor, self._senses), info
@@ -128,7 +130,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
                 expected=f"a bool array of shape ({self.num_envs},) with at least one True",
                 clause="ENV-RESET-P3",
             )
-        if self._lifecycle is EnvironmentState.CREATED and not mask.all():
+        if self._lifecycle is CREATED and not mask.all():
             raise StateError("the first reset must reset all", found=mask, expected="no reset_mask")
         return mask.copy()
 
@@ -163,7 +165,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
         """Advance every sub-environment; those that ended before begin an episode instead, as the mode says."""
-        if self._lifecycle is not EnvironmentState.READY:
+        if self._lifecycle is not STEPPABLE:
             guard(self._lifecycle, Method.STEP)
         if self._waits_for_reset:
             self._check_none_ended()
@@ -286,7 +288,7 @@ class BatchedPlumeSearch(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the lifecycle; `close()` calls this once."""
-        self._lifecycle = EnvironmentState.CLOSED
+        self._lifecycle = CLOSED
 
 
 def _scalar(value: Any) -> Any:

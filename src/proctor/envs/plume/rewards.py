@@ -8,38 +8,40 @@ from proctor.contracts.components import ConcentrationField, Metadata, RewardFun
 from proctor.contracts.spatial import AgentState, Coordinates
 
 
-class _Goal:
-    """The goal disc around the source: within `goal_radius`, inclusive."""
+class _GoalReward:
+    """One value within `goal_radius` of the source (inclusive), another elsewhere."""
 
-    def __init__(self, source_location: Coordinates, goal_radius: float) -> None:
+    def __init__(self, source_location: Coordinates, goal_radius: float, at_goal: float, elsewhere: float) -> None:
         self.source_location = source_location
         self.goal_radius = checked_number("goal_radius", goal_radius, least=0.0)
+        self.at_goal = at_goal
+        self.elsewhere = elsewhere
         self._x, self._y = source_location.x, source_location.y
-
-    def _reached(self, state: AgentState) -> bool:
-        here = state.position
-        dx = here.x - self._x
-        if not -self.goal_radius <= dx <= self.goal_radius:
-            return False  # nearly always; it spares the square root
-        dy = here.y - self._y
-        return sqrt(dx * dx + dy * dy) <= self.goal_radius
-
-
-class SparseGoalReward(_Goal):
-    """1.0 when the agent is within `goal_radius` of the source (inclusive), else 0.0."""
 
     def compute_reward(
         self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
     ) -> float:
-        """Return 1.0 at the goal, 0.0 elsewhere."""
-        return 1.0 if self._reached(next_state) else 0.0
+        """Return the goal's value or the other one."""
+        here = next_state.position
+        dx = here.x - self._x
+        if not -self.goal_radius <= dx <= self.goal_radius:
+            return self.elsewhere  # nearly always; it spares the square root
+        dy = here.y - self._y
+        return self.at_goal if sqrt(dx * dx + dy * dy) <= self.goal_radius else self.elsewhere
+
+
+class SparseGoalReward(_GoalReward):
+    """1.0 when the agent is within `goal_radius` of the source (inclusive), else 0.0."""
+
+    def __init__(self, source_location: Coordinates, goal_radius: float) -> None:
+        super().__init__(source_location, goal_radius, at_goal=1.0, elsewhere=0.0)
 
     def get_metadata(self) -> Metadata:
         """Return the reward's type and parameters."""
         return {"type": "sparse_goal", "parameters": {"goal_radius": self.goal_radius}}
 
 
-class StepPenaltyReward(_Goal):
+class StepPenaltyReward(_GoalReward):
     """`goal_reward` at the goal, `-step_penalty` elsewhere."""
 
     def __init__(
@@ -49,15 +51,9 @@ class StepPenaltyReward(_Goal):
         goal_reward: float = 1.0,
         step_penalty: float = 0.01,
     ) -> None:
-        super().__init__(source_location, goal_radius)
         self.goal_reward = checked_number("goal_reward", goal_reward)
         self.step_penalty = checked_number("step_penalty", step_penalty)
-
-    def compute_reward(
-        self, prev_state: AgentState, action: Any, next_state: AgentState, plume_field: ConcentrationField
-    ) -> float:
-        """Return the goal's reward or the penalty of a step."""
-        return self.goal_reward if self._reached(next_state) else -self.step_penalty
+        super().__init__(source_location, goal_radius, self.goal_reward, -self.step_penalty)
 
     def get_metadata(self) -> Metadata:
         """Return the reward's type and parameters."""
