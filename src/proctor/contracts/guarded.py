@@ -5,7 +5,7 @@ Rule 2: `np_random` draws episode seeds and nothing else; an episode is a functi
 """
 
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import gymnasium as gym
 
@@ -13,6 +13,9 @@ from proctor.contracts.arguments import checked_count
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.lifecycle import EnvironmentState, Method, guard
 from proctor.errors import ValidationError
+
+NO_SNAPSHOT: Final[dict[str, Any]] = {}
+"""Stands for a snapshot where nothing is shown, so that nothing has to be taken back."""
 
 ObsT = TypeVar("ObsT")
 ActT = TypeVar("ActT")
@@ -87,7 +90,7 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         checked = checked_options(options, self.reset_options)
         self._check_options(checked)
         episode_seed = self._drawn_seed() if seed is None else seed
-        before = self._snapshot() if self._shows else {}
+        before = self._snapshot() if self._shows else NO_SNAPSHOT
         observation, info = self._start(episode_seed, checked)
         # Only now: a start that fails must leave the generator as it was.
         if seed is not None:

@@ -6,7 +6,7 @@ Rule 2: parts are known by their Protocols only. What a part returns is checked 
 
 from collections import deque
 from collections.abc import Mapping
-from math import isfinite, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ import numpy as np
 from proctor.contracts.arguments import checked_number
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import (
-    REQUIRED,
     ActionProcessor,
     ConcentrationField,
     EnvState,
@@ -24,15 +23,16 @@ from proctor.contracts.components import (
     RewardFunction,
     VaryingPlume,
 )
-from proctor.contracts.guarded import GuardedEnv
+from proctor.contracts.guarded import NO_SNAPSHOT, GuardedEnv
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, Method, guard
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
 from proctor.envs.plume.actions import invalid_action
+from proctor.envs.plume.answers import as_reward, check_members, left_the_grid, no_agent_state, rewarded
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.factories import Kind, Site, build
 from proctor.envs.plume.fields import checked_source
 from proctor.envs.plume.start import start_cells
-from proctor.envs.plume.thumbnail import thumbnail
+from proctor.envs.plume.thumbnail import describe_field, describe_plume
 from proctor.errors import ComponentError, ValidationError
 
 TRAIL: Final = 256
@@ -119,7 +119,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if part is None:
             spec = getattr(self.config, kind).model_dump()
             part = build(kind, spec, Site(self._grid, self._source, self._goal_radius))
-        _check_members(argument, part)
+        check_members(argument, part)
         return part
 
     def _bind(self) -> None:
@@ -263,12 +263,12 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         grid = self._grid
         moved = self._process_action(action, before, grid)
         if not isinstance(moved, AgentState):
-            raise _no_agent_state(moved)
+            raise no_agent_state(moved)
         position = moved.position
         x = position.x
         y = position.y
         if not (0 <= x < grid.width and 0 <= y < grid.height):
-            raise _left_the_grid(moved, grid)
+            raise left_the_grid(moved, grid)
         step_count = self._step_count + 1
         field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
         dx = x - self._source_x
@@ -279,11 +279,11 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
         reward = self._compute_reward(before, action, after, field)
         if type(reward) is not float:
-            reward = _as_float(reward)
+            reward = as_reward(reward)
         if reward:
-            after = _rewarded(after, reward)
+            after = rewarded(after, reward)
         observation, memory = self._observe(after, field, chance, self._memory)
-        snapshot = self._snapshot() if self._shows else {}
+        snapshot = self._snapshot() if self._shows else NO_SNAPSHOT
 
         self._agent_state = after
         self._plume_field = field
@@ -317,7 +317,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 "source": [self._source.x, self._source.y],
                 "goal_radius": self._goal_radius,
                 "max_steps": self._max_steps,
-                "field": _describe(self._plume, varying=self._advance is not None),
+                "field": describe_plume(self._plume, varying=self._advance is not None),
             },
             "frame": {
                 "step": self._step_count,
@@ -325,7 +325,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 "state": str(self._state),
                 "agent": {"at": [agent.position.x, agent.position.y], "heading": agent.orientation},
                 "trail": [[cell.x, cell.y] for cell in self._trail],
-                "field": _describe_frame(field) if self._advance is not None else None,
+                "field": describe_field(field) if self._advance is not None else None,
                 "wind": None if wind is None else list(wind.sample(agent.position)),
             },
         }
@@ -353,62 +353,3 @@ def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]
         return grid, Coordinates(*config.source_location)
     own_source: Coordinates | None = getattr(plume, "source_location", None)
     return grid, grid.center() if own_source is None else own_source
-
-
-def _check_members(argument: str, part: Any) -> None:
-    choices = REQUIRED[argument]
-    missing = [[name for name in names if not hasattr(part, name)] for names in choices]
-    if all(missing):
-        raise ComponentError(
-            f"{argument} lacks {', '.join(missing[0])}",
-            found=type(part).__name__,
-            expected=f"a part with {' or '.join(', '.join(names) for names in choices)}",
-            clause="ENV-INIT-P2",
-        )
-
-
-def _left_the_grid(moved: AgentState, grid: GridSize) -> ComponentError:
-    return ComponentError(
-        "the action processor left the grid",
-        found=(moved.position.x, moved.position.y),
-        expected=f"a cell of the grid of {grid.width} x {grid.height}",
-        clause="ACT-PROC-C2",
-    )
-
-
-def _no_agent_state(moved: object) -> ComponentError:
-    return ComponentError(
-        "the action processor returned no AgentState", found=moved, expected="an AgentState", clause="ACT-PROC-C1"
-    )
-
-
-def _as_float(reward: Any) -> float:
-    """Return a reward that is a number of another type as a float, or raise a ComponentError."""
-    try:
-        return checked_number("the reward", reward)
-    except ValidationError as problem:
-        raise ComponentError(problem.message, found=reward, expected=problem.expected, clause="REWARD-2") from None
-
-
-def _rewarded(state: AgentState, reward: float) -> AgentState:
-    """Return `state` with the reward added to its total."""
-    total = state.total_reward + reward
-    if not isfinite(total):
-        raise ComponentError(
-            "the reward is not finite", found=reward, expected="a finite total reward", clause="REWARD-2"
-        )
-    return AgentState(state.position, state.orientation, state.step_count, total, state.goal_reached)
-
-
-def _describe(plume: Any, *, varying: bool) -> dict[str, Any]:
-    if hasattr(plume, "describe"):
-        described: dict[str, Any] = plume.describe()
-        return described
-    return {"kind": "image"} if varying else thumbnail(plume.field_array)
-
-
-def _describe_frame(field: Any) -> dict[str, Any]:
-    described: dict[str, Any] = (
-        field.describe_frame() if hasattr(field, "describe_frame") else thumbnail(field.field_array)
-    )
-    return described

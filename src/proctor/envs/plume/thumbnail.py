@@ -1,4 +1,4 @@
-"""A field that has no formula, as a coarse picture small enough for a scene."""
+"""How a scene describes a field: in its own words, or as a coarse picture that is small enough for a scene."""
 
 import base64
 from collections.abc import Mapping
@@ -44,3 +44,19 @@ def paint_thumbnail(image: Mapping[str, Any], xs: Array, ys: Array) -> Array:
     top = levels[high][:, left] * (1 - along) + levels[high][:, right] * along
     values: Array = bottom * (1 - up) + top * up
     return values
+
+
+def describe_plume(plume: Any, *, varying: bool) -> dict[str, Any]:
+    """Return the static part; a plume without a description of its own is shown by a thumbnail."""
+    if hasattr(plume, "describe"):
+        described: dict[str, Any] = plume.describe()
+        return described
+    return {"kind": "image"} if varying else thumbnail(plume.field_array)
+
+
+def describe_field(field: Any) -> dict[str, Any]:
+    """Return the part that changes with every step."""
+    described: dict[str, Any] = (
+        field.describe_frame() if hasattr(field, "describe_frame") else thumbnail(field.field_array)
+    )
+    return described
