@@ -254,3 +254,26 @@ def test_only_keyword_only_parameters_are_options() -> None:
     def factory(site: Site, strength: float = 1.0, *, needed: int, optional: str = "x") -> None: ...
 
     assert options_of(factory) == {"needed": ..., "optional": "x"}
+
+
+def test_a_type_of_our_own_cannot_be_forgotten() -> None:
+    with pytest.raises(ValidationError, match="built in"):
+        unregister_component("plume", "gaussian")
+
+    assert "gaussian" in component_types("plume")
+
+
+def test_what_cannot_be_called_is_no_factory() -> None:
+    with pytest.raises(ValidationError, match="not a factory"):
+        register_component("plume", "three", 3)  # type: ignore[arg-type]
+
+
+def test_a_factory_that_takes_any_option_gets_them_all() -> None:
+    def factory(site: Site, **options: Any) -> dict[str, Any]:
+        return options
+
+    register_component("plume", "anything", factory)
+    try:
+        assert build("plume", {"type": "anything", "depth": 3}, SITE) == {"depth": 3}
+    finally:
+        unregister_component("plume", "anything")

@@ -386,3 +386,10 @@ def test_the_sensors_say_what_they_are() -> None:
     assert WindSensor().get_metadata()["parameters"] == {"limit": 10.0}
     assert PoissonHitSensor().get_metadata()["parameters"] == {"rate": 5.0, "most": 20, "channel": 0}
     assert WindSensor(3).get_metadata() == {"type": "wind", "parameters": {"limit": 3.0}}
+
+
+def test_a_history_or_a_dict_of_no_sensor_is_refused() -> None:
+    with pytest.raises(ComponentError, match="lacks observation_space"):
+        HistorySensor(None)  # type: ignore[arg-type]
+    with pytest.raises(ComponentError, match="lacks observation_space"):
+        DictSensor({"a": 3})  # type: ignore[dict-item]

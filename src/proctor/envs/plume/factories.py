@@ -52,8 +52,11 @@ def register_component(kind: str, type_name: str, factory: Factory) -> None:
 
 
 def unregister_component(kind: str, type_name: str) -> None:
-    """Forget a registered type; one that is not known is no error."""
-    _REGISTRY[_checked_kind(kind)].pop(type_name, None)
+    """Forget a type that a user registered; one that is not known is no error, one of our own stays."""
+    checked = _checked_kind(kind)
+    if type_name in _OWN[checked]:
+        raise ValidationError(f"the {kind} type is built in", found=type_name, expected="a registered type")
+    _REGISTRY[checked].pop(type_name, None)
 
 
 def component_types(kind: str) -> dict[str, dict[str, Any]]:
@@ -98,7 +101,8 @@ def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
 
 def _check_options(kind: str, type_name: object, options: Mapping[str, Any], factory: Factory) -> None:
     accepted = options_of(factory)
-    unknown = sorted(set(options) - set(accepted))
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
+    unknown = [] if takes_any else sorted(set(options) - set(accepted))
     missing = sorted(name for name, default in accepted.items() if default is ... and name not in options)
     if unknown or missing:
         raise ComponentError(

@@ -19,6 +19,7 @@ from proctor.contracts.chance import Stream
 from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel
 from proctor.contracts.spatial import FARTHEST, Coordinates
 from proctor.envs.plume.actions import clamped
+from proctor.envs.plume.answers import check_members
 from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
@@ -195,6 +196,7 @@ class HistorySensor:
     """The last `length` observations of another sensor, oldest first, as one flat row; zeros before the episode."""
 
     def __init__(self, sensor: ObservationModel, length: int = 4) -> None:
+        check_members("observation_model", sensor)
         self.sensor = sensor
         self.needs_wind = bool(getattr(sensor, "needs_wind", False))
         self.length = checked_count("length", length, 1, 10_000)
@@ -236,6 +238,8 @@ class DictSensor:
     def __init__(self, sensors: Mapping[str, ObservationModel]) -> None:
         if not sensors:
             raise ValidationError("a Dict needs sensors", found=dict(sensors), expected="at least one named sensor")
+        for sensor in sensors.values():
+            check_members("observation_model", sensor)
         nested = [name for name, sensor in sensors.items() if isinstance(sensor.observation_space, spaces.Dict)]
         if nested:
             raise ValidationError("a Dict is one level deep", found=nested[0], expected="sensors that are no Dict")
