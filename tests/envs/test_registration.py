@@ -25,6 +25,7 @@ from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.registration import register
 from proctor.errors import ValidationError
+from tests.envs.plume.catalogue import ACTIONS, SENSORS
 
 ID = "proctor/PlumeSearch-v0"
 PLUMES: dict[str, Any] = {
@@ -32,16 +33,6 @@ PLUMES: dict[str, Any] = {
     "advected": "advected",
     "puffs": {"type": "puffs", "warm_up": 5, "lifetime": 30},
     "movie": {"type": "movie", "steps_per_frame": 2, "at_end": "loop"},
-}
-ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
-SENSORS: dict[str, Any] = {
-    "concentration": "concentration",
-    "binary hit": "binary_hit",
-    "poisson hits": "poisson_hits",
-    "antennae": "antennae",
-    "wind": "wind",
-    "history": {"type": "history", "sensor": "poisson_hits", "length": 3},
-    "dict": {"type": "dict", "sensors": {"odor": "antennae", "past": {"type": "history", "length": 2}}},
 }
 WINDLESS = ("gaussian", "movie")
 

@@ -9,22 +9,18 @@ import pytest
 
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.registration import register
+from tests.envs.plume import catalogue
+from tests.envs.plume.catalogue import ACTIONS
 
 pytestmark = pytest.mark.system
 
-ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
+
 SENSORS: dict[str, Any] = {
-    "concentration": "concentration",
-    "binary hit": "binary_hit",
-    "poisson hits": "poisson_hits",
-    "antennae": "antennae",
-    "wind": "wind",
-    "history": {"type": "history", "sensor": "antennae", "length": 3},
+    **catalogue.SENSORS,
     "history of a dict": {
         "type": "history",
         "sensor": {"type": "dict", "sensors": {"odor": "poisson_hits", "wind": "wind"}},
     },
-    "dict": {"type": "dict", "sensors": {"odor": "binary_hit", "wind": "wind", "past": {"type": "history"}}},
 }
 
 register()

@@ -30,6 +30,7 @@ from proctor.envs.plume.puffs import PuffField, PuffPlume
 from proctor.envs.plume.rewards import SparseGoalReward, StepPenaltyReward
 from proctor.envs.plume.sensors import ConcentrationSensor, HistorySensor
 from proctor.errors import ComponentError, RenderingError, StateError, ValidationError
+from tests.envs.plume.catalogue import SENSORS
 
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -46,15 +47,6 @@ ACTIONS: dict[str, Any] = {
     "eight": {"type": "eight_direction", "step_size": 2},
     "continuous": "continuous",
     "run and tumble": "run_tumble",
-}
-SENSORS: dict[str, Any] = {
-    "concentration": "concentration",
-    "binary hit": "binary_hit",
-    "poisson hits": "poisson_hits",
-    "antennae": "antennae",
-    "wind": "wind",
-    "history": {"type": "history", "sensor": "poisson_hits", "length": 3},
-    "dict": {"type": "dict", "sensors": {"odor": "antennae", "past": {"type": "history", "length": 5}}},
 }
 WINDLESS = ("gaussian", "movie")
 
