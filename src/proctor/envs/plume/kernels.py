@@ -19,7 +19,7 @@ import numpy as np
 
 from proctor.contracts.chance import Stream
 from proctor.envs.compiled_chance import as_below, draw, next_seed
-from proctor.envs.compiler import compiled
+from proctor.envs.compiler import compiled, inlined
 
 RULES: Final = np.dtype(
     [
@@ -156,7 +156,7 @@ def _judge(
         flags[4, i] = not before[i]
 
 
-@compiled
+@inlined
 def place(i: Any, x: Any, y: Any, heading: Any, cells: Any, sums: Any, orientation: Any, rules: Any) -> None:
     """Put the agent of sub-environment `i` on a cell, with its counters at zero."""
     cells[0, i] = x
@@ -168,11 +168,11 @@ def place(i: Any, x: Any, y: Any, heading: Any, cells: Any, sums: Any, orientati
     sums[2, i] = 0.0
 
 
-@compiled
-def start_episode(i: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, starts: Any, rules: Any) -> None:
-    """Put sub-environment `i` at the start of the episode whose seed is `seeds[2, i]`."""
-    rank = as_below(draw(seeds[2, i], _START, 0, 0), starts[0, rules.height])
-    low, high = 0, rules.height
+@inlined
+def start_cell(seed: Any, starts: Any) -> Any:
+    """Return the cell (x, y) where the episode of this seed starts."""
+    low, high = 0, starts.shape[1] - 1
+    rank = as_below(draw(seed, _START, 0, 0), starts[0, high])
     while high - low > 1:
         middle = (low + high) // 2
         if starts[0, middle] <= rank:
@@ -182,7 +182,7 @@ def start_episode(i: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, s
     x = rank - starts[0, low]
     if x >= starts[1, low]:
         x += starts[2, low] - starts[1, low]
-    place(i, x, low, 0.0, cells, sums, orientation, rules)
+    return x, low
 
 
 @compiled
@@ -190,7 +190,8 @@ def start(which: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, start
     """Start the episode of `seeds[2]` in every sub-environment that `which` marks."""
     for i in range(which.size):
         if which[i]:
-            start_episode(i, cells, sums, orientation, seeds, starts, record[0])
+            x, y = start_cell(seeds[2, i], starts)
+            place(i, x, y, 0.0, cells, sums, orientation, record[0])
             seeds[3, i] += 1
 
 
@@ -218,7 +219,8 @@ def restart(
                 seeds[1, i] += 1
                 seeds[2, i] = next_seed(seeds[0, i], seeds[1, i])
                 seeds[3, i] += 1
-                start_episode(i, cells, sums, orientation, seeds, starts, record[0])
+                x, y = start_cell(seeds[2, i], starts)
+                place(i, x, y, 0.0, cells, sums, orientation, record[0])
                 for row in range(flags.shape[0]):
                     flags[row, i] = False
     return count
