@@ -88,6 +88,7 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("goal")
     table.add_column("met")
+    table.add_column("tier, durability", style="dim")
     for outcome in outcomes:
         table.add_row(*_cells(outcome))
     return table
@@ -97,8 +98,9 @@ def _cells(outcome: Outcome) -> tuple[str | Text, ...]:
     row, samples = outcome.row, outcome.samples
     name = Text(row.name).append(f"  {row.note}", style="dim")
     goal = "" if row.goal is None else str(row.goal)
+    circumstances = f"{row.tier}, {row.durability}"
     if samples is None:
-        return name, Text("gap", style="yellow"), "", "", "", goal, ""
+        return name, Text("gap", style="yellow"), "", "", "", goal, "", circumstances
     low, high = samples.spread
     word, style = _MARKS[outcome.met]
     return (
@@ -109,6 +111,7 @@ def _cells(outcome: Outcome) -> tuple[str | Text, ...]:
         f"{low:.3g} .. {high:.3g}",
         goal,
         Text(word, style=style),
+        circumstances,
     )
 
 

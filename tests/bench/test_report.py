@@ -77,7 +77,7 @@ def test_the_table_shows_the_ratio_the_goal_and_whether_it_is_met() -> None:
         Outcome(row("c/d", value_below(0.3), unit="s", better=Better.LOWER), Samples((0.4,), (0.2,))),
     )
 
-    assert re.search(r"a/b +N=2 .* 8 M steps/s .* 1 M steps/s .* 8 .* ratio >= 4 .* yes", shown)
+    assert re.search(r"a/b +N=2 .* 8 M steps/s .* 1 M steps/s .* 8 .* ratio >= 4 .* yes .* in-process, none", shown)
     assert re.search(r"c/d .* 0\.4 s .* 0\.2 s .* 2 .* value < 0\.3 .* no", shown)
 
 
