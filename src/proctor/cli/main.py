@@ -120,7 +120,7 @@ def _complain(problem: Exception) -> None:
 
 def _words(problem: Exception) -> str:
     if isinstance(problem, UsageError):
-        text: str = problem.format_message()  # type: ignore[attr-defined]
+        text: str = problem.format_message()  # type: ignore[attr-defined]  # typer has no public name for this class
         return text
     if isinstance(problem, TOO_LARGE):
         return f"too large for this machine: {str(problem) or type(problem).__name__}"

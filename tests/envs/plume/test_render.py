@@ -14,6 +14,7 @@ from proctor.envs.ink import Picture
 from proctor.envs.plume.render import AGENT, GROUND, MARGIN, MARK, TRAIL, draw, tint
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import RenderingError
+from tests.envs.plume.scenes import scene
 
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 10_000))
 FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -22,30 +23,6 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "puffs": ({"kind": "puffs"}, {"puffs": [[40.0, 50.0, 6.0, 0.8]]}),
     "image": (thumbnail(np.linspace(0.0, 1.0, 64 * 64).reshape(64, 64)), None),
 }
-
-
-def scene(grid: tuple[int, int] = (64, 64), **frame: Any) -> dict[str, Any]:
-    at = frame.pop("at", [0, 0])
-    return {
-        "environment": "plume",
-        "static": {
-            "grid": list(grid),
-            "source": frame.pop("source", [grid[0] // 2, grid[1] // 2]),
-            "goal_radius": frame.pop("goal_radius", 1.0),
-            "max_steps": 1000,
-            "field": frame.pop("kind", {"kind": "gaussian", "sigma": 6.0}),
-        },
-        "frame": {
-            "step": 0,
-            "total_reward": 0.0,
-            "state": "ready",
-            "agent": {"at": at, "heading": frame.pop("heading", 0.0)},
-            "trail": [at],
-            "field": None,
-            "wind": None,
-            **frame,
-        },
-    }
 
 
 def where(picture: Picture, colour: tuple[int, int, int], within: int = 8) -> NDArray[np.intp]:

@@ -12,30 +12,11 @@ from rich.console import Console
 from proctor.envs.plume.render import AGENT
 from proctor.envs.plume.terminal import ARROWS, ASCII_ARROWS, SOURCE, picture
 from proctor.errors import RenderingError
+from tests.envs.plume.scenes import scene as any_scene
 
 
 def scene(grid: tuple[int, int] = (32, 32), **frame: Any) -> dict[str, Any]:
-    at = frame.pop("at", [0, 0])
-    return {
-        "environment": "plume",
-        "static": {
-            "grid": list(grid),
-            "source": [grid[0] // 2, grid[1] // 2],
-            "goal_radius": frame.pop("goal_radius", 1.0),
-            "max_steps": 1000,
-            "field": {"kind": "gaussian", "sigma": 4.0},
-        },
-        "frame": {
-            "step": 0,
-            "total_reward": 0.0,
-            "state": "ready",
-            "agent": {"at": at, "heading": frame.pop("heading", 0.0)},
-            "trail": [at],
-            "field": None,
-            "wind": None,
-            **frame,
-        },
-    }
+    return any_scene(grid, kind={"kind": "gaussian", "sigma": 4.0}, **frame)
 
 
 def console(colours: bool, width: int = 100, **options: Any) -> Console:

@@ -259,7 +259,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if not self._validate_action(action):
             raise invalid_action(self._action_proc, action, "ENV-STEP-P2")
         before: AgentState = self._agent_state  # type: ignore[assignment]  # READY has an agent (ENV-I2)
-        chance: Chance = self._chance  # type: ignore[assignment]
+        chance: Chance = self._chance  # type: ignore[assignment]  # and its chance
         grid = self._grid
         moved = self._process_action(action, before, grid)
         if not isinstance(moved, AgentState):
