@@ -15,10 +15,13 @@ from proctor.cli.main import main
 from proctor.cli.run import Outcome, as_table, compared, film, policy_names
 from proctor.cli.settings import made
 from proctor.envs.episodes import EpisodeResult, play
-from proctor.envs.plume.policies import POLICIES, make_policy
+from proctor.envs.plume.policies import POLICIES
+from proctor.envs.policies import make_policy
+from proctor.envs.popper.policies import POLICIES as POPPER_POLICIES
 from proctor.errors import RenderingError, ValidationError
 
 PLUME = "proctor/PlumeSearch-v0"
+POPPER = "SpecKitAI/ColumnPopper-v1"
 SMALL = ["--set", "grid_size=[12,12]", "--set", "max_steps=20"]
 
 
@@ -61,9 +64,31 @@ def test_the_same_command_gives_the_same_episodes(capsys: pytest.CaptureFixture[
 
 
 def test_any_gymnasium_environment_runs_at_random(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "CartPole-v1", "--episodes", "2"]) == 0
+    assert main(["run", "CartPole-v1", "--policy", "all", "--episodes", "2"]) == 0
 
-    assert "- / -" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[4:]] == ["random"]
+
+
+def test_column_popper_has_policies_of_its_own_and_a_score(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--policy", "random,greedy", "--episodes", "2", "--set", "duration_ms=3000"]
+    assert main(["run", POPPER, *arguments]) == 0
+    heading = capsys.readouterr().out.splitlines()[1].split()
+
+    found = document(capsys, POPPER, *arguments)
+
+    assert heading == ["score", "return"]
+    for policy in found["policies"]:
+        assert policy["success_rate"] is None
+        assert policy["mean_score"]["value"] == sum(result["score"] for result in policy["results"]) / 2
+
+
+def test_all_policies_are_those_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, POPPER, "--policy", "all", "--episodes", "1", "--set", "duration_ms=500")
+
+    assert [policy["policy"] for policy in found["policies"]] == list(POPPER_POLICIES)
+    assert main(["run", POPPER, "--policy", "surge_cast"]) == 2
+    assert ", ".join(POPPER_POLICIES) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
@@ -109,7 +134,7 @@ def test_a_mistake_is_one_line_and_nothing_runs(
 def test_a_searcher_outside_a_plume_search_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "CartPole-v1", "--policy", "surge_cast"]) == 2
 
-    assert "searches plumes only" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("found 'surge_cast'; expected one of random\n")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +146,12 @@ def test_a_searcher_outside_a_plume_search_is_a_mistake(capsys: pytest.CaptureFi
     ],
 )
 def test_policies_can_be_named_in_several_ways(given: list[str], names: list[str]) -> None:
-    assert policy_names(given) == names
+    assert policy_names(given, made(PLUME, {})) == names
 
 
 def test_an_empty_name_is_no_policy() -> None:
     with pytest.raises(ValidationError, match="unknown policy"):
-        policy_names(["random,"])
+        policy_names(["random,"], made(PLUME, {}))
 
 
 def test_a_film_that_cannot_be_put_in_its_place_is_a_message(tmp_path: Path) -> None:
@@ -154,13 +179,48 @@ def test_a_progress_bar_is_shown_on_a_terminal_only_and_not_with_json(
     assert ("random" in screen.getvalue()) is shown
 
 
-def test_a_single_episode_has_a_return_without_an_interval() -> None:
+def printed(*results: EpisodeResult) -> list[str]:
     screen = io.StringIO()
-    result = EpisodeResult(0, 30, 12.5, terminated=True, truncated=False, success=None)
+    Console(file=screen, width=100).print(as_table("title", [Outcome("random", results, 0.5)]))
+    return screen.getvalue().splitlines()
 
-    Console(file=screen, width=80).print(as_table("one", [Outcome("random", (result,), 0.5)]))
 
-    assert screen.getvalue().splitlines()[-1].split() == ["random", "-", "-", "/", "-", "12.5", "60"]
+def a_result(success: bool | None, score: float | None) -> EpisodeResult:
+    return EpisodeResult(0, 30, 12.5, terminated=True, truncated=False, success=success, score=score)
+
+
+@pytest.mark.parametrize(
+    ("success", "score", "headings", "row"),
+    [
+        (None, None, "return steps/s", "random 12.5 60"),
+        (True, None, "success steps to goal return steps/s", "random 100% [20.7, 100] 30 / 30 12.5 60"),
+        (False, None, "success steps to goal return steps/s", "random 0% [0, 79.3] - / - 12.5 60"),
+        (None, 27.0, "score return steps/s", "random 27 12.5 60"),
+        (True, 9.0, "success steps to goal score return steps/s", "random 100% [20.7, 100] 30 / 30 9 12.5 60"),
+    ],
+)
+def test_the_table_has_the_columns_that_the_environment_can_fill(
+    success: bool | None, score: float | None, headings: str, row: str
+) -> None:
+    lines = printed(a_result(success, score))
+
+    words = " ".join(" ".join(lines[1:3]).split()).replace("policy ", "")
+    assert words.startswith(headings.replace(" steps/s", ""))
+    assert words.endswith("steps/s")
+    assert lines[-1].split() == row.split()
+
+
+def test_a_policy_without_what_others_have_shows_a_dash() -> None:
+    screen = io.StringIO()
+    outcomes = [Outcome("one", (a_result(None, 9.0),), 0.5), Outcome("two", (a_result(None, None),), 0.5)]
+
+    Console(file=screen, width=100).print(as_table("title", outcomes))
+
+    assert screen.getvalue().splitlines()[-1].split() == ["two", "-", "12.5", "60"]
+
+
+def test_a_score_has_an_interval_as_a_return_has() -> None:
+    assert printed(a_result(None, 0.0), a_result(None, 27.0))[-1].split()[1:4] == ["13.5", "[-12.96,", "39.96]"]
 
 
 def test_a_bound_that_rounds_to_nothing_has_no_sign() -> None:

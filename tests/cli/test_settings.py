@@ -149,6 +149,45 @@ def test_other_environments_take_their_keywords_and_gymnasiums() -> None:
     assert env.spec.kwargs["sutton_barto_reward"] is True
 
 
+POPPER = "SpecKitAI/ColumnPopper-v1"
+
+
+def test_column_popper_takes_its_settings_as_keywords() -> None:
+    settings = ["number_pool=[1,2]", "reward_preset=pops", "strict_invalid=true", "fall_curve=[[0,500],[2000,300]]"]
+
+    rules = made(POPPER, parsed(settings)).get_wrapper_attr("rules")
+
+    assert (rules.number_pool, rules.strict_invalid) == ((1, 2), True)
+    assert (rules.rewards.valid_action, rules.rewards.popped_cell) == (0.0, 3.0)
+    assert rules.fall_curve == ((0, 500), (2000, 300))
+
+
+def test_column_popper_takes_a_table_of_rewards_by_its_entries() -> None:
+    rules = made(POPPER, parsed(["reward_preset.popped_cell=7"])).get_wrapper_attr("rules")
+
+    assert rules.rewards.popped_cell == 7
+
+
+def test_a_board_of_any_size_has_an_id_of_its_own() -> None:
+    assert made("proctor/ColumnPopper-v0", {"height": 6, "columns": 5}).get_wrapper_attr("rules").columns == 5
+    with pytest.raises(ValidationError, match="proctor/ColumnPopper-v0"):
+        made(POPPER, {"columns": 5})
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("colums=3", "columns"),
+        ("number_pool=[0]", "POP-INIT-P1"),
+        ("reward_preset=best", "pops"),
+        ("height=tall", "height"),
+    ],
+)
+def test_a_bad_setting_of_column_popper_is_refused_with_what_is_known(setting: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        made(POPPER, parsed([setting]))
+
+
 def test_an_unknown_keyword_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ValidationError, match="one of sutton_barto_reward, max_episode_steps"):
         made("CartPole-v1", {"gravity": 3})

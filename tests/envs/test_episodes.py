@@ -7,13 +7,14 @@ import sys
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.episodes import EpisodeResult, mean_interval, moments, play, run_episodes, summary, wilson
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.policies import make_policy
+from proctor.envs.policies import make_policy
 from proctor.errors import ValidationError
 
 
@@ -102,15 +103,45 @@ def test_a_run_without_episodes_or_beyond_the_seeds_is_refused(episodes: int, se
         run_episodes(PlumeSearchEnv(), Straight(0), episodes, seed)
 
 
-def test_any_environment_can_be_played_at_random_and_has_no_success_rate_if_it_names_none() -> None:
+def test_any_environment_can_be_played_at_random_and_has_no_success_rate_and_no_score_if_it_names_none() -> None:
     env = gym.make("CartPole-v1")
 
     results = list(run_episodes(env, make_policy("random", env), 3, seed=0))
     env.close()
 
-    assert all(result.success is None and result.terminated for result in results)
+    assert all(result.success is None and result.score is None and result.terminated for result in results)
+    assert summary(results).mean_score is None
     assert summary(results).success_rate is None
     assert summary(results).median_steps_to_goal is None
+
+
+class Scorer(gym.Env[Any, Any]):
+    """One step long; its info is what it was given."""
+
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, score: Any) -> None:
+        self.score = score
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        return 0, {"score": 99}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 1.0, True, False, {"score": self.score}
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [(27, 27.0), (np.int64(9), 9.0), (np.float32(0.5), 0.5), (None, None), (True, None), ("high", None)],
+)
+def test_a_score_is_the_number_that_the_last_info_calls_so(said: Any, score: float | None) -> None:
+    assert play(Scorer(said), Straight(0), 0).score == score
+
+
+def test_a_summary_has_the_mean_of_the_scores_with_its_interval() -> None:
+    results = [play(Scorer(score), Straight(0), 0) for score in (9, 18, 27)]
+
+    assert summary(results).mean_score == mean_interval([9.0, 18.0, 27.0])
 
 
 def a_result(*, steps: int, success: bool | None) -> EpisodeResult:

@@ -21,8 +21,8 @@ from proctor.cli.run import as_table, compared, film
 from proctor.cli.settings import Tree, made
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, play
-from proctor.envs.plume.policies import POLICIES, make_policy
 from proctor.envs.plume.terminal import picture
+from proctor.envs.policies import make_policy, policies_of
 from proctor.envs.video import check_place
 from proctor.errors import MissingExtraError
 
@@ -79,7 +79,7 @@ def demo(
     console.print(_verdict(result), highlight=False)
     _film(console, gif, seed)
     with closing(made(ENV_ID, {})) as env:
-        outcomes = compared(env, list(POLICIES), episodes, 0)
+        outcomes = compared(env, list(policies_of(env)), episodes, 0)
     console.print(as_table(f"\n{ENV_ID} with a Gaussian plume, {episodes} seeds", outcomes))
 
 

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from proctor.cli.settings import Tree, creator_of, is_plume, keywords_of, made
 from proctor.envs.plume.factories import Kind, component_types
-from proctor.envs.plume.policies import POLICIES
+from proctor.envs.policies import policies_of
 from proctor.envs.registration import register
 
-NAMESPACE: Final = "proctor"
+HOME: Final = "proctor."
+"""How the entry points of our own ids begin."""
 
 
 def envs(
@@ -26,18 +27,16 @@ def envs(
     """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
     register()
     described = [_described(env_id) for env_id in sorted(_own_ids())]
-    policies = {name: entry.about for name, entry in POLICIES.items()}
     if as_json:
-        typer.echo(json.dumps({"environments": described, "policies": policies}, indent=2))
+        typer.echo(json.dumps({"environments": described}, indent=2))
         return
     console = Console(highlight=False)
     for environment in described:
         _show(console, environment)
-    _section(console, "policies", policies.items())
 
 
 def _own_ids() -> Iterator[str]:
-    return (spec.id for spec in gym.registry.values() if spec.namespace == NAMESPACE)
+    return (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(HOME))
 
 
 def _described(env_id: str) -> Tree:
@@ -55,6 +54,7 @@ def _described(env_id: str) -> Tree:
             "reset_options": list(getattr(env.unwrapped, "reset_options", ())),
             "options": _options(keywords_of(creator)),
             "parts": _parts() if is_plume(creator) else {},
+            "policies": {name: entry.about for name, entry in policies_of(env).items()},
         }
 
 
@@ -88,6 +88,7 @@ def _show(console: Console, environment: Tree) -> None:
     for kind, types in environment["parts"].items():
         rows = ((name, _inline(options)) for name, options in types.items())
         _section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
+    _section(console, "policies (--policy name)", environment["policies"].items())
 
 
 def _rows(options: Tree) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,7 @@ COMMANDS: Final = (
     Command("envs", "List what there is: ids, spaces, options, parts, policies."),
     Command("run", "Run policies for some episodes and print a table."),
     Command("check", "Check an environment or a part against its contract."),
+    Command("play", "Play an environment yourself, in the terminal."),
     Command("demo", "Watch an agent search a plume, and compare the policies."),
 )
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,8 +23,7 @@ from rich.table import Table
 from proctor.cli.settings import Tree, made, parsed
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
-from proctor.envs.plume.policies import POLICIES, make_policy
-from proctor.errors import ValidationError
+from proctor.envs.policies import make_policy, policies_of, unknown_policy
 
 Tick = Callable[[], None]
 
@@ -45,7 +44,7 @@ class Outcome:
     @property
     def steps_per_second(self) -> float:
         """How fast the policy and the environment went together."""
-        return self.summary.steps / max(self.seconds, 1e-9)
+        return sum(result.steps for result in self.results) / max(self.seconds, 1e-9)
 
 
 def run(
@@ -67,11 +66,11 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Run policies for some episodes and print success rate, steps to the goal, return and speed."""
-    names = policy_names(policy or ["random"])
+    """Run policies for some episodes and print success rate, steps to the goal, score, return and speed."""
     tree = parsed(settings or [])
     checked_seed(seed)
     with closing(made(env_id, tree)) as env:
+        names = policy_names(policy or ["random"], env)
         for name in names:
             make_policy(name, env)
         if gif is not None:
@@ -86,13 +85,14 @@ def run(
         console.print(f"The first episode of {names[0]} is in {gif}", highlight=False)
 
 
-def policy_names(given: Iterable[str]) -> list[str]:
-    """Return the policies that are meant, each once, in the order given; an unknown one is a ValidationError."""
+def policy_names(given: Iterable[str], env: Env) -> list[str]:
+    """Return the policies of `env` that are meant, each once, in the order given; an unknown one is refused."""
+    known = policies_of(env)
     names = [name.strip() for text in given for name in text.split(",")]
-    meant = [each for name in names for each in (POLICIES if name == "all" else [name])]
-    unknown = [name for name in meant if name not in POLICIES]
+    meant = [each for name in names for each in (known if name == "all" else [name])]
+    unknown = [name for name in meant if name not in known]
     if unknown:
-        raise ValidationError("unknown policy", found=unknown[0], expected=f"all, or one of {', '.join(POLICIES)}")
+        raise unknown_policy(unknown[0], env)
     return list(dict.fromkeys(meant))
 
 
@@ -136,26 +136,25 @@ def _frames(env: Env, name: str, seed: int, every: int) -> Iterator[Any]:
         yield env.render()
 
 
-def as_table(title: str, outcomes: Iterable[Outcome]) -> Table:
-    """Return one row per policy."""
+def as_table(title: str, outcomes: Sequence[Outcome]) -> Table:
+    """Return one row per policy, with the columns that say something of these outcomes."""
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False
     )
+    totals = [outcome.summary for outcome in outcomes]
+    columns = [column for column in COLUMNS if any(column.applies(total) for total in totals)]
     table.add_column("policy", no_wrap=True)
-    for heading in ("success\n95 % interval", "steps to goal\nmedian / mean", "return\n95 % interval", "steps/s"):
+    for heading in (*(column.heading for column in columns), "steps/s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        table.add_row(outcome.policy, *_cells(outcome.summary), f"{outcome.steps_per_second:,.0f}")
+    for outcome, total in zip(outcomes, totals, strict=True):
+        cells = (column.cell(total) for column in columns)
+        table.add_row(outcome.policy, *cells, f"{outcome.steps_per_second:,.0f}")
     return table
 
 
-def _cells(total: Summary) -> tuple[str, str, str]:
-    to_goal = (total.median_steps_to_goal, total.mean_steps_to_goal)
-    return (
-        _bounded(total.success_rate, lambda share: f"{round(100 * share, 1):g}", "%"),
-        " / ".join("-" if steps is None else f"{steps:.0f}" for steps in to_goal),
-        _bounded(total.mean_return, lambda value: f"{round(value, 2) + 0.0:g}"),
-    )
+def _steps_to_goal(total: Summary) -> str:
+    steps = (total.median_steps_to_goal, total.mean_steps_to_goal)
+    return " / ".join("-" if value is None else f"{value:.0f}" for value in steps)
 
 
 def _bounded(interval: Interval | None, form: Callable[[float], str], unit: str = "") -> str:
@@ -165,6 +164,39 @@ def _bounded(interval: Interval | None, form: Callable[[float], str], unit: str 
     if interval.low is None or interval.high is None:
         return value
     return f"{value} [{form(interval.low)}, {form(interval.high)}]"
+
+
+def _hundredths(value: float) -> str:
+    return f"{round(value, 2) + 0.0:g}"
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share, 1):g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table: its heading, its cells, and which runs have something to say in it."""
+
+    heading: str
+    cell: Callable[[Summary], str]
+    applies: Callable[[Summary], bool]
+
+
+def _judged(total: Summary) -> bool:
+    return total.success_rate is not None
+
+
+COLUMNS: Final = (
+    Column("success\n95 % interval", lambda total: _bounded(total.success_rate, _percent, "%"), _judged),
+    Column("steps to goal\nmedian / mean", _steps_to_goal, _judged),
+    Column(
+        "score\n95 % interval",
+        lambda total: _bounded(total.mean_score, _hundredths),
+        lambda total: total.mean_score is not None,
+    ),
+    Column("return\n95 % interval", lambda total: _bounded(total.mean_return, _hundredths), lambda total: True),
+)
 
 
 def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[Outcome], gif: Path | None) -> Tree:

@@ -21,6 +21,13 @@ def checked_count(name: str, value: Any, least: int, most: int, *, clause: str |
     return int(value)
 
 
+def is_choice(value: Any, count: int) -> bool:
+    """Return whether `value` is an int, a numpy integer or a 0-d integer array in [0, count); bools are not."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) < count
+
+
 def checked_number(
     name: str,
     value: Any,

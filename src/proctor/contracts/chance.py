@@ -32,6 +32,7 @@ class Stream(IntEnum):
     WIND = 3
     PUFF = 4
     SENSOR = 5
+    SPAWN = 6
     POLICY = 100
     """The first of our policies' own numbers: they share their seed with the environment."""
     USER = 1000
@@ -48,7 +49,17 @@ def mix(word: int) -> int:
 
 def draw(episode_seed: int, stream: int, step: int, index: int) -> int:
     """Return the 64 random bits at this place; all four counters lie in [0, 2^32)."""
-    return mix(mix((episode_seed << 32) | stream) ^ ((step << 32) | index))
+    return draw_by(key_of(episode_seed, stream), step, index)
+
+
+def key_of(episode_seed: int, stream: int) -> int:
+    """Return the part of a draw that stays the same for a stream of an episode."""
+    return mix((episode_seed << 32) | stream)
+
+
+def draw_by(key: int, step: int, index: int) -> int:
+    """Return `draw(episode_seed, stream, step, index)`, given `key_of(episode_seed, stream)`."""
+    return mix(key ^ ((step << 32) | index))
 
 
 def as_uniform(bits: int) -> float:

@@ -1,8 +1,8 @@
 """Episodes of a policy in an environment, one after the other, and what they amount to.
 
 Rule 1: episode k of a run that begins with the seed S has the seed S + k, for the environment and for the policy.
-Rule 2: the policy is shown observations and nothing else. Whether an episode succeeded is read from the last `info`
-    (`SUCCESS_KEYS`); an environment that does not say so has no success rate.
+Rule 2: the policy is shown observations and nothing else. Whether an episode succeeded and its score are read from the
+    last `info` (`SUCCESS_KEYS`, `SCORE_KEY`); an environment that does not say so has no success rate or no score.
 Rule 3: no clock: how long it took is for the caller to measure.
 """
 
@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Final, Protocol
 
 import gymnasium as gym
@@ -18,6 +19,7 @@ from proctor.contracts.chance import SEED_LIMIT
 from proctor.errors import ValidationError
 
 SUCCESS_KEYS: Final = ("goal_reached", "is_success")
+SCORE_KEY: Final = "score"
 Z95: Final = 1.959963984540054
 """Standard deviations either side of the mean that hold 95 % of a normal distribution."""
 
@@ -36,7 +38,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """How one episode went; `success` is None where the environment does not say."""
+    """How one episode went; `success` and `score` are None where the environment does not say."""
 
     seed: int
     steps: int
@@ -44,6 +46,7 @@ class EpisodeResult:
     terminated: bool
     truncated: bool
     success: bool | None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Summary:
     median_steps_to_goal: float | None
     mean_steps_to_goal: float | None
     mean_return: Interval
+    mean_score: Interval | None
 
 
 def moments(env: Env, policy: Policy, seed: int) -> Generator[None, None, EpisodeResult]:
@@ -78,7 +82,7 @@ def moments(env: Env, policy: Policy, seed: int) -> Generator[None, None, Episod
         steps += 1
         total_reward += float(reward)
         yield
-    return EpisodeResult(seed, steps, total_reward, bool(terminated), bool(truncated), _success(info))
+    return EpisodeResult(seed, steps, total_reward, bool(terminated), bool(truncated), _success(info), _score(info))
 
 
 def play(env: Env, policy: Policy, seed: int, on_step: Callable[[], object] | None = None) -> EpisodeResult:
@@ -113,6 +117,7 @@ def summary(results: Sequence[EpisodeResult]) -> Summary:
         raise ValidationError("nothing to sum up", found=0, expected="at least one episode")
     judged = [result for result in results if result.success is not None]
     to_goal = [result.steps for result in judged if result.success]
+    scores = [result.score for result in results if result.score is not None]
     return Summary(
         episodes=len(results),
         steps=sum(result.steps for result in results),
@@ -120,6 +125,7 @@ def summary(results: Sequence[EpisodeResult]) -> Summary:
         median_steps_to_goal=statistics.median(to_goal) if to_goal else None,
         mean_steps_to_goal=statistics.fmean(to_goal) if to_goal else None,
         mean_return=mean_interval([result.total_reward for result in results]),
+        mean_score=mean_interval(scores) if scores else None,
     )
 
 
@@ -147,3 +153,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def _success(info: Mapping[str, Any]) -> bool | None:
     said = [info[key] for key in SUCCESS_KEYS if key in info]
     return bool(said[0]) if said else None
+
+
+def _score(info: Mapping[str, Any]) -> float | None:
+    said = info.get(SCORE_KEY)
+    return float(said) if isinstance(said, Real) and not isinstance(said, bool) else None

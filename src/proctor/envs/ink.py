@@ -1,11 +1,12 @@
 """Smooth marks on a picture, for every environment that draws.
 
 Rule 1: a mark is a signed distance in pixels (negative inside, y up), so that its edge is smooth at any size.
-Rule 2: rows of a picture count downwards; only `stamp` knows that.
+Rule 2: rows of a picture count downwards; only `stamp` and `paste` know that.
+Rule 3: what is drawn again and again is captured once as a `Sprite` and pasted where it is needed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -20,6 +21,9 @@ Distance: TypeAlias = Callable[[Floats, Floats], Floats]
 
 SHADE: Final[Colour] = (8, 8, 20)
 """The colour of outlines."""
+GROUND: Final[Colour] = (7, 8, 16)
+BORDER: Final[Colour] = (104, 112, 150)
+MARK: Final[Colour] = (236, 248, 255)
 
 
 class Size(Protocol):
@@ -44,11 +48,32 @@ class Brush:
     shade: float = 0.75
 
 
+def flat(colour: Colour, opacity: float = 1.0) -> Brush:
+    """Return a brush that only fills."""
+    return Brush(colour, opacity, outline=0.0, shade=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Ink:
     """Pixels to change: the flat positions `at` become `keep` of what they were, plus `add`."""
 
     at: NDArray[np.intp]
+    keep: Floats
+    add: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """An empty picture's size in pixels."""
+
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sprite:
+    """A small drawing for any ground: a pixel under it becomes `keep` of what it was, plus `add`; (height, width, 3)."""
+
     keep: Floats
     add: Floats
 
@@ -85,6 +110,22 @@ def lay(picture: Picture, ink: Ink) -> None:
     pixels[ink.at] = (pixels[ink.at] * ink.keep[:, None] + ink.add + 0.5).astype(np.uint8)
 
 
+def capture(canvas: Canvas, inks: Iterable[Ink]) -> Sprite:
+    """Return what the inks do to a picture of the canvas's size, learned from a black ground and a white one."""
+    black, white = (np.full((canvas.height, canvas.width, 3), level, np.uint8) for level in (0, 255))
+    for ink in inks:
+        lay(black, ink)
+        lay(white, ink)
+    return Sprite((white - black).astype(np.float32) / 255.0, black.astype(np.float32) + 0.5)
+
+
+def paste(picture: Picture, sprite: Sprite, left: int, top: int) -> None:
+    """Draw the sprite with its upper left pixel at (left, top); it must lie inside the picture."""
+    height, width, _ = sprite.keep.shape
+    room = picture[top : top + height, left : left + width]
+    room[:] = room * sprite.keep + sprite.add
+
+
 def disc(dx: Floats, dy: Floats, radius: float) -> Floats:
     """Return the distance to a disc."""
     gap: Floats = np.hypot(dx, dy) - radius
@@ -98,6 +139,13 @@ def ring(dx: Floats, dy: Floats, radii: Point, half: float) -> Floats:
     slope = np.hypot(dx / radii[0] ** 2, dy / radii[1] ** 2)
     gap: Floats = np.abs(scaled * (scaled - 1.0) / slope) - half
     return gap
+
+
+def slab(dx: Floats, dy: Floats, half: Point, radius: float) -> Floats:
+    """Return the distance to a rectangle of half sides `half` whose corners are rounded."""
+    across, up = np.abs(dx) - half[0] + radius, np.abs(dy) - half[1] + radius
+    gap: Floats = np.hypot(np.maximum(across, 0.0), np.maximum(up, 0.0)) + np.minimum(np.maximum(across, up), 0.0)
+    return gap - radius
 
 
 def polygon(dx: Floats, dy: Floats, corners: Floats) -> Floats:

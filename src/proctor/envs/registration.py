@@ -1,18 +1,34 @@
 """The ids that Gymnasium learns from us; imports no environment (see `announce` for when this is called)."""
 
+from typing import Final
+
 from gymnasium.envs.registration import register as _register
 from gymnasium.envs.registration import registry
+
+IDS: Final = {
+    "proctor/PlumeSearch-v0": ("proctor.envs.plume.env:PlumeSearchEnv", "proctor.envs.plume.batch:BatchedPlumeSearch"),
+    "proctor/ColumnPopper-v0": (
+        "proctor.envs.popper.env:ColumnPopperEnv",
+        "proctor.envs.popper.batch:BatchedColumnPopper",
+    ),
+    "SpecKitAI/ColumnPopper-v1": (
+        "proctor.envs.popper.env:ContractColumnPopperEnv",
+        "proctor.envs.popper.batch:BatchedContractColumnPopper",
+    ),
+}
+"""Each id with the class of one environment and the class of a batch."""
 
 
 def register() -> None:
     """Register every environment of ours; doing it twice is harmless."""
-    if "proctor/PlumeSearch-v0" not in registry:
-        # Our own lifecycle guards the order of calls, counts the steps and checks its parts; `proctor check` judges the
-        # rest. So Gymnasium's wrappers, which cost a call each on every step, are not needed.
-        _register(
-            id="proctor/PlumeSearch-v0",
-            entry_point="proctor.envs.plume.env:PlumeSearchEnv",
-            vector_entry_point="proctor.envs.plume.batch:BatchedPlumeSearch",
-            order_enforce=False,
-            disable_env_checker=True,
-        )
+    for env_id, (single, batched) in IDS.items():
+        if env_id not in registry:
+            # Our own lifecycle guards the order of calls, counts the steps and checks its parts; `proctor check` judges
+            # the rest. So Gymnasium's wrappers, which cost a call each on every step, are not needed.
+            _register(
+                id=env_id,
+                entry_point=single,
+                vector_entry_point=batched,
+                order_enforce=False,
+                disable_env_checker=True,
+            )

@@ -9,14 +9,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.episodes import play, run_episodes
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.factories import Kind
-from proctor.envs.plume.policies import POLICIES, RandomPolicy, fitted_slope, make_policy, search_pattern, turned
+from proctor.envs.plume.policies import POLICIES, fitted_slope, search_pattern, turned
+from proctor.envs.policies import make_policy
 from proctor.errors import ValidationError
 
 ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
@@ -117,41 +117,10 @@ def test_a_policy_that_steers_needs_a_plume_search() -> None:
     env = gym.make("CartPole-v1")
 
     with pytest.raises(ValidationError, match="searches plumes only") as caught:
-        make_policy("surge_cast", env)
+        POLICIES["surge_cast"].make(env)
     env.close()
 
     assert caught.value.found == "CartPoleEnv"
-
-
-def test_an_unknown_policy_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ValidationError, match="random, gradient_greedy, run_tumble, surge_cast"):
-        make_policy("clever", PlumeSearchEnv())
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=-1),
-        spaces.MultiDiscrete([2, 5]),
-        spaces.Box(-2.0, 2.0, (3,), np.float32),
-        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiBinary(3)}),
-    ],
-    ids=str,
-)
-def test_random_acts_in_any_space_and_leaves_the_spaces_own_generator_alone(space: spaces.Space[Any]) -> None:
-    space.seed(1)
-    before = str(space.np_random.bit_generator.state)
-    policy = RandomPolicy(space)
-
-    def five(seed: int) -> list[str]:
-        policy.reset(seed)
-        taken = [policy.act(None) for _ in range(5)]
-        assert all(space.contains(action) for action in taken)
-        return [str(action) for action in taken]
-
-    assert five(7) == five(7)
-    assert len({str(five(seed)) for seed in range(20)}) > 1
-    assert str(space.np_random.bit_generator.state) == before
 
 
 PLACES = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=1, max_size=8)

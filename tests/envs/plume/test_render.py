@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from proctor.envs.ink import Picture
-from proctor.envs.plume.render import AGENT, GROUND, MARGIN, MARK, TRAIL, draw, tint
+from proctor.envs.ink import GROUND, MARK, Picture
+from proctor.envs.plume.render import AGENT, MARGIN, TRAIL, draw, tint
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import RenderingError
 from tests.envs.plume.scenes import scene

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from proctor.contracts.arguments import checked_count, checked_number
+from proctor.contracts.arguments import checked_count, checked_number, is_choice
 from proctor.contracts.components import Metadata
 from proctor.contracts.spatial import FARTHEST, AgentState, Coordinates, GridSize, heading
 from proctor.errors import ValidationError
@@ -76,11 +76,7 @@ class _DiscreteActions:
         """Return whether `action` is an int, a numpy integer or a 0-d integer array within range; bools are not."""
         if type(action) is int:
             return 0 <= action < self._n_actions
-        if isinstance(action, np.ndarray) and action.ndim == 0:
-            action = action[()]
-        if isinstance(action, bool) or not isinstance(action, int | np.integer):
-            return False
-        return 0 <= int(action) < self._n_actions
+        return is_choice(action, self._n_actions)
 
     def _checked(self, action: Any) -> int:
         if not self.validate_action(action):

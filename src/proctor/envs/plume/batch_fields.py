@@ -6,8 +6,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from proctor.envs.batch_refusals import no_batched_form, packed
 from proctor.envs.plume import puff_kernels, sensor_kernels
-from proctor.envs.plume.batch_refusals import no_batched_form, packed
 from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume
 from proctor.envs.plume.puffs import PuffPlume
 

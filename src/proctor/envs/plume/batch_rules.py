@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.batch_refusals import cannot_batch, no_batched_form, packed
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
-from proctor.envs.plume.batch_refusals import cannot_batch, no_batched_form, packed
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.factories import Kind
 from proctor.envs.plume.kernels import RULES

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from proctor.contracts.components import ObservationModel
 from proctor.contracts.spatial import GridSize
+from proctor.envs.batch_refusals import no_batched_form
 from proctor.envs.plume import sensor_kernels
 from proctor.envs.plume.batch_fields import BatchedField, Floats, Ints
-from proctor.envs.plume.batch_refusals import no_batched_form
 from proctor.envs.plume.sensors import (
     AntennaePair,
     BinaryHitSensor,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
     reset_options = ("start", "orientation")
+    policies: ClassVar[str] = "proctor.envs.plume.policies"
 
     def __init__(
         self,

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from proctor.contracts.chance import Stream
-from proctor.envs.compiled_chance import as_below, draw, next_seed
+from proctor.envs.compiled_chance import as_below, draw
+from proctor.envs.compiled_episodes import first_illegal, next_episode
 from proctor.envs.compiler import compiled, inlined
 
 RULES: Final = np.dtype(
@@ -50,20 +51,6 @@ _TWO: Final = np.uint32(2)
 _THREE: Final = np.uint32(3)
 _BLOCK: Final = 64
 """Few episodes end in a step: blocks of this many are passed over at once."""
-
-
-@compiled
-def first_illegal(actions: Any, n_actions: Any) -> Any:
-    """Return the index of the first action outside [0, n_actions), or -1."""
-    illegal = 0
-    for i in range(actions.size):
-        illegal |= (actions[i] < 0) | (actions[i] >= n_actions)
-    if not illegal:
-        return -1
-    for i in range(actions.size):
-        if actions[i] < 0 or actions[i] >= n_actions:
-            return i
-    return -1
 
 
 @compiled
@@ -192,7 +179,6 @@ def start(which: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, start
         if which[i]:
             x, y = start_cell(seeds[2, i], starts)
             place(i, x, y, 0.0, cells, sums, orientation, record[0])
-            seeds[3, i] += 1
 
 
 @compiled
@@ -216,9 +202,7 @@ def restart(
         for i in range(first, last if marked else first):
             if which[i]:
                 count += 1
-                seeds[1, i] += 1
-                seeds[2, i] = next_seed(seeds[0, i], seeds[1, i])
-                seeds[3, i] += 1
+                next_episode(seeds, i)
                 x, y = start_cell(seeds[2, i], starts)
                 place(i, x, y, 0.0, cells, sums, orientation, record[0])
                 for row in range(flags.shape[0]):

@@ -1,4 +1,4 @@
-"""Policies to compare with: random, gradient greedy, run and tumble, surge and cast.
+"""Policies to compare with: gradient greedy, run and tumble, surge and cast, beside the random one.
 
 Rule 1: a policy sees observations only, never `info` or the source; what it knows besides is which actions and which
     sensor it was built for.
@@ -6,40 +6,22 @@ Rule 2: memory is the policy's own and begins anew at `reset`; chance is a funct
 Rule 3: a policy that steers chooses headings; `steering` turns them into actions.
 """
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, Final
 
-import gymnasium as gym
-
-from proctor.contracts.chance import SEED_LIMIT, Chance, Stream
-from proctor.envs.episodes import Policy
+from proctor.contracts.chance import Chance
+from proctor.envs.episodes import Env, Policy
 from proctor.envs.plume.steering import Action, Nose, Reading, Steering, Vector, nose_of, steering_of
+from proctor.envs.policies import ANY, RANDOM, Entry
 from proctor.errors import ValidationError
 
-RANDOM, GREEDY, TUMBLING, CASTING = (Stream.POLICY + k for k in range(4))
+GREEDY, TUMBLING, CASTING = (RANDOM + k for k in range(1, 4))
 LITTLE: Final = 1e-9
 """Keeps a fit solvable that has walked one axis only."""
-
-
-class RandomPolicy:
-    """Every action with equal chance; for any action space."""
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self._space = copy.deepcopy(space)
-
-    def reset(self, seed: int) -> None:
-        """Begin with a generator that is a function of `seed`."""
-        self._space.seed(Chance(seed).below(SEED_LIMIT, RANDOM, 0))
-
-    def act(self, observation: Any) -> Action:
-        """Return any action."""
-        return self._space.sample()
 
 
 class Searcher(ABC):
@@ -225,22 +207,10 @@ def mixed(old: float, new: float, share: float) -> float:
     return share * old + (1.0 - share) * new
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One policy to choose by name: what it does, and how it is made for an environment."""
-
-    about: str
-    make: Callable[[gym.Env[Any, Any]], Policy]
-
-
-def _random(env: gym.Env[Any, Any]) -> Policy:
-    return RandomPolicy(env.action_space)
-
-
-def _searching(kind: type[Searcher]) -> Callable[[gym.Env[Any, Any]], Policy]:
+def _searching(kind: type[Searcher]) -> Callable[[Env], Policy]:
     """Return a factory for a policy that needs to know a plume search's actions and sensor."""
 
-    def make(env: gym.Env[Any, Any]) -> Policy:
+    def make(env: Env) -> Policy:
         parts = getattr(env.unwrapped, "components", None)
         if not isinstance(parts, Mapping) or not {"action", "observation"} <= parts.keys():
             raise ValidationError(
@@ -254,16 +224,8 @@ def _searching(kind: type[Searcher]) -> Callable[[gym.Env[Any, Any]], Policy]:
 
 
 POLICIES: Final[Mapping[str, Entry]] = {
-    "random": Entry("any action, whatever is observed", _random),
+    **ANY,
     "gradient_greedy": Entry("climbs the plane through its last readings", _searching(GradientGreedy)),
     "run_tumble": Entry("runs while the odor rises, else turns anywhere", _searching(RunTumble)),
     "surge_cast": Entry("surges upwind on a whiff, casts across when it is lost", _searching(SurgeCast)),
 }
-
-
-def make_policy(name: str, env: gym.Env[Any, Any]) -> Policy:
-    """Return the policy `name` for `env`; a name that is not known is a ValidationError with those that are."""
-    entry = POLICIES.get(name)
-    if entry is None:
-        raise ValidationError("unknown policy", found=name, expected=f"one of {', '.join(POLICIES)}")
-    return entry.make(env)

@@ -9,12 +9,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
 
 from proctor.envs.ink import (
+    BORDER,
+    GROUND,
+    MARK,
     SHADE,
     Brush,
     Colour,
@@ -33,9 +36,7 @@ from proctor.envs.ink import (
 )
 from proctor.envs.plume.fields import Array
 from proctor.envs.plume.paint import paint
-from proctor.errors import RenderingError
-
-_Part = TypeVar("_Part")
+from proctor.envs.scenes import read_part
 
 INNER: Final = 496  # pixels of the grid's longer side
 NARROW: Final = 48  # pixels of the shorter side at least; a narrower grid is stretched
@@ -56,9 +57,6 @@ ANCHORS: Final[tuple[tuple[float, Colour], ...]] = (
     (0.90, (253, 184, 116)),
     (1.00, (255, 240, 196)),
 )
-GROUND: Final[Colour] = (7, 8, 16)
-BORDER: Final[Colour] = (104, 112, 150)
-MARK: Final[Colour] = (236, 248, 255)
 TRAIL: Final[Colour] = (112, 226, 255)
 AGENT: Final[Mapping[str, Colour]] = {
     "ready": (255, 255, 255),
@@ -138,12 +136,12 @@ class Stage:
 
 def read_static(scene: Mapping[str, Any]) -> Static:
     """Return the part of a scene that stays the same; anything but a plume's scene is a RenderingError."""
-    return _parse(scene, "static", Static)
+    return read_part(scene, "static", Static, owner="plume's")
 
 
 def read_frame(scene: Mapping[str, Any]) -> Frame:
     """Return the part of a scene that changes; anything but a plume's scene is a RenderingError."""
-    return _parse(scene, "frame", Frame)
+    return read_part(scene, "frame", Frame, owner="plume's")
 
 
 def tint(concentration: Floats) -> Picture:
@@ -168,13 +166,6 @@ def draw(scene: Mapping[str, Any]) -> Picture:
     for ink in (*stage.marks, *moving):
         lay(picture, ink)
     return picture
-
-
-def _parse(scene: Mapping[str, Any], part: str, kind: type[_Part]) -> _Part:
-    try:
-        return msgspec.convert(scene[part], kind)
-    except (KeyError, TypeError, msgspec.ValidationError) as problem:
-        raise RenderingError(f"no plume's scene: {problem}", found=scene, expected=f"a scene with {part!r}") from None
 
 
 def _key(scene: Mapping[str, Any]) -> bytes:

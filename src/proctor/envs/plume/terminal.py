@@ -7,23 +7,20 @@ Rule 3: a picture never takes more than the columns and rows it was given.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.color import Color
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.segment import Segment
-from rich.style import Style
 
-from proctor.envs.ink import Colour, Floats, Point
+from proctor.envs.consoles import has_colours, style
+from proctor.envs.ink import MARK, Colour, Floats, Point
 from proctor.envs.plume.paint import paint
 from proctor.envs.plume.render import (
     AGENT,
-    MARK,
     TRAIL,
     Frame,
     Static,
@@ -88,7 +85,7 @@ class Picture:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         raster = self._raster(options.max_width)
-        coloured = console.color_system is not None and not console.no_color and not options.ascii_only
+        coloured = has_colours(console, options)
         for line in half_blocks(raster, self.frame) if coloured else _plain_segments(raster, self.frame):
             yield from line
             yield Segment.line()
@@ -132,7 +129,7 @@ def half_blocks(raster: Raster, frame: Frame) -> Iterator[list[Segment]]:
     whole = np.rint(pixels).astype(int).reshape(-1, 2, raster.width, 3).tolist()
     for row, (upper, lower) in enumerate(whole):
         line = [_cell(signs.get((row, column)), *pair) for column, pair in enumerate(zip(upper, lower, strict=True))]
-        yield [Segment("".join(sign for sign, *_ in run), _style(*key)) for key, run in _runs(line)]
+        yield [Segment("".join(sign for sign, *_ in run), style(*key)) for key, run in _runs(line)]
 
 
 def _plain_segments(raster: Raster, frame: Frame) -> Iterator[list[Segment]]:
@@ -174,8 +171,3 @@ def _cell(sign: tuple[str, Colour] | None, upper: list[int], lower: list[int]) -
 
 def _runs(line: list[Cell]) -> Iterator[tuple[tuple[Colour, Colour], Iterator[Cell]]]:
     return groupby(line, key=lambda cell: (cell[1], cell[2]))
-
-
-@lru_cache(maxsize=4096)
-def _style(colour: Colour, behind: Colour) -> Style:
-    return Style(color=Color.from_rgb(*colour), bgcolor=Color.from_rgb(*behind))

@@ -1,0 +1,160 @@
+"""The board of Column Popper: stacks that hang from the top, one block that may be held. No time, no rewards.
+
+Rule 1: row 0 is the top. A column's *open end* is its bottom-most block: the only one that can be picked, and where a block
+    is placed. The held block stays on the board, so it is always the open end of its column.
+Rule 2: `cells` is what an observation copies; `stacks` says the same as lists, top first. Only this class changes either.
+Rule 3: a method that returns a refusal has changed nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.contracts.chance import draw_by
+
+NOBODY: Final = -1
+"""No column holds."""
+NOTHING_THERE: Final = -1
+COLUMN_FULL: Final = -2
+TRIPLE: Final = 3
+
+# One draw of 64 bits serves three columns: 21 bits each, so that a choice among up to nine is even to five in a million.
+SHARE: Final = 21
+SHARES: Final = 3
+SHARE_MASK: Final = (1 << SHARE) - 1
+
+
+class Pop(NamedTuple):
+    """Cells that were removed: `cells` of one value, from `row` downwards."""
+
+    column: int
+    row: int
+    cells: int
+    value: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Return this as a scene shows it."""
+        return {"column": self.column, "row": self.row, "count": self.cells, "value": self.value}
+
+
+class Board:
+    """The cells, and the column whose open end is held (`held`, or `NOBODY`)."""
+
+    __slots__ = ("_flat", "_occupied", "_others", "_pool", "_roomy", "cells", "held", "pop", "stacks")
+
+    def __init__(self, cells: NDArray[np.int32], held: int, pool: Sequence[int], pop: Pop | None = None) -> None:
+        self.cells = cells
+        self.held = held
+        self.pop = pop
+        self.stacks: list[list[int]] = [[value for value in column if value] for column in cells.T.tolist()]
+        self._pool = pool
+        # What may fall on two equal blocks; with a single value there is no choice.
+        self._others = {value: [other for other in pool if other != value] or pool for value in pool}
+        # The same memory, row by row: a write here costs a third of one to the array.
+        self._flat = memoryview(cells.data).cast("B").cast("i")
+        # Bits, column 0 first: where there is a block, and where there is room for one.
+        self._occupied = self._roomy = 0
+        for column in range(len(self.stacks)):
+            self._note(column)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Board, (self.cells, self.held, self._pool, self.pop))
+
+    @classmethod
+    def empty(cls, height: int, columns: int, pool: Sequence[int]) -> "Board":
+        """Return a board without a block."""
+        return cls(np.zeros((height, columns), np.int32), NOBODY, pool)
+
+    def copy(self) -> "Board":
+        """Return a board of its own in the same position."""
+        return Board(self.cells.copy(), self.held, self._pool, self.pop)
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(self.cells)
+
+    def toggle(self, column: int) -> int:
+        """Pick or place at `column`; return how many cells popped, or `NOTHING_THERE` or `COLUMN_FULL`."""
+        stack = self.stacks[column]
+        held = self.held
+        if held < 0:
+            if not stack:
+                return NOTHING_THERE
+            self.held = column
+            return 0
+        if column != held:
+            length, width = len(stack), len(self.stacks)
+            if length == len(self.cells):
+                return COLUMN_FULL
+            source = self.stacks[held]
+            value = source.pop()
+            stack.append(value)
+            self._flat[len(source) * width + held] = 0
+            self._flat[length * width + column] = value
+            self._note(held)
+            self._note(column)
+        self.held = NOBODY
+        if len(stack) < TRIPLE or not stack[-1] == stack[-2] == stack[-3]:
+            return 0
+        return self._remove(column)
+
+    def _remove(self, column: int) -> int:
+        """Remove the whole triples from the run at the column's open end; return how many cells that were."""
+        stack = self.stacks[column]
+        count = run_length(stack) // TRIPLE * TRIPLE
+        self.pop = Pop(column, len(stack) - count, count, stack[-1])
+        del stack[-count:]
+        self.cells[len(stack) : len(stack) + count, column] = 0
+        self._note(column)
+        return count
+
+    def _note(self, column: int) -> None:
+        """Bring the bits of a column up to date."""
+        bit, length = 1 << column, len(self.stacks[column])
+        self._occupied = self._occupied | bit if length else self._occupied & ~bit
+        self._roomy = self._roomy | bit if length < len(self.cells) else self._roomy & ~bit
+
+    def fall(self, key: int, number: int) -> bool:
+        """Let the fall of this number come, its chance drawn by `key`; return whether there was room for it."""
+        stacks, flat, pool, others = self.stacks, self._flat, self._pool, self._others
+        width = len(stacks)
+        everywhere = (1 << width) - 1
+        if self._roomy != everywhere:
+            return False
+        flat[width:] = flat[:-width]
+        height, bits = len(self.cells), 0
+        for column, stack in enumerate(stacks):
+            bits = bits >> SHARE if column % SHARES else draw_by(key, number, column // SHARES)
+            choices = others[stack[0]] if len(stack) > 1 and stack[0] == stack[1] else pool
+            value = choices[(bits & SHARE_MASK) * len(choices) >> SHARE]
+            stack.insert(0, value)
+            flat[column] = value
+            if len(stack) == height:
+                self._roomy ^= 1 << column
+        self._occupied = everywhere
+        return True
+
+    def valid_columns(self) -> int:
+        """Return the columns where a toggle is valid now, as bits: column 0 is bit 0."""
+        return self._occupied if self.held < 0 else self._roomy | 1 << self.held
+
+    def pairs(self) -> int:
+        """Return the number of columns whose two last blocks are equal."""
+        return sum(len(stack) > 1 and stack[-1] == stack[-2] for stack in self.stacks)
+
+    def longest(self) -> int:
+        """Return the length of the longest column."""
+        return max(map(len, self.stacks))
+
+
+def run_length(stack: Sequence[int]) -> int:
+    """Return how many equal blocks there are at the open end."""
+    run = 0
+    for value in reversed(stack):
+        if value != stack[-1]:
+            break
+        run += 1
+    return run

@@ -1,0 +1,253 @@
+"""Column Popper as a Gymnasium environment: lifecycle, observations, info and pictures around a `Game`.
+
+Rule 1: a step checks its action first; after that nothing can fail but the window, and `_snapshot` covers that.
+Rule 2: an observation is made of fresh arrays.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from proctor.contracts.arguments import is_choice
+from proctor.contracts.chance import Stream, key_of
+from proctor.contracts.guarded import NO_SNAPSHOT, GuardedEnv
+from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, Method, guard
+from proctor.envs.popper.board import NOBODY, Board
+from proctor.envs.popper.game import NO_ACTION, Game, first_board
+from proctor.envs.popper.opening import checked_cells, checked_held
+from proctor.envs.popper.rewards import RewardTable
+from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, PopperRules, checked_rules
+from proctor.envs.popper.schedule import STANDARD_CURVE
+from proctor.errors import ValidationError
+
+Observation: TypeAlias = dict[str, NDArray[Any]]
+Step: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+VERSION: Final = "1.0.0"
+"""The tag of the observation's schema."""
+
+
+class ColumnPopperEnv(GuardedEnv[Observation, Any]):
+    """Sort falling blocks: three equal ones at the open end of a column pop.
+
+    | | |
+    |---|---|
+    | Observation | `board`: `Box(0, 9, (height, columns), int32)`, row 0 on top, 0 is empty; `selection`: `[is_selected, value]`; |
+    | | with `include_time_left_norm` also `time_left_norm`: `Box(0, 1, (1,), float32)` |
+    | Action | `Discrete(columns + 1)`: a column picks or places there, the last action lets a row fall |
+    | Reward | by `reward_preset`: "contract", "pops", "dense", or a table of your own |
+    | End | terminated by a fall without room, or a full-column drop if `strict_invalid`; truncated when time is up; never both |
+    | Start | an empty board after one fall |
+    | Reset options | `board`: rows of numbers; `selection`: the held block's column, or `[is_selected, value]` |
+    | Info | `score`, `time_left`, `pops_this_step`, `fall_interval`, `seed`, `version`, `action_mask`, `fault`; |
+    | | on reset `episode`, after a step `reward_parts`, which add up to the reward |
+
+    A step takes `action_ms` of simulated time. The default preset is the contract's and can be farmed: see docs/column-popper.md.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
+    reset_options = ("board", "selection")
+    policies: ClassVar[str] = "proctor.envs.popper.policies"
+    fixed_board: ClassVar[tuple[int, int] | None] = None
+    """The one board, height by columns, that a subclass allows."""
+
+    def __init__(
+        self,
+        *,
+        height: int = CONTRACT_BOARD[0],
+        columns: int = CONTRACT_BOARD[1],
+        number_pool: Sequence[int] = (1, 2, 3),
+        strict_invalid: bool = False,
+        include_time_left_norm: bool = False,
+        duration_ms: int = 60_000,
+        action_ms: int = 100,
+        fall_curve: Sequence[tuple[int, int]] = STANDARD_CURVE,
+        manual_fall: str = "one_row",
+        reward_preset: str | Mapping[str, float] | RewardTable = "contract",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._rules: Final = checked_rules(
+            height=height,
+            columns=columns,
+            number_pool=number_pool,
+            strict_invalid=strict_invalid,
+            include_time_left_norm=include_time_left_norm,
+            duration_ms=duration_ms,
+            action_ms=action_ms,
+            fall_curve=fall_curve,
+            manual_fall=manual_fall,
+            reward_preset=reward_preset,
+        )
+        self._check_board()
+        self.observation_space: Any = _observation_space(self._rules)
+        self.action_space = spaces.Discrete(self._rules.columns + 1)
+        self._columns = self._rules.columns
+        self._tells_time = self._rules.include_time_left_norm
+        self._selections = [np.array((int(value > 0), value), np.int32) for value in range(LARGEST_VALUE + 1)]
+        self._masks = _Masks(self._columns)
+        self._game = Game(self._rules)
+        self._total_reward = 0.0
+
+    def _check_board(self) -> None:
+        board = (self._rules.height, self._rules.columns)
+        if self.fixed_board is not None and board != self.fixed_board:
+            raise ValidationError(
+                "this id has a board of its own",
+                found=board,
+                expected=f"height and columns {self.fixed_board}, or the id proctor/ColumnPopper-v0",
+                clause="POP-INIT-P7",
+            )
+
+    @property
+    def rules(self) -> PopperRules:
+        """The settings of this game."""
+        return self._rules
+
+    @property
+    def score(self) -> int:
+        """Three points for every cell that has popped in this episode."""
+        return self._game.score
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        if options:
+            self._opening(0, options)
+
+    def _opening(self, episode_seed: int, options: Mapping[str, Any]) -> Board:
+        """Return the board that the options ask for in the game of this seed."""
+        rules, given = self._rules, options.get("board")
+        if given is None:
+            board = first_board(rules, key_of(episode_seed, Stream.SPAWN))
+        else:
+            board = Board(checked_cells(given, rules), NOBODY, rules.number_pool)
+        board.held = checked_held(options.get("selection"), board.stacks)
+        return board
+
+    def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        self._game.begin(episode_seed, self._opening(episode_seed, options) if options else None)
+        self._total_reward = 0.0
+        return self._observation(), self._info(episode_seed, 0)
+
+    def step(self, action: Any) -> Step:
+        """Pick, place or let a row fall, and let `action_ms` pass; a refused action changes nothing."""
+        if self._state is not STEPPABLE:
+            guard(self._state, Method.STEP)
+        if (type(action) is not int or not 0 <= action <= self._columns) and not is_choice(action, self._columns + 1):
+            raise ValidationError(
+                "not a legal action", found=action, expected=f"a member of {self.action_space}", clause="ENV-STEP-P2"
+            )
+        return self._advance(int(action))
+
+    def wait(self) -> Step:
+        """Let `action_ms` pass without an action, as a person at the keyboard may; worth the step's cost."""
+        guard(self._state, Method.STEP)
+        return self._advance(NO_ACTION)
+
+    def _advance(self, action: int) -> Step:
+        before = self._snapshot() if self._shows else NO_SNAPSHOT
+        game = self._game
+        popped, (reward, parts) = game.move(action)
+        terminated = game.fault is not None
+        truncated = game.elapsed >= game.duration and not terminated
+        self._total_reward += reward
+        self._step_count += 1
+        if terminated or truncated:
+            self._state = AFTER_STEP[terminated, truncated]
+        if self._shows:
+            self._show(before)
+        info = self._info(self._seed, popped)
+        info["reward_parts"] = parts.copy()
+        return self._observation(), reward, terminated, truncated, info
+
+    def _observation(self) -> Observation:
+        board = self._game.board
+        value = board.stacks[board.held][-1] if board.held >= 0 else 0
+        observation = {"board": board.cells.copy(), "selection": self._selections[value].copy()}
+        if self._tells_time:
+            observation["time_left_norm"] = np.array((self._game.time_left / self._game.duration,), np.float32)
+        return observation
+
+    def _info(self, episode_seed: int | None, popped: int) -> dict[str, Any]:
+        game = self._game
+        left = game.duration - game.elapsed
+        return {
+            "score": game.score,
+            "time_left": left / 1000 if left > 0 else 0.0,
+            "pops_this_step": popped,
+            "fall_interval": game.interval / 1000,
+            "seed": episode_seed,
+            "version": VERSION,
+            "action_mask": self._masks[game.board.valid_columns()].copy(),
+            "fault": game.fault,
+        }
+
+    def scene(self) -> dict[str, Any]:
+        """Return what is to be seen: `static` stays for the episode, `frame` changes with every step."""
+        guard(self._state, Method.RENDER)
+        rules = self._rules
+        return {
+            "environment": "popper",
+            "static": {
+                "height": rules.height,
+                "columns": rules.columns,
+                "pool": list(rules.number_pool),
+                "duration_ms": rules.duration_ms,
+            },
+            "frame": {
+                "step": self._step_count,
+                "total_reward": self._total_reward,
+                "state": str(self._state),
+                **self._game.frame(),
+            },
+        }
+
+    def _draw(self, scene: dict[str, Any]) -> Any:
+        if self.render_mode == "ansi":
+            from proctor.envs.popper.terminal import as_text
+
+            return as_text(scene)
+        from proctor.envs.popper.render import draw
+
+        return draw(scene)
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {**super()._snapshot(), "_game": self._game.copy()}
+
+    def _open_window(self) -> Any:
+        from proctor.envs.window import Window
+
+        return Window(title="Column Popper", fps=self.metadata["render_fps"])
+
+
+class _Masks(dict[int, NDArray[np.int8]]):
+    """The action mask for each set of valid columns (bits), made when first asked for; the fall is always valid."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, valid: int) -> NDArray[np.int8]:
+        mask = self[valid] = np.array([*(valid >> column & 1 for column in range(self._columns)), 1], np.int8)
+        return mask
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Masks, (self._columns,))
+
+
+class ContractColumnPopperEnv(ColumnPopperEnv):
+    """Sort falling blocks on the contract's board of 12 rows and 3 columns; `ColumnPopperEnv` is the data sheet."""
+
+    fixed_board = CONTRACT_BOARD
+
+
+def _observation_space(rules: PopperRules) -> spaces.Dict:
+    parts: dict[str, spaces.Space[Any]] = {
+        "board": spaces.Box(0, LARGEST_VALUE, (rules.height, rules.columns), np.int32),
+        "selection": spaces.Box(0, LARGEST_VALUE, (2,), np.int32),
+    }
+    if rules.include_time_left_norm:
+        parts["time_left_norm"] = spaces.Box(0.0, 1.0, (1,), np.float32)
+    return spaces.Dict(parts)
