@@ -1,0 +1,154 @@
+"""Policies to compare with: random, the toggler, two-ply greedy, and the search.
+
+Rule 1: a policy sees observations and its own actions, never `info` or what is still to fall; what it knows besides is
+    the rules of the game it was made for.
+Rule 2: the score is what counts, not the return: the toggler shows why (docs/column-popper.md).
+Rule 3: only the search needs numba; it is imported when it is made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from proctor.contracts.chance import Chance
+from proctor.envs.episodes import Env, Policy
+from proctor.envs.policies import ANY, RANDOM, Entry
+from proctor.envs.popper.board import NOBODY, TRIPLE, run_length
+from proctor.envs.popper.memory import Memory
+from proctor.envs.popper.rules import PopperRules
+from proctor.errors import ValidationError
+
+GREEDY: Final = RANDOM + 1
+Stacks = Sequence[Sequence[int]]
+Move = tuple[int, int]
+"""From a column to a column; from a column to itself is a put-back."""
+
+
+class Toggler:
+    """Picks the first column's block and puts it back, for ever: the contract's reward for doing nothing."""
+
+    def reset(self, seed: int) -> None:
+        """Begin an episode; there is nothing to forget."""
+
+    def act(self, observation: Any) -> int:
+        """Return the first column."""
+        return 0
+
+
+class Greedy:
+    """Makes the move that begins the best two; if these pop nothing, lets a row fall while there is room.
+
+    Like moves are told apart by a little chance: without it, two boards may follow each other for ever.
+    """
+
+    PAIR: Final = 0.5
+    LENGTH: Final = 0.1
+    """What a pair at an open end adds, and what each cell of the longest column costs, in popped cells."""
+    SOONER: Final = 1.1
+    """What a cell counts that pops with the first move."""
+    WHIM: Final = 1.0
+    WIDE: Final = 6
+    """Columns beyond which it looks at one move only: there are too many pairs of moves."""
+
+    def __init__(self, rules: PopperRules) -> None:
+        self._rules = rules
+        self._memory = Memory(rules)
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Forget the last episode."""
+        self._memory.forget()
+        self._chance = Chance(seed)
+        self._actions = 0
+
+    def act(self, observation: Any) -> int:
+        """Return the next action; the target is chosen when the block is held, the board may have changed."""
+        self._memory.look(observation)
+        action = self._choose()
+        self._memory.note(action)
+        self._actions += 1
+        return action
+
+    def _choose(self) -> int:
+        held, stacks = self._memory.held, self._memory.stacks
+        options = [
+            (self._promise(stacks, move), self._whim(k), move)
+            for k, move in enumerate(moves(stacks, held, self._rules.height))
+        ]
+        if not options:
+            return self._rules.columns
+        (popped, _), _, (source, target) = max(options, key=lambda option: option[0][1] + option[1])
+        if held != NOBODY:
+            return target
+        has_room = max(map(len, stacks)) <= self._rules.height // 2 and not self._rules.fast_forward
+        return self._rules.columns if popped == 0 and has_room else source
+
+    def _promise(self, stacks: Stacks, move: Move) -> tuple[int, float]:
+        """Return how many cells pop with `move` and the best move after it, and what the two are worth."""
+        after, popped = moved(stacks, move)
+        seconds = moves(after, NOBODY, self._rules.height) if len(stacks) <= self.WIDE else ()
+        ahead = [self._value(*moved(after, second)) for second in seconds]
+        value, more = max(ahead, default=self._value(after, 0))
+        return popped + more, self.SOONER * popped + value
+
+    def _value(self, stacks: Stacks, popped: int) -> tuple[float, int]:
+        pairs = sum(run_length(stack) == TRIPLE - 1 for stack in stacks)
+        return popped + self.PAIR * pairs - self.LENGTH * max(map(len, stacks)), popped
+
+    def _whim(self, index: int) -> float:
+        return self.WHIM * self._chance.uniform(GREEDY, self._actions, index)
+
+
+def moves(stacks: Stacks, held: int, height: int) -> Iterator[Move]:
+    """Yield the moves that can be made; a put-back only where it pops or a block is held."""
+    sources = range(len(stacks)) if held == NOBODY else (held,)
+    for source in sources:
+        for target, stack in enumerate(stacks):
+            if not stacks[source]:
+                continue
+            if len(stack) < height if target != source else held != NOBODY or run_length(stack) >= TRIPLE:
+                yield source, target
+
+
+def moved(stacks: Stacks, move: Move) -> tuple[list[Sequence[int]], int]:
+    """Return the columns after `move`, and how many cells popped."""
+    source, target = move
+    after = list(stacks)
+    after[source] = after[source][:-1]
+    after[target] = [*after[target], stacks[source][-1]]
+    popped = run_length(after[target]) // TRIPLE * TRIPLE
+    after[target] = after[target][: len(after[target]) - popped]
+    return after, popped
+
+
+def _toggler(env: Env) -> Policy:
+    return Toggler()
+
+
+def _searching(rules: PopperRules) -> Policy:
+    from proctor.envs.popper.search import SearchPolicy
+
+    return SearchPolicy(rules)
+
+
+def _for_rules(make: Callable[[PopperRules], Policy]) -> Callable[[Env], Policy]:
+    """Return a factory for a policy that needs to know the rules of Column Popper."""
+
+    def make_for(env: Env) -> Policy:
+        rules = getattr(env.unwrapped, "rules", None)
+        if not isinstance(rules, PopperRules):
+            raise ValidationError(
+                "this policy plays Column Popper only",
+                found=type(env.unwrapped).__name__,
+                expected="a Column Popper, or the policy 'random'",
+            )
+        return make(rules)
+
+    return make_for
+
+
+POLICIES: Final[Mapping[str, Entry]] = {
+    **ANY,
+    "toggler": Entry("picks and puts back for ever: a return of 296 and no score", _toggler),
+    "greedy": Entry("pops what it can in two placements, else lets a row fall", _for_rules(Greedy)),
+    "search": Entry("searches many moves ahead", _for_rules(_searching)),
+}

@@ -1,0 +1,133 @@
+"""Policies of Column Popper: legal under any rules, the same for the same seed, as strong as they say."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.envs.episodes import Policy
+from proctor.envs.policies import make_policy
+from proctor.envs.popper.board import NOBODY, Board
+from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.policies import POLICIES, Greedy, moved, moves
+from proctor.errors import MissingExtraError, ValidationError
+from tests.envs.popper.games import boards, settings_of_a_game
+
+
+def game(env: ColumnPopperEnv, policy: Policy, seed: int, **options: Any) -> tuple[list[int], int, float]:
+    """Return the actions, the score and the return of one game, each action found legal."""
+    policy.reset(seed)
+    observation, info = env.reset(seed=seed, options=options)
+    taken: list[int] = []
+    total = 0.0
+    over = False
+    while not over:
+        action = policy.act(observation)
+        assert env.action_space.contains(action)
+        observation, reward, terminated, truncated, info = env.step(action)
+        taken.append(int(action))
+        total += reward
+        over = terminated or truncated
+    return taken, info["score"], total
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(wanted=settings_of_a_game(), seed=st.integers(0, 1000))
+@settings(max_examples=15)
+def test_every_policy_acts_legally_and_alike_for_a_seed_under_any_rules(
+    name: str, wanted: dict[str, Any], seed: int
+) -> None:
+    env = ColumnPopperEnv(**wanted)
+    policy = make_policy(name, env)
+
+    assert game(env, policy, seed) == game(env, policy, seed)
+
+
+def test_the_toggler_earns_the_literal_reward_and_no_score() -> None:
+    env = ColumnPopperEnv()
+    _, score, total = game(env, make_policy("toggler", env), 3)
+
+    assert score == 0
+    assert total == pytest.approx(296.0)
+
+
+def test_greedy_scores_far_more_than_chance() -> None:
+    env = ColumnPopperEnv()
+    scores = {name: [game(env, make_policy(name, env), seed)[1] for seed in range(8)] for name in ("random", "greedy")}
+
+    assert np.mean(scores["random"]) < 40
+    assert np.mean(scores["greedy"]) > 400
+
+
+def test_greedy_pops_at_once_what_it_can() -> None:
+    env = ColumnPopperEnv()
+    board = np.zeros((12, 3), np.int32)
+    board[:3] = [[1, 3, 2], [2, 1, 3], [2, 2, 1]]
+    greedy = make_policy("greedy", env)
+    greedy.reset(1)
+    observation, _ = env.reset(seed=1, options={"board": board})
+    actions = []
+    for _ in range(2):
+        actions.append(greedy.act(observation))
+        observation, *_, info = env.step(actions[-1])
+
+    assert actions == [1, 0]
+    assert info["score"] == 9
+
+
+def test_greedy_looks_at_one_move_where_there_are_many_columns() -> None:
+    env = ColumnPopperEnv(columns=Greedy.WIDE + 2, duration_ms=10_000)
+
+    assert game(env, make_policy("greedy", env), 1)[1] > 0
+
+
+def test_a_policy_that_finds_no_move_lets_a_row_fall() -> None:
+    env = ColumnPopperEnv()
+    greedy = make_policy("greedy", env)
+    greedy.reset(1)
+    observation, _ = env.reset(seed=1, options={"board": np.zeros((12, 3), np.int32)})
+
+    assert greedy.act(observation) == 3
+
+
+@given(boards(height=5), st.integers(0, 2), st.integers(0, 2))
+def test_a_move_is_a_pick_and_a_place(cells: Any, source: int, target: int) -> None:
+    board = Board(cells, NOBODY, (1, 2, 3))
+    stacks = [list(stack) for stack in board.stacks]
+    legal = (source, target) in list(moves(stacks, source if stacks[source] else NOBODY, 5))
+    board.toggle(source)
+    popped = board.toggle(target)
+
+    assert legal == (bool(stacks[source]) and popped >= 0)
+    if legal:
+        assert moved(stacks, (source, target)) == (board.stacks, popped)
+
+
+@pytest.mark.parametrize("name", ["greedy", "search"])
+def test_a_policy_that_knows_the_rules_needs_a_column_popper(name: str) -> None:
+    env = gym.make("CartPole-v1")
+
+    with pytest.raises(ValidationError, match="Column Popper only") as caught:
+        POLICIES[name].make(env)
+
+    assert caught.value.found == "CartPoleEnv"
+
+
+def test_only_the_search_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("search", "search_kernels", "search_values"):
+        monkeypatch.delitem(sys.modules, f"proctor.envs.popper.{module}", raising=False)
+    for module in ("proctor.envs.compiler", "proctor.envs.compiled_chance"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    env = ColumnPopperEnv()
+    for name in ("random", "toggler", "greedy"):
+        make_policy(name, env)
+
+    with pytest.raises(MissingExtraError, match="vector"):
+        make_policy("search", env)
