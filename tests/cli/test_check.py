@@ -143,6 +143,19 @@ def test_a_foreign_environment_is_checked_as_far_as_it_can_be_seen(report_of: Re
     assert verdicts["ENV-I1"] == "not checkable"
 
 
+@pytest.mark.parametrize("target", ["SpecKitAI/ColumnPopper-v1", "proctor/ColumnPopper-v0"])
+def test_column_popper_is_checked_as_an_environment_and_as_a_game(report_of: Read, target: str) -> None:
+    report = report_of(target)
+    verdicts = {row["id"]: row["verdict"] for row in report["clauses"]}
+
+    own = {clause.id for clause in clauses_of(Subject.COLUMN_POPPER)}
+    assert (report["subject"], report["broken"]) == (Subject.COLUMN_POPPER, 0)
+    assert set(verdicts) == own | {clause.id for clause in clauses_of(Subject.ENVIRONMENT)}
+    assert {verdicts[name] for name in own} == {"kept"}
+    assert verdicts["STEP-TRUNCATE"] == verdicts["STEP-TERMINATE-GOAL"] == "kept"
+    assert verdicts["ENV-I2"] == "not checkable"
+
+
 @pytest.mark.parametrize(
     ("target", "subject"),
     [

@@ -187,6 +187,19 @@ def test_a_terminal_that_is_too_small_is_told_so(size: tuple[int, int]) -> None:
     assert not needs_room(sitting, 80, 24)
 
 
+@pytest.mark.parametrize(
+    "sitting", [popper(), popper(height=30, columns=16), plume()], ids=["popper", "large", "plume"]
+)
+def test_the_smallest_terminal_that_is_enough_shows_everything(sitting: Sitting) -> None:
+    lines = plain(sitting, *least_size(sitting)).splitlines()
+
+    signs = sitting.player.hint(sitting.moment)
+    assert lines[-3].strip() == signs
+    assert lines[-1].startswith("? keys")
+    if isinstance(sitting.player, PopperPlayer):
+        assert lines[-4].strip() == sitting.player._signs(sitting.moment).strip()
+
+
 def test_the_message_of_a_small_terminal_says_what_is_needed() -> None:
     text = plain(popper(), 40, 10)
 

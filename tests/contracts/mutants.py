@@ -26,6 +26,8 @@ from proctor.envs.plume.fields import GaussianPlume
 from proctor.envs.plume.puffs import PuffField, PuffPlume
 from proctor.envs.plume.rewards import SparseGoalReward
 from proctor.envs.plume.sensors import ConcentrationSensor, HistorySensor
+from proctor.envs.popper.env import ColumnPopperEnv
+from tests.contracts.popper_mutants import MORE_POPPER, POPPER
 
 Make = Callable[..., Any]
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
@@ -655,13 +657,14 @@ MORE_FIELDS: list[tuple[str, Make]] = [
 ]
 
 # -------------------------------------------------------------------------------------------------------- the tables
-MUTANTS: dict[str, Make] = {**ENVIRONMENTS, **PROCESSORS, **SENSORS, **REWARDS, **FIELDS}
+MUTANTS: dict[str, Make] = {**ENVIRONMENTS, **PROCESSORS, **SENSORS, **REWARDS, **FIELDS, **POPPER}
 MORE_MUTANTS: list[tuple[str, Make]] = [
     *MORE_ENVIRONMENTS,
     *MORE_PROCESSORS,
     *MORE_SENSORS,
     *MORE_REWARDS,
     *MORE_FIELDS,
+    *MORE_POPPER,
 ]
 
 _SOUND: dict[Subject, Make] = {
@@ -670,5 +673,6 @@ _SOUND: dict[Subject, Make] = {
     Subject.SENSOR: lambda: HistorySensor(ConcentrationSensor(), 2),
     Subject.REWARD: lambda: SparseGoalReward(SOURCE, 1.0),
     Subject.FIELD: Plume,
+    Subject.COLUMN_POPPER: ColumnPopperEnv,
 }
 SOUND: dict[str, Make] = {clause.id: _SOUND[clause.subject] for clause in CLAUSES.values()}

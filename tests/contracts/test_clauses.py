@@ -49,6 +49,15 @@ PROMISED = {
     *(f"REWARD-{number}" for number in range(1, 6)),
     *(f"FIELD-{number}" for number in range(1, 9)),
     "FIELD-SAMPLE-P1",
+    *numbered("POP-INIT", "P", 7),
+    *(f"POP-SPACE-{number}" for number in range(1, 5)),
+    *numbered("POP-RESET", "P", 2),
+    *numbered("POP-RESET", "C", 2),
+    *numbered("POP", "I", 3),
+    *(f"POP-FALL-{number}" for number in range(1, 7)),
+    *(f"POP-{name}" for name in ("PICK", "PLACE", "PUTBACK", "POP", "CASCADE", "NOOP", "DROP", "SPAWN-1")),
+    *(f"POP-{name}" for name in ("OVERFLOW", "TIME", "TIME-LEFT", "TIME-NORM", "END", "POPS", "SCORE")),
+    *(f"POP-{name}" for name in ("REWARD", "REWARD-PARTS", "INFO", "SEED", "FAULT", "MASK", "FRESH")),
 }
 
 
@@ -133,6 +142,6 @@ def test_a_clause_cannot_be_changed() -> None:
 def test_every_clause_that_the_source_names_exists(path: Path) -> None:
     text = path.read_text("utf-8")
     quoted = re.findall(r'clause="([^"]*)"', text)
-    named = re.findall(r"\b(?:ENV|ACT|SENSOR|REWARD|FIELD)(?:-[A-Z]+)*-[A-Z]*\d+\b|\bENV-ATOMIC\b", text)
+    named = re.findall(r"\b(?:ENV|ACT|SENSOR|REWARD|FIELD|POP)(?:-[A-Z]+)*-[A-Z]*\d+\b|\bENV-ATOMIC\b", text)
 
     assert set(quoted) | set(named) <= set(CLAUSES)

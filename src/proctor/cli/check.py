@@ -40,6 +40,8 @@ MEMBERS: Final = (
     (Subject.FIELD, ("begin", "advance")),
     (Subject.FIELD, ("sample", "grid_size")),
 )
+# Which game an environment is, by what it observes.
+OBSERVED: Final = ((Subject.COLUMN_POPPER, {"board", "selection"}),)
 STYLES: Final = {"kept": "green", "broken": "bold red", "not checkable": "yellow"}
 
 
@@ -126,12 +128,19 @@ def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
         ) from problem
     for subject, members in MEMBERS:
         if all(hasattr(one, member) for member in members):
-            return subject
+            return _contract_of(one) if subject is Subject.ENVIRONMENT else subject
     raise ValidationError(
         f"{name} is nothing that has a contract",
         found=type(one).__name__,
         expected="an environment, or a part with " + ", ".join(" and ".join(members) for _, members in MEMBERS[1:]),
     )
+
+
+def _contract_of(env: Any) -> Subject:
+    """Return the contract of an environment: that of a game, if it observes what the game shows."""
+    space = env.observation_space
+    parts = set(space) if isinstance(space, gym.spaces.Dict) else set()
+    return next((subject for subject, observed in OBSERVED if parts >= observed), Subject.ENVIRONMENT)
 
 
 @contextmanager

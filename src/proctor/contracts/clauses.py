@@ -23,6 +23,7 @@ class Subject(StrEnum):
     SENSOR = "sensor"
     REWARD = "reward"
     FIELD = "field"
+    COLUMN_POPPER = "column popper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,56 @@ _FIELD: Final = {
     "FIELD-SAMPLE-P1": "A sample off the grid is an IndexError.",
 }
 
+_COLUMN_POPPER: Final = {
+    "POP-INIT-P1": "number_pool is one or more different integers from 1 to 9; anything else is refused.",
+    "POP-INIT-P2": "strict_invalid and include_time_left_norm are True or False.",
+    "POP-INIT-P3": "duration_ms and action_ms are whole milliseconds, at least one.",
+    "POP-INIT-P4": "fall_curve is pairs (from_ms, interval_ms), the first from 0, each later than the one before.",
+    "POP-INIT-P5": "manual_fall is one_row or fast_forward.",
+    "POP-INIT-P6": "reward_preset is the name of a preset or a table of finite numbers with known rows.",
+    "POP-INIT-P7": "height and columns are whole and positive; SpecKitAI/ColumnPopper-v1 has 12 x 3 and nothing else.",
+    "POP-SPACE-1": "The board is Box(0, 9, (12, 3), int32), or of the height and the columns that were asked for.",
+    "POP-SPACE-2": "The selection is Box(0, 9, (2,), int32).",
+    "POP-SPACE-3": "There is a time_left_norm, Box(0, 1, (1,), float32), if it was asked for, and nothing else besides.",
+    "POP-SPACE-4": "The action space is Discrete(4): one action for each column, and the manual fall.",
+    "POP-RESET-P1": "The option board has the board's shape, numbers of the pool and no hole; anything else is refused.",
+    "POP-RESET-P2": "The option selection names a column with a block, or what is observed of one; anything else is refused.",
+    "POP-RESET-C1": "reset() shows one fall: row 0 is full, the rest is empty, nothing is selected.",
+    "POP-RESET-C2": "reset() with the options board and selection shows exactly these.",
+    "POP-I1": "Every block is a number of number_pool, by default 1, 2 or 3.",
+    "POP-I2": "Every column hangs from the top without a hole.",
+    "POP-I3": "The selection is [0, 0], or [1, value] with the value of a column's last block.",
+    "POP-PICK": "With nothing held, a column's action selects its last block, which stays on the board.",
+    "POP-PLACE": "With a block held, another column's action moves the block directly under that column and lets go.",
+    "POP-PUTBACK": "With a block held, its own column's action lets go and changes nothing else.",
+    "POP-POP": "A run of three or more at the end of the column where a block was let go pops, in whole triples.",
+    "POP-CASCADE": "A pop sets off no other pop.",
+    "POP-NOOP": "A pick on an empty column, or a placement on a full one, changes nothing but the clock.",
+    "POP-DROP": "With strict_invalid a placement on a full column ends the game, and a pick on an empty one does not.",
+    "POP-SPAWN-1": "A number that falls upon two equal ones is another, if the pool has another.",
+    "POP-FALL-1": "Without a manual fall, rows fall at 3, 6, ... 18, 20, 22, ... 40, 41, ... 60 seconds.",
+    "POP-FALL-2": "A manual fall is exactly one fall, and the wait for the next one starts anew.",
+    "POP-FALL-3": "A fall moves every column down by one row, puts a new block on each, and a held block falls along.",
+    "POP-FALL-4": "A fall never pops anything.",
+    "POP-FALL-5": "With fast_forward a manual fall takes the clock to the next scheduled fall.",
+    "POP-FALL-6": "The info's fall_interval is 3 seconds, from 20 seconds on 2, from 40 seconds on 1.",
+    "POP-OVERFLOW": "A fall while a column is full ends the game as terminated, and the board stays.",
+    "POP-TIME": "After 60 seconds, which are 600 steps, and never before, the game is truncated.",
+    "POP-TIME-LEFT": "The info's time_left starts at 60 seconds, and every step takes a tenth.",
+    "POP-TIME-NORM": "The observed time_left_norm is the share of the time that is left.",
+    "POP-END": "A game is never terminated and truncated at once: a fall without room comes before the clock.",
+    "POP-POPS": "The info's pops_this_step is the number of cells that the step removed.",
+    "POP-SCORE": "The info's score starts at 0 and grows by 3 for every cell that pops.",
+    "POP-REWARD": "The reward is +1 for a valid action, +3 for a popped cell, -0.01 for a step, -0.1 for an empty pick, "
+    "-1 for a full-column drop or an overflow, -0.5 for time-up.",
+    "POP-REWARD-PARTS": "The info's reward_parts add up to the reward.",
+    "POP-INFO": "The info has score, time_left, pops_this_step, fall_interval, seed and version.",
+    "POP-SEED": "The info's seed is the one given, or one that replays this very game.",
+    "POP-FAULT": "The info's fault is overflow or invalid_full_drop when the game was lost that way, else None.",
+    "POP-MASK": "The info's action_mask is an int8 array with a 1 for every action that is valid now.",
+    "POP-FRESH": "An observation is nobody's else: no later step changes it, and writing to it changes no later step.",
+}
+
 
 def _lifecycle() -> Iterator[tuple[str, str]]:
     """Yield one (rule, sentence) for each rule of the table, in its order."""
@@ -162,6 +213,7 @@ def _all() -> Iterator[Clause]:
         (Subject.SENSOR, _SENSOR),
         (Subject.REWARD, _REWARD),
         (Subject.FIELD, _FIELD),
+        (Subject.COLUMN_POPPER, _COLUMN_POPPER),
     )
     for subject, sentences in groups:
         for name, sentence in sentences.items():

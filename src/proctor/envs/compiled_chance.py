@@ -29,10 +29,21 @@ def mix(word: Any) -> Any:
 
 
 @compiled
+def key_of(episode_seed: Any, stream: Any) -> Any:
+    """Return the part of a draw that stays the same for a stream of an episode."""
+    return mix((np.uint64(episode_seed) << _S32) | np.uint64(stream))
+
+
+@compiled
+def draw_by(key: Any, step: Any, index: Any) -> Any:
+    """Return the draw at this place, given `key_of` its episode and stream."""
+    return mix(key ^ ((np.uint64(step) << _S32) | np.uint64(index)))
+
+
+@compiled
 def draw(episode_seed: Any, stream: Any, step: Any, index: Any) -> Any:
     """Return 64 random bits as a uint64; the counters are integers in [0, 2^32)."""
-    key = mix((np.uint64(episode_seed) << _S32) | np.uint64(stream))
-    return mix(key ^ ((np.uint64(step) << _S32) | np.uint64(index)))
+    return draw_by(key_of(episode_seed, stream), step, index)
 
 
 @compiled

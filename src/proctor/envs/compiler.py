@@ -6,12 +6,14 @@ calls in another file does: after such a change, `make clean`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from proctor.errors import MissingExtraError
 
 try:
     import numba
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
 except ImportError:
     raise MissingExtraError("a batched environment", package="numba", extra="vector") from None
 
@@ -23,3 +25,26 @@ compiled: Callable[[Callable[..., Any]], Any] = numba.njit(
 inlined: Callable[[Callable[..., Any]], Any] = numba.njit(
     cache=True, nogil=True, error_model="numpy", boundscheck=False, inline="always"
 )
+
+
+def _plainly_moved(array: Any, to: Any, origin: Any, count: Any) -> None:
+    array[to : to + count] = array[origin : origin + count].copy()
+
+
+@intrinsic
+def _moved(context: Any, array: Any, to: Any, origin: Any, count: Any) -> Any:
+    """Make a compiled function move `count` bytes of a flat int8 array from `origin` to `to`, which may overlap."""
+
+    def generated(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = target.make_array(signature.args[0])(target, builder, arguments[0]).data
+        there, here = (builder.gep(data, [place]) for place in arguments[1:3])
+        cgutils.raw_memmove(builder, there, here, arguments[3], 1)
+        return target.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64, types.int64), generated
+
+
+# A loop in the kernel would go byte by byte, because the two ranges overlap.
+_moved.py_func = _plainly_moved
+moved: Final[Callable[[Any, Any, Any, Any], None]] = _moved
+"""Move `count` bytes of a flat int8 array from one place to another: `moved(array, to, origin, count)`."""

@@ -7,14 +7,14 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from proctor.envs import compiled_chance, compiled_episodes
-from proctor.envs.popper import kernels, view_kernels
+from proctor.envs.popper import board_kernels, clock_kernels, kernels, view_kernels
 from proctor.envs.popper.batch import BatchedColumnPopper
 from proctor.envs.popper.env import ColumnPopperEnv
 from proctor.envs.popper.schedule import checked_schedule
 from tests.envs.interpreted import without_compiler
 from tests.envs.mirror import Mirror
 
-MODULES = (compiled_chance, compiled_episodes, kernels, view_kernels)
+MODULES = (compiled_chance, compiled_episodes, board_kernels, clock_kernels, kernels, view_kernels)
 CASES: list[dict[str, Any]] = [
     {"number_pool": (1, 2)},
     {"reward_preset": "dense", "strict_invalid": True, "columns": 4},
@@ -56,4 +56,4 @@ def test_the_compiled_schedule_is_the_schedule(last_fall: int) -> None:
     schedule = checked_schedule(60_000, 130, [(0, 3_000), (20_000, 2_000), (40_000, 1_000)])
     curve = np.array(schedule.curve, np.int32)
 
-    assert kernels.next_fall(curve, 130, last_fall) == schedule.next_fall(last_fall)
+    assert clock_kernels.next_fall(curve, 130, last_fall) == schedule.next_fall(last_fall)

@@ -71,7 +71,7 @@ def test_greedy_pops_at_once_what_it_can() -> None:
     board[:3] = [[1, 3, 2], [2, 1, 3], [2, 2, 1]]
     greedy = make_policy("greedy", env)
     greedy.reset(1)
-    observation, _ = env.reset(seed=1, options={"board": board})
+    observation, info = env.reset(seed=1, options={"board": board})
     actions = []
     for _ in range(2):
         actions.append(greedy.act(observation))

@@ -55,8 +55,12 @@ def test_the_rules_say_what_was_set(settings: dict[str, Any]) -> None:
 
 
 def test_numpy_values_are_as_good_as_pythons() -> None:
-    rules = ColumnPopperEnv(
-        number_pool=np.array([2, 5]), strict_invalid=np.True_, duration_ms=np.int64(900), height=np.int8(4)
-    ).rules
+    settings: dict[str, Any] = {
+        "number_pool": np.array([2, 5]),
+        "strict_invalid": np.True_,
+        "duration_ms": np.int64(900),
+        "height": np.int8(4),
+    }
+    rules = ColumnPopperEnv(**settings).rules
 
     assert (rules.number_pool, rules.strict_invalid, rules.duration_ms, rules.height) == ((2, 5), True, 900, 4)

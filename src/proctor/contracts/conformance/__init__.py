@@ -15,6 +15,7 @@ from proctor.contracts.conformance.report import (
 from proctor.contracts.conformance.suites import (
     CHECKS,
     ActionProcessorSuite,
+    ColumnPopperSuite,
     EnvironmentSuite,
     FieldSuite,
     RewardSuite,
@@ -27,6 +28,7 @@ __all__ = [
     "CHECKS",
     "ActionProcessorSuite",
     "Broken",
+    "ColumnPopperSuite",
     "EnvironmentSuite",
     "FieldSuite",
     "Finding",

@@ -26,7 +26,7 @@ _PARTS: Final = {
 }
 
 
-def _refuses(probe: Probe, name: str, values: Iterable[Any]) -> Outcome:
+def constructor_refuses(probe: Probe, name: str, values: Iterable[Any]) -> Outcome:
     """Return whether the constructor refuses each of `values` for the keyword `name`."""
     need(probe, name)
     for value in values:
@@ -39,7 +39,7 @@ def _refuses(probe: Probe, name: str, values: Iterable[Any]) -> Outcome:
 
 def a_configuration_that_does_not_resolve_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P1."""
-    return _refuses(probe, "config", ({"no such setting": 1}, 42))
+    return constructor_refuses(probe, "config", ({"no such setting": 1}, 42))
 
 
 def _incomplete(choices: Iterable[tuple[str, ...]]) -> Iterable[object]:
@@ -55,28 +55,28 @@ def a_part_without_its_members_is_refused(probe: Probe) -> Outcome:
     arguments = [name for name in REQUIRED if takes(probe, name)]
     if not arguments:
         raise CannotTell("the constructor takes no parts")
-    outcomes = (_refuses(probe, name, _incomplete(REQUIRED[name])) for name in arguments)
+    outcomes = (constructor_refuses(probe, name, _incomplete(REQUIRED[name])) for name in arguments)
     return next((outcome for outcome in outcomes if outcome is not KEPT), KEPT)
 
 
 def a_grid_without_cells_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P3."""
-    return _refuses(probe, "grid_size", ((0, 1), (1, 0), (-1, 1)))
+    return constructor_refuses(probe, "grid_size", ((0, 1), (1, 0), (-1, 1)))
 
 
 def a_maximum_of_no_steps_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P4."""
-    return _refuses(probe, "max_steps", (0, -1))
+    return constructor_refuses(probe, "max_steps", (0, -1))
 
 
 def a_goal_radius_that_is_not_positive_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P5."""
-    return _refuses(probe, "goal_radius", (0.0, -1.0, float("nan"), float("inf")))
+    return constructor_refuses(probe, "goal_radius", (0.0, -1.0, float("nan"), float("inf")))
 
 
 def an_unknown_render_mode_is_refused(probe: Probe) -> Outcome:
     """ENV-INIT-P6."""
-    return _refuses(probe, "render_mode", ("no such mode",))
+    return constructor_refuses(probe, "render_mode", ("no such mode",))
 
 
 def _new(probe: Probe, problem: Callable[[Drive], str | None]) -> Outcome:

@@ -22,11 +22,13 @@ from proctor.errors import ProctorError, StateError
 LONGEST: Final = 2048
 SHORT: Final = 64
 SEEDS: Final = (0, 1)
-# On one cell a step ends at the goal, on 25 a first step can end nothing or only the time.
+# On one cell a step ends at the goal, on 25 a first step can end nothing or only the time; a game of a step ends by time.
 SMALL: Final[tuple[dict[str, Any], ...]] = (
     {"grid_size": (1, 1), "max_steps": 1},
     {"grid_size": (5, 5), "max_steps": 1},
     {"grid_size": (5, 5), "max_steps": 4},
+    {"duration_ms": 1, "action_ms": 1},
+    {"duration_ms": 4, "action_ms": 1},
 )
 PRIVATE: Final = (
     "_state",
@@ -155,8 +157,8 @@ def settings(probe: Probe) -> Iterator[dict[str, Any]]:
 
 
 def _small(probe: Probe) -> Iterator[dict[str, Any]]:
-    if takes(probe, "grid_size") and takes(probe, "max_steps"):
-        for small in SMALL:
+    for small in SMALL:
+        if all(takes(probe, name) for name in small):
             try:
                 probe.make(**small)
             except ProctorError:

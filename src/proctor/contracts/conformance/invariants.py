@@ -6,7 +6,7 @@ from itertools import islice, product
 from typing import Any, Final
 
 from proctor.contracts.chance import SEED_LIMIT
-from proctor.contracts.conformance.drives import SMALL, Drive, View, each_state, settings
+from proctor.contracts.conformance.drives import Drive, View, each_state, settings
 from proctor.contracts.conformance.report import KEPT, Check, Outcome, Probe, short
 from proctor.contracts.conformance.scopes import strangers
 from proctor.contracts.lifecycle import EnvironmentState
@@ -14,6 +14,7 @@ from proctor.contracts.spatial import AgentState
 from proctor.errors import ProctorError
 
 _CALLS: Final = 3
+_WORLDS: Final = 3
 
 _OPERATIONS: Final[dict[str, Callable[[Drive], Any]]] = {
     "reset": lambda drive: drive.reset(seed=1),
@@ -44,7 +45,7 @@ def _accepts(drive: Drive, operation: str) -> bool:
 
 def _moments(probe: Probe) -> Iterator[_Moment]:
     """Yield the moment after each sequence of calls; its prefixes are sequences of their own."""
-    for small in islice(settings(probe), len(SMALL)):
+    for small in islice(settings(probe), _WORLDS):
         for length in range(_CALLS + 1):
             for operations in product(_OPERATIONS, repeat=length):
                 drive = Drive(probe, small)

@@ -11,7 +11,7 @@ nor Hypothesis is needed to import this.
 
 import unittest
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from proctor.contracts.clauses import CLAUSES, Subject, clauses_of
 from proctor.contracts.conformance import (
@@ -19,6 +19,10 @@ from proctor.contracts.conformance import (
     endings,
     fields,
     invariants,
+    popper_clock,
+    popper_ledger,
+    popper_moves,
+    popper_settings,
     processors,
     resets,
     rewards,
@@ -33,6 +37,10 @@ _ALL: Mapping[str, Check] = {
     **endings.CHECKS,
     **fields.CHECKS,
     **invariants.CHECKS,
+    **popper_clock.CHECKS,
+    **popper_ledger.CHECKS,
+    **popper_moves.CHECKS,
+    **popper_settings.CHECKS,
     **processors.CHECKS,
     **resets.CHECKS,
     **rewards.CHECKS,
@@ -42,6 +50,8 @@ _ALL: Mapping[str, Check] = {
 }
 CHECKS: Mapping[str, Check] = {name: _ALL[name] for name in CLAUSES}
 """One check for every clause, in the order of the contract."""
+GAMES: Final = frozenset({Subject.COLUMN_POPPER})
+"""The subjects that are environments with a contract of their own."""
 
 
 def check_clause(name: str, make: Make) -> Finding:
@@ -50,8 +60,9 @@ def check_clause(name: str, make: Make) -> Finding:
 
 
 def check_subject(subject: Subject, make: Make) -> Report:
-    """Return what is found about all clauses that speak of `subject`."""
-    return judge_all({clause.id: CHECKS[clause.id] for clause in clauses_of(subject)}, make)
+    """Return what is found about all clauses that speak of `subject`; a game keeps those of an environment as well."""
+    subjects = (Subject.ENVIRONMENT, subject) if subject in GAMES else (subject,)
+    return judge_all({clause.id: CHECKS[clause.id] for each in subjects for clause in clauses_of(each)}, make)
 
 
 class _Suite:
@@ -113,3 +124,8 @@ class FieldSuite(_Suite):
 @_tests(Subject.ENVIRONMENT)
 class EnvironmentSuite(_Suite):
     """The clauses of an environment; clauses about what a foreign one does not have are skipped."""
+
+
+@_tests(Subject.COLUMN_POPPER)
+class ColumnPopperSuite(EnvironmentSuite):
+    """The clauses of Column Popper, and those of any environment."""

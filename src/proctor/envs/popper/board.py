@@ -7,6 +7,7 @@ Rule 3: a method that returns a refusal has changed nothing.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -44,28 +45,36 @@ class Board:
 
     __slots__ = ("_flat", "_occupied", "_others", "_pool", "_roomy", "cells", "held", "pop", "stacks")
 
-    def __init__(self, cells: NDArray[np.int32], held: int, pool: Sequence[int], pop: Pop | None = None) -> None:
-        self.cells = cells
+    def __init__(self, cells: NDArray[np.int32], held: int, pool: tuple[int, ...], pop: Pop | None = None) -> None:
+        self._lay(cells, [[value for value in column if value] for column in cells.T.tolist()], pool)
         self.held = held
         self.pop = pop
-        self.stacks: list[list[int]] = [[value for value in column if value] for column in cells.T.tolist()]
-        self._pool = pool
-        # What may fall on two equal blocks; with a single value there is no choice.
-        self._others = {value: [other for other in pool if other != value] or pool for value in pool}
-        # The same memory, row by row: a write here costs a third of one to the array.
-        self._flat = memoryview(cells.data).cast("B").cast("i")
-        # Bits, column 0 first: where there is a block, and where there is room for one.
-        self._occupied = self._roomy = 0
         for column in range(len(self.stacks)):
             self._note(column)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Board, (self.cells, self.held, self._pool, self.pop))
+    def _lay(self, cells: NDArray[np.int32], stacks: list[list[int]], pool: tuple[int, ...]) -> None:
+        """Take the cells and what is in them."""
+        self.cells = cells
+        self.stacks = stacks
+        self._pool = pool
+        self._others = _others(pool)
+        # The same memory, row by row: a write here costs a third of one to the array.
+        self._flat = cells.data.cast("B").cast("i")
+        # Bits, column 0 first: where there is a block, and where there is room for one.
+        self._occupied = self._roomy = 0
 
     @classmethod
-    def empty(cls, height: int, columns: int, pool: Sequence[int]) -> "Board":
+    def empty(cls, height: int, columns: int, pool: tuple[int, ...]) -> "Board":
         """Return a board without a block."""
-        return cls(np.zeros((height, columns), np.int32), NOBODY, pool)
+        board = cls.__new__(cls)
+        board._lay(np.zeros((height, columns), np.int32), [[] for _ in range(columns)], pool)
+        board.held = NOBODY
+        board.pop = None
+        board._roomy = (1 << columns) - 1
+        return board
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Board, (self.cells, self.held, self._pool, self.pop))
 
     def copy(self) -> "Board":
         """Return a board of its own in the same position."""
@@ -120,19 +129,19 @@ class Board:
     def fall(self, key: int, number: int) -> bool:
         """Let the fall of this number come, its chance drawn by `key`; return whether there was room for it."""
         stacks, flat, pool, others = self.stacks, self._flat, self._pool, self._others
-        width = len(stacks)
+        width, height = len(stacks), len(self.cells)
         everywhere = (1 << width) - 1
         if self._roomy != everywhere:
             return False
         flat[width:] = flat[:-width]
-        height, bits = len(self.cells), 0
+        bits = 0
         for column, stack in enumerate(stacks):
             bits = bits >> SHARE if column % SHARES else draw_by(key, number, column // SHARES)
-            choices = others[stack[0]] if len(stack) > 1 and stack[0] == stack[1] else pool
-            value = choices[(bits & SHARE_MASK) * len(choices) >> SHARE]
+            length = len(stack)
+            choices = others[stack[0]] if length > 1 and stack[0] == stack[1] else pool
+            flat[column] = value = choices[(bits & SHARE_MASK) * len(choices) >> SHARE]
             stack.insert(0, value)
-            flat[column] = value
-            if len(stack) == height:
+            if length + 1 == height:
                 self._roomy ^= 1 << column
         self._occupied = everywhere
         return True
@@ -148,6 +157,12 @@ class Board:
     def longest(self) -> int:
         """Return the length of the longest column."""
         return max(map(len, self.stacks))
+
+
+@lru_cache(maxsize=64)
+def _others(pool: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    """Return what may fall on two equal blocks, by their value; with a single value there is no choice."""
+    return {value: tuple(other for other in pool if other != value) or pool for value in pool}
 
 
 def run_length(stack: Sequence[int]) -> int:

@@ -1,10 +1,10 @@
 """Column Popper as a Gymnasium environment: lifecycle, observations, info and pictures around a `Game`.
 
 Rule 1: a step checks its action first; after that nothing can fail but the window, and `_snapshot` covers that.
-Rule 2: an observation is made of fresh arrays.
+Rule 2: whatever is returned is made of fresh arrays and dicts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -87,8 +87,9 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         self.action_space = spaces.Discrete(self._rules.columns + 1)
         self._columns = self._rules.columns
         self._tells_time = self._rules.include_time_left_norm
-        self._selections = [np.array((int(value > 0), value), np.int32) for value in range(LARGEST_VALUE + 1)]
-        self._masks = _Masks(self._columns)
+        # What is copied in every step is kept as its method `copy`: that saves a look-up each time.
+        self._selections = [np.array((int(value > 0), value), np.int32).copy for value in range(LARGEST_VALUE + 1)]
+        self._masks: dict[int, Callable[[], NDArray[np.int8]]] = {}
         self._game = Game(self._rules)
         self._total_reward = 0.0
 
@@ -135,7 +136,9 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         """Pick, place or let a row fall, and let `action_ms` pass; a refused action changes nothing."""
         if self._state is not STEPPABLE:
             guard(self._state, Method.STEP)
-        if (type(action) is not int or not 0 <= action <= self._columns) and not is_choice(action, self._columns + 1):
+        if type(action) is int and 0 <= action <= self._columns:
+            return self._advance(action)
+        if not is_choice(action, self._columns + 1):
             raise ValidationError(
                 "not a legal action", found=action, expected=f"a member of {self.action_space}", clause="ENV-STEP-P2"
             )
@@ -163,16 +166,21 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         return self._observation(), reward, terminated, truncated, info
 
     def _observation(self) -> Observation:
-        board = self._game.board
+        game = self._game
+        board = game.board
         value = board.stacks[board.held][-1] if board.held >= 0 else 0
-        observation = {"board": board.cells.copy(), "selection": self._selections[value].copy()}
+        observation = {"board": board.cells.copy(), "selection": self._selections[value]()}
         if self._tells_time:
-            observation["time_left_norm"] = np.array((self._game.time_left / self._game.duration,), np.float32)
+            observation["time_left_norm"] = np.array((game.time_left / game.duration,), np.float32)
         return observation
 
     def _info(self, episode_seed: int | None, popped: int) -> dict[str, Any]:
         game = self._game
         left = game.duration - game.elapsed
+        valid = game.board.valid_columns()
+        mask = self._masks.get(valid)
+        if mask is None:
+            mask = self._masks[valid] = _mask(valid, self._columns).copy
         return {
             "score": game.score,
             "time_left": left / 1000 if left > 0 else 0.0,
@@ -180,7 +188,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
             "fall_interval": game.interval / 1000,
             "seed": episode_seed,
             "version": VERSION,
-            "action_mask": self._masks[game.board.valid_columns()].copy(),
+            "action_mask": mask(),
             "fault": game.fault,
         }
 
@@ -222,25 +230,15 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         return Window(title="Column Popper", fps=self.metadata["render_fps"])
 
 
-class _Masks(dict[int, NDArray[np.int8]]):
-    """The action mask for each set of valid columns (bits), made when first asked for; the fall is always valid."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self._columns = columns
-
-    def __missing__(self, valid: int) -> NDArray[np.int8]:
-        mask = self[valid] = np.array([*(valid >> column & 1 for column in range(self._columns)), 1], np.int8)
-        return mask
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_Masks, (self._columns,))
-
-
 class ContractColumnPopperEnv(ColumnPopperEnv):
     """Sort falling blocks on the contract's board of 12 rows and 3 columns; `ColumnPopperEnv` is the data sheet."""
 
     fixed_board = CONTRACT_BOARD
+
+
+def _mask(valid: int, columns: int) -> NDArray[np.int8]:
+    """Return the action mask for the columns that are valid, given as bits; the fall, the last action, always is."""
+    return np.array([*(valid >> column & 1 for column in range(columns)), 1], np.int8)
 
 
 def _observation_space(rules: PopperRules) -> spaces.Dict:

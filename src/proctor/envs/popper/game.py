@@ -6,6 +6,7 @@ Rule 2: falls come before the clock: a fall without room loses the game, whateve
 Rule 3: nothing here can fail, so a move that has begun is made in full. Whether it may begin is for the caller to judge.
 """
 
+import math
 from bisect import bisect_right
 from functools import reduce
 from operator import add
@@ -43,7 +44,8 @@ class Game:
         "_shaped",
         "_strict",
         "_table",
-        "_worths",
+        "_until",
+        "_usual",
         "board",
         "duration",
         "elapsed",
@@ -65,7 +67,9 @@ class Game:
         self._begins, self._intervals = zip(*rules.fall_curve, strict=True)
         self._table = rules.rewards
         self._shaped = bool(self._table.pair or self._table.crowding)
-        self._worths: dict[tuple[int, bool, str | None], Worth] = {}
+        # By the outcome; from the end of the list come those below 0.
+        outcomes = (*range(rules.height + 1), *range(QUIET, 0))
+        self._usual = [self.worth(outcome, False, None) for outcome in outcomes]
         self.begin(0, Board.empty(rules.height, rules.columns, rules.number_pool))
 
     def begin(self, episode_seed: int, board: Board | None = None) -> None:
@@ -74,7 +78,7 @@ class Game:
         self.board = first_board(self.rules, self._key) if board is None else board
         self.elapsed = 0
         self.last_fall = 0
-        self.interval: int = self._intervals[0]
+        self._read_interval()
         self.falls = 1
         self.score = 0
         self.fault: str | None = None
@@ -102,16 +106,19 @@ class Game:
         shape = self._shape() if self._shaped else NO_SHAPE
         board = self.board
         board.pop = None
-        outcome = board.toggle(action) if NO_ACTION < action < self._columns else QUIET if action < 0 else 0
-        due = self._tick(manual=action == self._columns)
+        if action >= 0:
+            outcome = board.toggle(action) if action < self._columns else 0
+        else:
+            outcome = QUIET
+        due = self._tick(action == self._columns)
         if outcome == COLUMN_FULL and self._strict:
             self.fault = FULL_DROP
         elif due and not self._fall():
             self.fault = OVERFLOW
-        event = (outcome, self.elapsed >= self.duration, self.fault)
-        worth = self._worths.get(event)
-        if worth is None:
-            worth = self._worths[event] = self._worth(*event)
+        if self.fault is None and self.elapsed < self.duration:
+            worth = self._usual[outcome]
+        else:
+            worth = self.worth(outcome, self.elapsed >= self.duration, self.fault)
         if self._shaped:
             worth = self._shaped_by(worth, shape)
         if outcome > 0:
@@ -119,8 +126,8 @@ class Game:
             return outcome, worth
         return 0, worth
 
-    def _worth(self, outcome: int, late: bool, fault: str | None) -> Worth:
-        """Return what a move of this outcome is worth."""
+    def worth(self, outcome: int, late: bool, fault: str | None) -> Worth:
+        """Return what a move of this outcome is worth; `late` says that the time is up."""
         table = self._table
         parts = dict.fromkeys(PARTS, 0.0)
         parts["valid_action"] = table.valid_action if outcome >= 0 else 0.0
@@ -140,7 +147,7 @@ class Game:
         parts["crowding"] = self._table.crowding * (crowding - before[1])
         return added(parts), parts
 
-    def _tick(self, *, manual: bool) -> bool:
+    def _tick(self, manual: bool) -> bool:
         """Move the clock; return whether a row is due."""
         if manual and self._fast_forward:
             schedule = self.rules.schedule
@@ -148,8 +155,15 @@ class Game:
         else:
             elapsed = self.elapsed + self._action_ms
         self.elapsed = elapsed
-        self.interval = self._intervals[bisect_right(self._begins, elapsed) - 1]
+        if elapsed >= self._until:
+            self._read_interval()
         return elapsed - self.last_fall >= self.interval or (manual and not self._fast_forward)
+
+    def _read_interval(self) -> None:
+        """Take the fall interval that holds now, and note until when."""
+        stretch = bisect_right(self._begins, self.elapsed)
+        self.interval = self._intervals[stretch - 1]
+        self._until = self._begins[stretch] if stretch < len(self._begins) else math.inf
 
     def _fall(self) -> bool:
         """Let a row fall; return whether there was room for it."""

@@ -60,9 +60,16 @@ class Memory:
         if is_fall or self._elapsed >= self._due:
             self._due = self._rules.schedule.next_fall(self._elapsed)
 
-    def falls(self, steps: Sequence[int]) -> list[int]:
-        """Return how many scheduled falls come with each of these stretches, given by their actions."""
-        elapsed, due, counts = self._elapsed, self._due, []
+    def falls(self, steps: Sequence[int], *, after_fall: bool = False) -> list[int]:
+        """Return how many scheduled falls come with each of these stretches, given by their actions.
+
+        With `after_fall` the first stretch follows on a manual fall of one row.
+        """
+        elapsed, due = self._elapsed, self._due
+        if after_fall:
+            elapsed += self._rules.action_ms
+            due = self._rules.schedule.next_fall(elapsed)
+        counts: list[int] = []
         for stretch in steps:
             elapsed += stretch * self._rules.action_ms
             counts.append(0)

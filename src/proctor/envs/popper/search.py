@@ -8,7 +8,7 @@ Rule 3: the effort is a number of lines and moves, never a time, so the same obs
 The numbers below were chosen by playing games of seeds that no published figure uses.
 """
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,20 +20,35 @@ from proctor.envs.popper.search_values import depth_for, patterns_of, solve
 
 CHILDREN: Final = 900
 """Moves that a layer of the search may look at."""
-DEPTH: Final = 14
+NARROWEST: Final = 6
+"""Lines that a search keeps at least."""
+DEPTH: Final = 12
 """Moves that a line may have."""
 FADE: Final = 0.01
 """What a triple loses in value with every move that it comes later."""
 PACE: Final = 0.3
 """Triples that a move must bring at least for a longer line to beat a shorter one."""
+PAIR: Final = 0.4
+"""What a pair at an open end is worth on a board that is too wide for a table, in triples."""
+LEAN: Final = 0.05
+"""What each cell costs by which the longest column exceeds the mean."""
 LOW: Final = 7 / 12
-"""Rows are filled up when the longest column is no longer than this share of the height, or when a row fell."""
+"""Rows are filled up from when the longest column is no longer than this share of the height, or a row fell."""
+NEAR: Final = 6
 SHORT: Final = 2
-"""... and they are not, if a scheduled fall is near, unless a column is shorter than this."""
-NEAR: Final = 4
+"""They are not if a scheduled fall is as near as this, for that one is free, unless a column is as short as this."""
+BREATH: Final = 4
+"""Nor if what is scheduled for the next so many actions, for every column but one, would find no room then."""
 CELLS_PER_STEP: Final = 1.0
-"""No more rows than can be cleared before the end."""
+"""No more rows are filled up than can be cleared before the end."""
+HARM: Final = 0.05
+"""What a fall may cost the best line, in triples, for the cells that it shows."""
+FAINT: Final = 0.01
+"""The weight of what is left on the board when time is up: it decides between equals."""
 BITS_OF_A_COLUMN: Final = 64
+
+Plan: TypeAlias = tuple[list[list[int]], int, int]
+"""The board that it was made for, the source and the target."""
 
 
 class SearchPolicy:
@@ -43,7 +58,8 @@ class SearchPolicy:
         self._rules = rules
         self._memory = Memory(rules)
         self._outlook = outlook_of(rules)
-        self._desk = desk_for(max(1, CHILDREN // rules.columns**2), rules.columns)
+        self._ending = self._outlook._replace(weight=FAINT)
+        self._desk = desk_for(max(NARROWEST, CHILDREN // rules.columns**2), rules.columns)
         self._code = {value: code for code, value in enumerate(rules.number_pool, 1)}
         self._stamp = 1
         self.reset(0)
@@ -52,7 +68,7 @@ class SearchPolicy:
         """Forget the last episode."""
         self._memory.forget()
         self._filling = True
-        self._plan: tuple[list[list[int]], int, int] | None = None
+        self._plan: Plan | None = None
 
     def act(self, observation: Any) -> int:
         """Return the next action."""
@@ -82,38 +98,47 @@ class SearchPolicy:
         memory, height = self._memory, self._rules.height
         lengths = [len(stack) for stack in memory.stacks]
         longest = max(lengths)
-        if longest >= height - 1:
+        if longest == height:
             self._filling = False
         elif longest <= int(LOW * height):
             self._filling = True
         if self._rules.fast_forward or sum(lengths) >= CELLS_PER_STEP * memory.steps_left:
             return False
-        return self._filling and (memory.steps_to_fall > NEAR or min(lengths) < SHORT)
+        is_time = self._filling and (memory.steps_to_fall > NEAR or min(lengths) < SHORT)
+        has_room = longest + 1 + memory.falls([BREATH * (len(lengths) - 1)], after_fall=True)[0] <= height
+        return is_time and has_room and (longest < int(LOW * height) or self._does_no_harm())
 
-    def _search(self) -> tuple[list[list[int]], int, int] | None:
-        """Return the board, the source and the target of the move to make, or None if there is none."""
+    def _does_no_harm(self) -> bool:
+        """Return whether the best line is as good with a row more, whose cells are not known yet."""
+        moves = (self._memory.steps_left - 1) // 2
+        now, then = (self._look_ahead(moves, rows)[1] for rows in (0, 1))
+        return then >= now - HARM
+
+    def _search(self) -> Plan | None:
+        """Return the move to make, or None if there is none."""
+        memory, columns = self._memory, self._rules.columns
+        move, _ = self._look_ahead((memory.steps_left + (memory.held != NOBODY)) // 2, 0)
+        return None if move < 0 else (memory.stacks, move // columns, move % columns)
+
+    def _look_ahead(self, moves: int, rows: int) -> tuple[int, float]:
+        """Return the first move and the score of the best line of up to `moves`, after `rows` (one at most) fell."""
         memory = self._memory
-        left = memory.steps_left
-        is_held = memory.held != NOBODY
-        moves = (left + is_held) // 2
         depth = min(DEPTH, moves)
-        falls = memory.falls([1 if is_held and k == 0 else 2 for k in range(depth)])
-        ends = depth == moves
-        move, _ = search(
-            self._outlook._replace(weight=0.01) if ends else self._outlook,
+        is_last = depth == moves
+        steps = [0 if k == 0 and memory.held != NOBODY else 1 for k in range(2 * depth)]
+        move, score = search(
+            self._ending if is_last else self._outlook,
             self._desk,
             np.array([self._packed(stack) for stack in memory.stacks], np.uint64),
-            np.array([len(stack) for stack in memory.stacks], np.int64),
+            np.array([len(stack) + rows for stack in memory.stacks], np.int64),
             memory.held,
-            np.array(falls, np.int64),
+            np.array(memory.falls(steps, after_fall=rows > 0), np.int64).reshape(depth, 2),
             self._stamp,
-            FADE / 10 if ends else FADE,
-            0.0 if ends else PACE,
+            FADE * FAINT if is_last else FADE,
+            0.0 if is_last else PACE,
         )
         self._stamp += depth
-        if move < 0:
-            return None
-        return memory.stacks, int(move) // self._rules.columns, int(move) % self._rules.columns
+        return int(move), float(score)
 
     def _packed(self, stack: list[int]) -> int:
         """Return as many cells as there is room for as bits, the open end lowest."""
@@ -145,5 +170,6 @@ def outlook_of(rules: PopperRules) -> Outlook:
         values=solve(patterns, rules.columns),
         patterns=patterns.drop.size,
         weight=1.0,
-        lean=0.05,
+        pair=0.0 if patterns.depth >= 2 else PAIR,
+        lean=LEAN,
     )

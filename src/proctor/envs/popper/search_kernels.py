@@ -3,22 +3,28 @@
 Rule 1: a column is one uint64, `bits` per cell, the open end lowest, and a height. A cell is a code from 1 on; 0 is a cell
     that is not known: what falls during the search never matches and is never picked.
 Rule 2: a move is one pick and one place. All lines of a layer are equally long, so they share the clock: a scheduled
-    fall comes for all of them at once, and a line without room for it is dropped.
+    fall comes for all of them at once, and a line without room for it is dropped. A first move all of whose lines are
+    dropped so comes last.
 Rule 3: two lines that lead to the same cells are one. Nothing depends on the wall clock or on chance.
 
 Blocks of a layer, one row per line: `cells` uint64 and `heights` int64 by column, `first` int64 (the first move as
 source * columns + target), `gains` float64.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from proctor.envs.compiled_chance import mix
 from proctor.envs.compiler import compiled
+from proctor.envs.popper.board import TRIPLE
 
-_ONE = np.uint64(1)
-DROPPED, KEPT = 0, 1
+ROOT: Final = -1
+"""Instead of a first move: the line has none yet. Instead of a column: none holds."""
+DIES, LIVES = 0, 1
+DOOM: Final = 100.0
+"""What an overflow costs, in triples."""
+_ONE: Final = np.uint64(1)
 
 
 class Outlook(NamedTuple):
@@ -36,6 +42,8 @@ class Outlook(NamedTuple):
     patterns: int
     weight: float
     """How much this value counts beside triples that popped."""
+    pair: float
+    """What two equal cells at an open end add, where `values` does not see them."""
     lean: float
     """What each cell costs by which the longest column exceeds the mean."""
 
@@ -55,6 +63,7 @@ class Desk(NamedTuple):
     stamps: Any
     histogram: Any
     fate: Any
+    """How many lines of each first move die and live in this layer."""
 
 
 def desk_for(width: int, columns: int) -> Desk:
@@ -97,11 +106,22 @@ def move(cells: Any, heights: Any, source: Any, target: Any, bits: Any) -> Any:
     heights[source] -= 1
     cells[target] = (cells[target] << width) | code
     heights[target] += 1
-    popped = run_at(cells[target], bits, code) // 3 * 3
+    popped = run_at(cells[target], bits, code) // TRIPLE * TRIPLE
     if popped > 0:
         cells[target] >>= np.uint64(popped * bits)
         heights[target] -= popped
     return popped
+
+
+@compiled
+def _pairs(cells: Any, bits: Any) -> Any:
+    """Return how many columns end in two equal cells."""
+    mask = (_ONE << np.uint64(bits)) - _ONE
+    pairs = 0
+    for column in range(cells.size):
+        code = cells[column] & mask
+        pairs += code > 0 and code == (cells[column] >> np.uint64(bits)) & mask
+    return pairs
 
 
 @compiled
@@ -117,7 +137,8 @@ def worth(outlook: Any, cells: Any, heights: Any) -> Any:
         unit *= outlook.patterns
         longest = max(longest, heights[column])
         total += heights[column]
-    return outlook.weight * outlook.values[state] - outlook.lean * (longest - total / outlook.columns)
+    value = outlook.values[state] + (outlook.pair * _pairs(cells, outlook.bits) if outlook.pair > 0.0 else 0.0)
+    return outlook.weight * value - outlook.lean * (longest - total / outlook.columns)
 
 
 @compiled
@@ -137,35 +158,50 @@ def _is_new(desk: Any, cells: Any, stamp: Any) -> Any:
 
 
 @compiled
-def _expand(outlook: Any, desk: Any, side: Any, lines: Any, held: Any, stamp: Any, bonus: Any) -> Any:
-    """Write every child of the layer that is new and legal; return how many."""
+def _is_legal(outlook: Any, cells: Any, heights: Any, source: Any, target: Any, held: Any) -> Any:
+    """Return whether the move can be made and can matter: a put-back does if it pops, or if the block is held."""
+    code = cells[source] & ((_ONE << np.uint64(outlook.bits)) - _ONE)
+    if code == 0 or (held >= 0 and source != held):
+        return False
+    if source != target:
+        return heights[target] < outlook.height
+    return held >= 0 or run_at(cells[source], outlook.bits, code) >= TRIPLE
+
+
+@compiled
+def _first(desk: Any, side: Any, line: Any, step: Any) -> Any:
+    """Return the move that a line began with which goes on with `step`."""
+    return step if desk.first[side, line] == ROOT else desk.first[side, line]
+
+
+@compiled
+def _expand(outlook: Any, desk: Any, side: Any, lines: Any, held: Any, falls: Any, stamp: Any, bonus: Any) -> Any:
+    """Write every child of the layer that is new and has room for the falls; return how many."""
     columns = outlook.columns
-    mask = (_ONE << np.uint64(outlook.bits)) - _ONE
     cells = np.empty(columns, np.uint64)
     heights = np.empty(columns, np.int64)
     children = 0
     for line in range(lines):
-        for source in range(columns):
-            code = desk.cells[side, line, source] & mask
-            if code == 0 or (held >= 0 and source != held):
+        old_cells = desk.cells[side, line]
+        old_heights = desk.heights[side, line]
+        has_room = falls[0] == 0 or old_heights.max() + falls[0] <= outlook.height
+        for step in range(columns * columns):
+            source, target = step // columns, step % columns
+            if not _is_legal(outlook, old_cells, old_heights, source, target, held):
                 continue
-            for target in range(columns):
-                if target == source:
-                    if held < 0 and run_at(desk.cells[side, line, source], outlook.bits, code) < 3:
-                        continue
-                elif desk.heights[side, line, target] >= outlook.height:
-                    continue
-                for column in range(columns):
-                    cells[column] = desk.cells[side, line, column]
-                    heights[column] = desk.heights[side, line, column]
-                popped = move(cells, heights, source, target, outlook.bits)
-                if _is_new(desk, cells, stamp):
-                    gains = desk.gains[side, line] + popped * bonus
-                    desk.parents[children] = line
-                    desk.moves[children] = source * columns + target
-                    desk.child_gains[children] = gains
-                    desk.scores[children] = gains + worth(outlook, cells, heights)
-                    children += 1
+            for column in range(columns):
+                cells[column] = old_cells[column]
+                heights[column] = old_heights[column] + falls[0]
+            popped = move(cells, heights, source, target, outlook.bits)
+            survives = has_room and (falls[1] == 0 or heights.max() + falls[1] <= outlook.height)
+            desk.fate[LIVES if survives else DIES, _first(desk, side, line, step)] += 1
+            if survives and _is_new(desk, cells, stamp):
+                gains = desk.gains[side, line] + popped * bonus
+                desk.parents[children] = line
+                desk.moves[children] = step
+                desk.child_gains[children] = gains
+                desk.scores[children] = gains + worth(outlook, cells, heights)
+                children += 1
     return children
 
 
@@ -191,12 +227,11 @@ def _cutoff(desk: Any, children: Any, width: Any) -> Any:
 
 
 @compiled
-def _select(outlook: Any, desk: Any, side: Any, children: Any, width: Any, falls: Any, is_root: Any) -> Any:
-    """Write the best children as the lines of the other side, after `falls`; return how many survive."""
-    lowest, scale, cut, room = _cutoff(desk, children, width)
+def _select(outlook: Any, desk: Any, side: Any, children: Any, falls: Any) -> Any:
+    """Write the best children as the lines of the other side; return how many."""
+    lowest, scale, cut, room = _cutoff(desk, children, desk.first.shape[1])
     other = 1 - side
     kept = 0
-    desk.fate[:] = 0
     for child in range(children):
         bucket = int((desk.scores[child] - lowest) * scale)
         if bucket < cut or (bucket == cut and room == 0):
@@ -205,24 +240,32 @@ def _select(outlook: Any, desk: Any, side: Any, children: Any, width: Any, falls
             room -= 1
         line = desk.parents[child]
         step = desk.moves[child]
-        cells = desk.cells[other, kept]
-        heights = desk.heights[other, kept]
-        cells[:] = desk.cells[side, line]
-        heights[:] = desk.heights[side, line]
-        move(cells, heights, step // outlook.columns, step % outlook.columns, outlook.bits)
-        first = step if is_root else desk.first[side, line]
-        if falls > 0:
-            if heights.max() + falls > outlook.height:
-                desk.fate[DROPPED, first] += 1
-                continue
-            heights += falls
-        desk.fate[KEPT, first] += 1
-        desk.first[other, kept] = first
+        desk.cells[other, kept] = desk.cells[side, line]
+        desk.heights[other, kept] = desk.heights[side, line] + falls.sum()
+        move(
+            desk.cells[other, kept],
+            desk.heights[other, kept],
+            step // outlook.columns,
+            step % outlook.columns,
+            outlook.bits,
+        )
+        desk.first[other, kept] = _first(desk, side, line, step)
         desk.gains[other, kept] = desk.child_gains[child]
-        # Kept for the choice at the end: the score of line k is never later than child k.
+        # The scores move up with their lines: line k was never before child k.
         desk.scores[kept] = desk.scores[child]
         kept += 1
     return kept
+
+
+@compiled
+def _judge(desk: Any, side: Any, lines: Any, price: Any, tops: Any) -> None:
+    """Raise the first moves to the best score of their lines, less `price`; put back those that cannot survive."""
+    for first in range(tops.size):
+        if desk.fate[DIES, first] > 0 and desk.fate[LIVES, first] == 0:
+            tops[first] -= DOOM
+    for line in range(lines):
+        first = desk.first[side, line]
+        tops[first] = max(tops[first], desk.scores[line] - price)
 
 
 @compiled
@@ -231,31 +274,26 @@ def search(
 ) -> Any:
     """Return (the first move of the best line, its score), or (-1, -inf) if no line survives its first move.
 
-    `falls[d]` is how many scheduled falls come with the d-th move; its size is the depth. `held` is a column or -1.
-    `stamp` is a number that no search on this desk had, nor will the next ones, one for each layer.
+    `falls[d]` is how many scheduled falls come with the pick and with the place of the d-th move; its length is the
+    depth. `held` is a column or -1. `stamp` is a number that no search on this desk had, with one more for each layer.
+    A triple loses `fade` with every move that it comes later; a line pays `pace` for every move.
     """
     desk.cells[0, 0] = cells
     desk.heights[0, 0] = heights
     desk.gains[0, 0] = 0.0
+    desk.first[0, 0] = ROOT
+    tops = np.full(desk.fate.shape[1], -np.inf)
     lines = 1
     side = 0
-    tops = np.full(desk.fate.shape[1], -np.inf)
-    for depth in range(falls.size):
-        bonus = (1.0 - fade * depth) / 3.0
-        children = _expand(outlook, desk, side, lines, held if depth == 0 else -1, stamp + depth, bonus)
-        if children == 0:
-            break
-        lines = _select(outlook, desk, side, children, desk.first.shape[1], falls[depth], depth == 0)
+    for depth in range(falls.shape[0]):
+        desk.fate[:] = 0
+        bonus = (1.0 - fade * depth) / TRIPLE
+        holds = held if depth == 0 else ROOT
+        children = _expand(outlook, desk, side, lines, holds, falls[depth], stamp + depth, bonus)
+        lines = _select(outlook, desk, side, children, falls[depth]) if children > 0 else 0
+        side = 1 - side
+        _judge(desk, side, lines, pace * (depth + 1), tops)
         if lines == 0:
             break
-        side = 1 - side
-        for first in range(tops.size):
-            if desk.fate[DROPPED, first] > 0 and desk.fate[KEPT, first] == 0:
-                tops[first] -= 100.0
-        for line in range(lines):
-            first = desk.first[side, line]
-            tops[first] = max(tops[first], desk.scores[line] - pace * (depth + 1))
     best = np.argmax(tops)
-    if tops[best] == -np.inf:
-        best = -1
-    return best, tops.max()
+    return (best if tops[best] > -np.inf else ROOT), tops[best]

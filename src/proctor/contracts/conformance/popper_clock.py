@@ -1,0 +1,232 @@
+"""The checks of the clock of Column Popper: when rows fall, and how a game ends."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from numbers import Real
+from typing import Any, Final
+
+from proctor.contracts.conformance.drives import need
+from proctor.contracts.conformance.popper_games import (
+    Game,
+    Policy,
+    Turn,
+    always,
+    crowding,
+    each_turn,
+    games,
+    listed,
+    long_games,
+    play,
+    short_games,
+    solver,
+    toggling,
+)
+from proctor.contracts.conformance.popper_model import (
+    ACTION_MS,
+    DURATION_MS,
+    FALLS,
+    INVALID,
+    STEPS,
+    Kind,
+    Position,
+    interval_at,
+)
+from proctor.contracts.conformance.report import KEPT, CannotTell, Check, Outcome, Probe, short
+
+CLOSE: Final = 1e-6
+_MOMENTS: Final = (10, 30)
+"""At which step a manual fall is tried: between two scheduled falls, and together with one."""
+
+
+def seconds(milliseconds: float) -> float:
+    """Return milliseconds in seconds."""
+    return milliseconds / 1000
+
+
+def off(name: str, found: Any, expected: float) -> str | None:
+    """Return None if `found` is `expected` but for rounding, else what is wrong with it."""
+    near = isinstance(found, Real) and math.isclose(found, expected, abs_tol=CLOSE)
+    return None if near else f"{name} is {short(found)}, expected {expected:g}"
+
+
+# ------------------------------------------------------------------------------------------------------------- falls
+def _unscheduled(turn: Turn, due: Iterable[int]) -> str | None:
+    """Return what is wrong if rows do not fall exactly at the milliseconds `due`; a fall without room is left out."""
+    if turn.effect.position.full:
+        return None
+    expected = len(turn.stacks) if turn.elapsed in due else 0
+    if turn.grown == expected:
+        return None
+    return f"{turn.grown} blocks fell at {seconds(turn.elapsed):g} s, expected {expected}"
+
+
+def rows_fall_by_the_schedule(probe: Probe) -> Outcome:
+    """POP-FALL-1."""
+    played = (Game(toggling), Game(solver()), Game(solver(), seed=1))
+    return each_turn(probe, played, always, lambda turn: _unscheduled(turn, FALLS), "a turn")
+
+
+def a_manual_fall_restarts_the_wait(probe: Probe) -> Outcome:
+    """POP-FALL-2."""
+    for moment in _MOMENTS:
+        asked = moment * ACTION_MS
+        due = (asked, asked + interval_at(asked))
+        for turn in play(probe, Game(listed(*[0] * (moment - 1), -1, *[0] * STEPS))):
+            if turn.elapsed > due[-1]:
+                break
+            found = _unscheduled(turn, due)
+            if found is not None:
+                return probe.broken(found)
+    return KEPT
+
+
+def a_fast_forward_jumps_to_the_next_fall(probe: Probe) -> Outcome:
+    """POP-FALL-5."""
+    need(probe, "manual_fall")
+    for turn in play(probe, Game(listed(0), (("manual_fall", "fast_forward"),))):
+        falls = turn.number - 1
+        elapsed = FALLS[falls - 1] if falls else ACTION_MS
+        found = off("time_left", turn.info["time_left"], seconds(DURATION_MS - elapsed))
+        if found is None and falls and not turn.before.full and turn.grown != len(turn.stacks):
+            found = f"{turn.grown} blocks fell, expected {len(turn.stacks)}"
+        if found is not None:
+            return probe.broken(found)
+    return KEPT
+
+
+def the_interval_is_told(probe: Probe) -> Outcome:
+    """POP-FALL-6."""
+
+    def problem(turn: Turn) -> str | None:
+        return off("fall_interval", turn.info["fall_interval"], seconds(interval_at(turn.elapsed)))
+
+    return each_turn(probe, games(), always, problem, "a turn")
+
+
+# -------------------------------------------------------------------------------------------------------------- ends
+def a_fall_without_room_ends_the_game(probe: Probe) -> Outcome:
+    """POP-OVERFLOW."""
+
+    def problem(turn: Turn) -> str | None:
+        full = turn.effect.position.full
+        if turn.terminated:
+            kept = turn.fell is False
+            return None if full and kept else f"terminated; the columns were {turn.before.stacks}, are {turn.stacks}"
+        lost = full and (turn.manual or turn.grown != 0)
+        return f"goes on after a fall upon a full column: {turn.before.stacks}" if lost else None
+
+    def on_time(turn: Turn) -> str | None:
+        due = turn.elapsed in FALLS and turn.effect.position.full
+        return "no scheduled fall ended the game on a full column" if due and not turn.terminated else problem(turn)
+
+    outcome = each_turn(probe, games(), always, problem, "a turn")
+    return outcome if outcome is not KEPT else each_turn(probe, [Game(toggling)], always, on_time, "a turn")
+
+
+def _dropping() -> Iterator[Game]:
+    strict = (("strict_invalid", True),)
+    yield Game(crowding, strict)
+    yield Game(listed(0, 1, 0, 0, 1, 1), strict)
+
+
+def a_strict_full_drop_ends_the_game(probe: Probe) -> Outcome:
+    """POP-DROP."""
+    need(probe, "strict_invalid")
+
+    def problem(turn: Turn) -> str | None:
+        if bool(turn.terminated) is not (turn.effect.kind is Kind.FULL_DROP):
+            return f"terminated is {turn.terminated} after {turn.effect.kind}"
+        return None if turn.fell is False else f"the columns were {turn.before.stacks}, are {turn.stacks}"
+
+    return each_turn(probe, _dropping(), lambda turn: turn.effect.kind in INVALID, problem, "an invalid action")
+
+
+def _lasting(
+    probe: Probe, policy: Callable[[], Policy], problem: Callable[[Turn], str | None], judged: Callable[[Turn], bool]
+) -> Outcome:
+    """Return the outcome of the first long game that comes to a turn that `judged` picks."""
+    for game in long_games(policy):
+        for turn in play(probe, game):
+            found = problem(turn)
+            if found is not None:
+                return probe.broken(found)
+            if judged(turn):
+                return KEPT
+    raise CannotTell("no game lasted until time was up")
+
+
+def time_is_up_after_a_minute(probe: Probe) -> Outcome:
+    """POP-TIME."""
+
+    def problem(turn: Turn) -> str | None:
+        late = turn.number == STEPS
+        if turn.terminated or bool(turn.truncated) is late:
+            return None
+        return f"truncated is {turn.truncated} at {seconds(turn.elapsed):g} s"
+
+    return _lasting(probe, solver, problem, lambda turn: turn.number == STEPS and not turn.terminated)
+
+
+def _closing() -> Policy:
+    """Return a policy that plays well, fills the board in the last seconds and asks for a fall as time runs out."""
+    well = solver()
+
+    def policy(number: int, position: Position) -> int:
+        if number <= STEPS - position.height:
+            return well(number, position)
+        full = [column for column, stack in enumerate(position.stacks) if len(stack) >= position.height]
+        # What is held is let go where it hangs; a drop on another full column would change nothing.
+        return full[0] if full and number < STEPS else len(position.stacks)
+
+    return policy
+
+
+def a_game_never_ends_both_ways(probe: Probe) -> Outcome:
+    """POP-END."""
+
+    def lost_at_the_last(turn: Turn) -> bool:
+        return turn.number == STEPS and turn.manual and turn.before.full
+
+    def problem(turn: Turn) -> str | None:
+        if turn.terminated and turn.truncated:
+            return "terminated and truncated at once"
+        return "a fall without room is not terminated" if lost_at_the_last(turn) and not turn.terminated else None
+
+    return _lasting(probe, _closing, problem, lost_at_the_last)
+
+
+# -------------------------------------------------------------------------------------------------------------- time
+def every_action_takes_a_tenth_of_a_second(probe: Probe) -> Outcome:
+    """POP-TIME-LEFT."""
+
+    def problem(turn: Turn) -> str | None:
+        found = off("time_left", turn.last_info["time_left"], seconds(DURATION_MS - turn.elapsed + ACTION_MS))
+        return found or off("time_left", turn.info["time_left"], seconds(DURATION_MS - turn.elapsed))
+
+    return each_turn(probe, games(), always, problem, "a turn")
+
+
+def the_observed_time_is_a_share(probe: Probe) -> Outcome:
+    """POP-TIME-NORM."""
+    need(probe, "include_time_left_norm")
+    shown = [Game(game.policy, (("include_time_left_norm", True),)) for game in short_games()]
+
+    def problem(turn: Turn) -> str | None:
+        share = float(turn.observation["time_left_norm"][0])
+        return off("time_left_norm", share, turn.info["time_left"] / seconds(DURATION_MS))
+
+    return each_turn(probe, shown, always, problem, "a turn")
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "POP-FALL-1": rows_fall_by_the_schedule,
+    "POP-FALL-2": a_manual_fall_restarts_the_wait,
+    "POP-FALL-5": a_fast_forward_jumps_to_the_next_fall,
+    "POP-FALL-6": the_interval_is_told,
+    "POP-OVERFLOW": a_fall_without_room_ends_the_game,
+    "POP-DROP": a_strict_full_drop_ends_the_game,
+    "POP-TIME": time_is_up_after_a_minute,
+    "POP-END": a_game_never_ends_both_ways,
+    "POP-TIME-LEFT": every_action_takes_a_tenth_of_a_second,
+    "POP-TIME-NORM": the_observed_time_is_a_share,
+}

@@ -1,0 +1,227 @@
+"""Games of Column Popper that are played to see what an implementation does; every step is set beside the contract's.
+
+Rule 1: what is not observed is never guessed: the held block's column is the one that was picked. Each step starts from
+    the board that was observed, so one mistake of an implementation is not held against all its later steps.
+Rule 2: a policy is a function of the step's number and the position, so that the same subject sees the same games.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from gymnasium import spaces
+
+from proctor.contracts.conformance.drives import Drive
+from proctor.contracts.conformance.popper_model import ACTION_MS, STEPS, Effect, Position, Stacks, position_of, solution
+from proctor.contracts.conformance.report import KEPT, CannotTell, Outcome, Probe, short
+from proctor.contracts.conformance.scopes import samples
+
+Policy: TypeAlias = Callable[[int, Position], int]
+"""From the number of the step (the first is 1) and the position to an action."""
+
+MANY: Final = 2**16
+_REFUSALS: Final = (ValueError, TypeError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A step that was just made, and what the contract says of it."""
+
+    number: int
+    before: Position
+    action: int
+    effect: Effect
+    observation: dict[str, Any]
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    last_info: dict[str, Any]
+
+    @property
+    def elapsed(self) -> int:
+        """The milliseconds since the reset, if every step takes what it should."""
+        return self.number * ACTION_MS
+
+    @property
+    def manual(self) -> bool:
+        """Whether the action asked for a fall."""
+        return self.action == len(self.before.stacks)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode ended."""
+        return self.terminated or self.truncated
+
+    @property
+    def stacks(self) -> Stacks:
+        """The columns after the step."""
+        return position_of(self.observation["board"]).stacks
+
+    @property
+    def selection(self) -> list[int]:
+        """The selection after the step."""
+        return [int(value) for value in self.observation["selection"]]
+
+    @property
+    def grown(self) -> int:
+        """How many blocks there are more than the action left."""
+        return sum(map(len, self.stacks)) - self.effect.position.blocks
+
+    @property
+    def fell(self) -> bool | None:
+        """Whether a row fell upon what the action left; None if the board shows neither that nor a row that did not."""
+        rows, left = self.observation["board"].tolist(), self.effect.position.cells
+        if rows == left:
+            return False
+        return True if all(rows[0]) and rows[1:] == left[:-1] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """How an environment is made, begun and played."""
+
+    policy: Policy
+    settings: tuple[tuple[str, Any], ...] = ()
+    seed: int = 0
+
+
+def play(probe: Probe, game: Game) -> Iterator[Turn]:
+    """Yield every turn of `game`, until it ends or time should be up."""
+    drive = Drive(probe, dict(game.settings))
+    observation, info = drive.reset(seed=game.seed)
+    yield from turns(drive, game.policy, position_of(observation["board"]), info)
+
+
+def turns(drive: Drive, policy: Policy, position: Position, info: dict[str, Any]) -> Iterator[Turn]:
+    """Yield every turn from `position` on, until the game ends or time should be up."""
+    for number in range(1, STEPS + 1):
+        action = policy(number, position)
+        observation, reward, terminated, truncated, now = drive.step(action)
+        turn = Turn(
+            number, position, action, position.after(action), observation, reward, terminated, truncated, now, info
+        )
+        yield turn
+        if turn.ended:
+            return
+        picked = action if position.held is None and not turn.manual else position.held
+        position, info = position_of(observation["board"], picked if turn.selection[0] else None), now
+
+
+def each_turn(
+    probe: Probe,
+    games: Iterable[Game],
+    concerns: Callable[[Turn], bool],
+    problem: Callable[[Turn], str | None],
+    situation: str,
+) -> Outcome:
+    """Return the outcome of asking `problem` about the turns that `concerns` picks; `situation` says in words which."""
+    seen = False
+    for game in games:
+        for turn in play(probe, game):
+            if concerns(turn):
+                seen = True
+                found = problem(turn)
+                if found is not None:
+                    return probe.broken(found)
+    if not seen:
+        raise CannotTell(f"no game showed {situation}")
+    return KEPT
+
+
+def always(turn: Turn) -> bool:
+    """Every turn is of concern."""
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------- policies
+def listed(*actions: int) -> Policy:
+    """Return a policy that takes these actions; -1 stands for the manual fall, as does whatever comes later."""
+
+    def policy(number: int, position: Position) -> int:
+        action = actions[number - 1] if number <= len(actions) else -1
+        return len(position.stacks) if action < 0 else min(action, len(position.stacks))
+
+    return policy
+
+
+def crowding(number: int, position: Position) -> int:
+    """Let rows fall until the board is full; pick a block, drop it on a full column, put it back; then a row falls."""
+    return listed(*[-1] * (position.height - 1), 0, 1, 0)(number, position)
+
+
+def toggling(number: int, position: Position) -> int:
+    """Pick the first column's block and put it back, again and again."""
+    return 0
+
+
+@lru_cache(maxsize=1)
+def _rolls() -> tuple[int, ...]:
+    return tuple(int(roll) for roll in samples(spaces.Discrete(MANY), STEPS))
+
+
+def restless(number: int, position: Position) -> int:
+    """Take any action."""
+    return _rolls()[number - 1] % (len(position.stacks) + 1)
+
+
+def shuffling(number: int, position: Position) -> int:
+    """Pick and place anywhere."""
+    return _rolls()[number - 1] % len(position.stacks)
+
+
+def solver() -> Policy:
+    """Return a policy that pops what it can, which is enough to last until time is up on the contract's board."""
+    plan: list[int] = []
+
+    def policy(number: int, position: Position) -> int:
+        if not plan:
+            plan.extend(solution(position.height, position.stacks))
+        return plan.pop(0)
+
+    return policy
+
+
+def emptying(number: int, position: Position) -> int:
+    """Empty the first column and pick there; then pick, place and put back elsewhere."""
+    return listed(0, 1, 0, 0, 1, 1, 1, 2)(number, position)
+
+
+def short_games() -> Iterator[Game]:
+    """Yield games in which everything happens but pops and time-up, the smallest first."""
+    yield from (Game(policy) for policy in (emptying, crowding, restless, shuffling, toggling))
+    yield from (Game(restless, seed=seed) for seed in (1, 2, 3))
+
+
+def games() -> Iterator[Game]:
+    """Yield the short games, and one that is played well."""
+    yield from short_games()
+    yield Game(solver())
+
+
+def long_games(policy: Callable[[], Policy] = solver) -> Iterator[Game]:
+    """Yield games that should last until time is up; not all of them need to."""
+    return (Game(policy(), seed=seed) for seed in range(4))
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+def board_of(drive: Drive, *stacks: tuple[int, ...]) -> list[list[int]]:
+    """Return the rows of a board of the environment's own size with these columns; the others are empty."""
+    height, columns = drive.env.observation_space["board"].shape
+    if columns < len(stacks) or height < max(map(len, stacks)):
+        raise CannotTell(f"the board of {height} x {columns} is too small for it")
+    return Position(height, (*stacks, *[()] * (columns - len(stacks)))).cells
+
+
+def opened(drive: Drive, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a reset with these options shows; an environment that ignores or refuses a board takes none."""
+    plain, _ = drive.reset(seed=0)
+    first = plain["board"].tolist()
+    try:
+        observation, info = drive.reset(seed=0, options=options)
+    except _REFUSALS as problem:
+        raise CannotTell(f"the environment takes no such reset options: {short(problem)}") from problem
+    if observation["board"].tolist() == first:
+        raise CannotTell("the environment takes no reset options: it begins as without")
+    return observation, info
