@@ -128,7 +128,8 @@ class Adapted:
         dones = terminated | truncated
         infos: Rows = [{} for _ in range(self.num_envs)]
         ended = np.flatnonzero(dones).tolist()
-        begun = {key: values for key, values in info.items() if ended and key not in FINAL}
+        # Looked at only if an episode has ended: looking may be what makes the values.
+        begun = {key: values for key, values in info.items() if key not in FINAL} if ended else {}
         for i in ended:
             infos[i] = self._last_word(info, i, timed_out=not terminated[i])
             self.reset_infos[i] = row_of(begun, i)
