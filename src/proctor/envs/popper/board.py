@@ -95,16 +95,20 @@ class Board:
             self.held = column
             return 0
         if column != held:
-            length, width = len(stack), len(self.stacks)
-            if length == len(self.cells):
+            length, width, height = len(stack), len(self.stacks), len(self.cells)
+            if length == height:
                 return COLUMN_FULL
             source = self.stacks[held]
             value = source.pop()
             stack.append(value)
             self._flat[len(source) * width + held] = 0
             self._flat[length * width + column] = value
-            self._note(held)
-            self._note(column)
+            self._roomy |= 1 << held
+            self._occupied |= 1 << column
+            if not source:
+                self._occupied ^= 1 << held
+            if length + 1 == height:
+                self._roomy ^= 1 << column
         self.held = NOBODY
         if len(stack) < TRIPLE or not stack[-1] == stack[-2] == stack[-3]:
             return 0

@@ -38,6 +38,7 @@ class Game:
         "_action_ms",
         "_begins",
         "_columns",
+        "_ends",
         "_fast_forward",
         "_intervals",
         "_key",
@@ -70,6 +71,7 @@ class Game:
         # By the outcome; from the end of the list come those below 0.
         outcomes = (*range(rules.height + 1), *range(QUIET, 0))
         self._usual = [self.worth(outcome, False, None) for outcome in outcomes]
+        self._ends: dict[tuple[int, str | None], Worth] = {}
         self.begin(0, Board.empty(rules.height, rules.columns, rules.number_pool))
 
     def begin(self, episode_seed: int, board: Board | None = None) -> None:
@@ -118,7 +120,7 @@ class Game:
         if self.fault is None and self.elapsed < self.duration:
             worth = self._usual[outcome]
         else:
-            worth = self.worth(outcome, self.elapsed >= self.duration, self.fault)
+            worth = self._worth_of_end(outcome)
         if self._shaped:
             worth = self._shaped_by(worth, shape)
         if outcome > 0:
@@ -127,7 +129,7 @@ class Game:
         return 0, worth
 
     def worth(self, outcome: int, late: bool, fault: str | None) -> Worth:
-        """Return what a move of this outcome is worth; `late` says that the time is up."""
+        """Return what a move of this outcome is worth; `late` says that time is up, unless a fault came first."""
         table = self._table
         parts = dict.fromkeys(PARTS, 0.0)
         parts["valid_action"] = table.valid_action if outcome >= 0 else 0.0
@@ -138,6 +140,14 @@ class Game:
         parts["overflow"] = table.overflow if fault == OVERFLOW else 0.0
         parts["time_up"] = table.time_up if late and fault is None else 0.0
         return added(parts), parts
+
+    def _worth_of_end(self, outcome: int) -> Worth:
+        """Return what the move is worth that has just ended the game."""
+        event = (outcome, self.fault)
+        worth = self._ends.get(event)
+        if worth is None:
+            worth = self._ends[event] = self.worth(outcome, True, self.fault)
+        return worth
 
     def _shaped_by(self, worth: Worth, before: tuple[int, float]) -> Worth:
         """Return `worth` with what the move changed in pairs and crowding."""
