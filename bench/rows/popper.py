@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Final
+from itertools import count
+from typing import Any, Final
 
-from bench.gyms import BATCH_STEPS, batched, batched_resets, drawn_rows, made_vector, resets, single
+from bench.gyms import BATCH_STEPS, batched, batched_resets, drawn_rows, made, made_vector, resets, single
 from bench.measure import Probe, rate_of
-from bench.row import Opener, Row, ratio_at_least
+from bench.row import Better, Opener, Row, ratio_at_least, value_below
+from proctor.envs.episodes import Policy
+from proctor.envs.policies import make_policy
 
 POPPER: Final = "SpecKitAI/ColumnPopper-v1"
 CARTPOLE: Final = "CartPole-v1"
@@ -31,6 +36,40 @@ def batched_and_read(env_id: str, num_envs: int) -> Opener:
         return rate_of(chunk)
 
     return opened
+
+
+def thought(name: str) -> Opener:
+    """Processor milliseconds a move of a policy, over whole games."""
+
+    def opened(stack: ExitStack) -> Probe:
+        env = made(stack, POPPER)
+        policy = make_policy(name, env)
+        seeds = count()
+
+        def probe(seconds: float) -> float:
+            spent, moves = 0.0, 0
+            while spent < seconds:
+                for moment in _moments(env, policy, next(seeds)):
+                    spent += moment
+                    moves += 1
+            return spent / moves * 1000.0
+
+        return probe
+
+    return opened
+
+
+def _moments(env: Any, policy: Policy, seed: int) -> Iterator[float]:
+    """Yield the processor seconds of each move of one game."""
+    policy.reset(seed)
+    observation, _ = env.reset(seed=seed)
+    ended = False
+    while not ended:
+        begun = time.process_time()
+        action = policy.act(observation)
+        yield time.process_time() - begun
+        observation, _, terminated, truncated, _ = env.step(action)
+        ended = terminated or truncated
 
 
 ROWS: Final = (
@@ -66,5 +105,14 @@ ROWS: Final = (
         "vector CartPole-v1",
         unit="resets/s",
         note=BATCH,
+    ),
+    Row(
+        "popper.search/greedy",
+        thought("search"),
+        thought("greedy"),
+        "greedy",
+        value_below(5.0),
+        unit="ms/move",
+        better=Better.LOWER,
     ),
 )

@@ -213,7 +213,7 @@ def test_a_game_ends_with_its_result_and_can_be_played_again(take: Take) -> None
 
 def test_a_terminal_may_change_its_size_and_be_too_small(take: Take) -> None:
     seat = take(f"{POPPER} --seed 3", size=(10, 40))
-    seat.sees("the terminal is too small", "it has 40 x 10", "needed: 44 x 18")
+    seat.sees("the terminal is too small", "it has 40 x 10", "needed: 44 x 17")
 
     seat.emulator.resize(40, 120)
     seat.child.setwinsize(40, 120)
@@ -321,6 +321,7 @@ def test_a_stop_and_a_small_terminal_pause_the_game(monkeypatch: pytest.MonkeyPa
     ("arguments", "says"),
     [
         ([POPPER], "a person plays in a terminal"),
+        ([POPPER, "--set", "max_episode_steps=3"], "a person's game has its own end"),
         ([POPPER, "--seed", "-1"], "ENV-RESET-P2"),
         ([POPPER, "--speed", "5"], "--speed"),
         ([POPPER, "--speed", "0.1"], "--speed"),

@@ -77,10 +77,11 @@ def test_a_terminal_of_80_by_24_shows_the_board_the_clocks_the_score_and_the_key
 def test_the_keys_of_the_columns_stand_under_the_columns() -> None:
     lines = plain(popper()).splitlines()
 
-    numbers = next(line for line in lines if line.split() == ["0", "1", "2"])
+    top = next(line for line in lines if line.strip().startswith("|"))
     keys = next(line for line in lines if "[s]" in line)
 
-    assert [numbers.index(sign) for sign in "012"] == [keys.index(sign) for sign in "asd"]
+    assert [place for place, sign in enumerate(top) if sign.isdigit()] == [keys.index(sign) for sign in "asd"]
+    assert not any(line.split() == ["0", "1", "2"] for line in lines)
 
 
 def test_a_console_without_colours_gets_plain_ascii() -> None:
@@ -96,7 +97,10 @@ def test_no_color_leaves_colours_out_but_not_bold() -> None:
 
 
 def test_a_picture_has_colours_where_the_console_has() -> None:
-    assert "\x1b[38;" in "".join(painter().lines(plume(), 80, 24))
+    text = "".join(painter().lines(plume(), 80, 24))
+
+    # Which codes depends on the colours of whatever terminal was drawn for first in this process: rich keeps them.
+    assert set(COLOUR.findall(text)) > {"\x1b[1m", "\x1b[2m", "\x1b[0m"}
     assert "\x1b[38;" in "".join(painter().lines(popper(), 80, 24))
 
 
@@ -177,7 +181,7 @@ def test_the_best_game_may_be_the_one_just_played() -> None:
     assert "best  score 27, this one, of 2 games" in plain(sitting)
 
 
-@pytest.mark.parametrize("size", [(43, 24), (80, 17), (5, 2)])
+@pytest.mark.parametrize("size", [(43, 24), (80, 16), (5, 2)])
 def test_a_terminal_that_is_too_small_is_told_so(size: tuple[int, int]) -> None:
     sitting = popper()
 
@@ -204,7 +208,7 @@ def test_the_message_of_a_small_terminal_says_what_is_needed() -> None:
     text = plain(popper(), 40, 10)
 
     assert "it has 40 x 10" in text
-    assert "needed: 44 x 18" in text
+    assert "needed: 44 x 17" in text
 
 
 LINES = st.lists(st.text("ab ", min_size=4, max_size=4), min_size=1, max_size=5)

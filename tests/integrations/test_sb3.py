@@ -198,8 +198,27 @@ def test_options_that_differ_are_refused() -> None:
     env = seated(plumes(2))
     env.set_options([{"start": (1, 1)}, {"start": (1, 1)}])
 
-    with pytest.raises(ValidationError, match="share their options"):
-        env.set_options([{"start": (1, 1)}, {}])
+    different: list[list[dict[str, Any]]] = [[{"start": (1, 1)}, {}], [], [{}] * 3]
+    for options in different:
+        with pytest.raises(ValidationError, match="share their options"):
+            env.set_options(options)
+
+
+def test_options_with_arrays_are_compared_by_their_values() -> None:
+    env = seated(batched(2))
+    board = np.zeros((12, 3), int)
+    env.set_options([{"board": board}, {"board": board.copy()}])
+
+    assert not env.reset()["board"].any()
+
+
+def test_options_that_a_reset_refuses_are_given_up() -> None:
+    env = seated(batched(2))
+    env.set_options({"board": [[1]]})
+    with pytest.raises(ValidationError):
+        env.reset()
+
+    assert env.reset()["board"].any()
 
 
 @pytest.mark.parametrize("make", [poppers, batched])

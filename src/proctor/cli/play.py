@@ -68,6 +68,8 @@ def play(
     tree = parsed(given)
     if seed is not None:
         checked_seed(seed)
+    if "max_episode_steps" in tree:
+        raise ValidationError("a person's game has its own end", found="max_episode_steps", expected="other settings")
     check_terminal()
     with closing(made(env_id, tree)) as env:
         player = player_of(env)
@@ -84,7 +86,9 @@ def check_terminal() -> None:
     """Raise a ValidationError unless keys come from a terminal and pictures go to one."""
     for name, stream in (("standard input", sys.stdin), ("standard output", sys.stdout)):
         if stream is None or not stream.isatty():
-            raise ValidationError("a person plays in a terminal", found=f"{name} is none", expected="a terminal")
+            raise ValidationError(
+                "a person plays in a terminal", found=f"{name} is not a terminal", expected="a terminal"
+            )
 
 
 def player_of(env: Env) -> Player:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from proctor.cli.players import Keys, Moment, Result, bar
 from proctor.envs.episodes import Env
-from proctor.envs.popper.terminal import CELL, FOOT, FRAME, picture
+from proctor.envs.popper.terminal import CELL, FRAME, picture
 
 LETTERS: Final = "asd"
 DIGITS: Final = "123456789"
@@ -81,7 +81,7 @@ class PopperPlayer:
     def picture(self, moment: Moment, columns: int, rows: int) -> RenderableType:
         """Return the board without its panel, whose place the status takes, and the keys of its columns below."""
         width = min(self._columns * CELL + FRAME, columns)
-        return Group(picture(moment.scene, width, rows - 1), Text(self._signs(moment)[:width]))
+        return Group(picture(moment.scene, width, rows - 1, numbered=False), Text(self._signs(moment)[:width]))
 
     def _signs(self, moment: Moment) -> str:
         """Return the columns' keys, the cursor in brackets, and a dash where an action is not valid now."""
@@ -97,7 +97,7 @@ class PopperPlayer:
     def least(self, moment: Moment) -> tuple[int, int]:
         """Return room for every column and for enough rows to play by."""
         static = moment.scene["static"]
-        return max(static["columns"] * CELL + FRAME, NARROW), min(static["height"], SHORT) + FRAME + FOOT + 1
+        return max(static["columns"] * CELL + FRAME, NARROW), min(static["height"], SHORT) + FRAME + 1
 
     def result(self, moment: Moment) -> Result:
         """Return the score and how the game ended; a higher score is better."""

@@ -101,11 +101,10 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
         guard(self._lifecycle, Method.RESET)
         known = ("reset_mask", *self._single.reset_options)
         checked = checked_options(dict(options) if isinstance(options, Mapping) else options, known)
-        self._single._check_options(checked)
-        which = self._checked_mask(checked.get("reset_mask"))
+        which = self._checked_mask(checked.pop("reset_mask", None))
         given = None if seed is None else self._checked_seeds(seed)
+        roots = self._checked_roots(given, which, checked)
 
-        roots = self._roots(given)
         if given is not None and None not in given:
             super().reset(seed=int(roots[0]))
         for row, values in enumerate((roots, 0, roots, self._seeds[3] + 1)):
@@ -147,6 +146,24 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
         first = checked_seed(seed)
         checked_seed(first + self.num_envs - 1)
         return range(first, first + self.num_envs)
+
+    def _checked_roots(
+        self, given: Sequence[int | None] | None, which: Mask, options: dict[str, Any]
+    ) -> NDArray[np.int64]:
+        """Return the root seeds, or raise a ValidationError for an option that one of their episodes cannot have."""
+        if not options:
+            return self._roots(given)
+        before = self.np_random.bit_generator.state
+        accepted = False
+        try:
+            roots = self._roots(given)
+            for i in np.flatnonzero(which):
+                self._single._check_options(options, int(roots[i]))
+            accepted = True
+        finally:
+            if not accepted:
+                self.np_random.bit_generator.state = before
+        return roots
 
     def _roots(self, given: Sequence[int | None] | None) -> NDArray[np.int64]:
         """Return a root seed for every sub-environment; what is not given is drawn, neighbours if none is."""

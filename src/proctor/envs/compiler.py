@@ -34,6 +34,8 @@ def _plainly_moved(array: Any, to: Any, origin: Any, count: Any) -> None:
 @intrinsic
 def _moved(context: Any, array: Any, to: Any, origin: Any, count: Any) -> Any:
     """Make a compiled function move `count` bytes of a flat int8 array from `origin` to `to`, which may overlap."""
+    if not isinstance(array, types.Array) or array.ndim != 1 or array.dtype != types.int8 or array.layout != "C":
+        return None  # numba then says that there is no such function for these types
 
     def generated(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = target.make_array(signature.args[0])(target, builder, arguments[0]).data

@@ -1,7 +1,8 @@
 """A dict whose values are made when somebody first looks at them, for what most callers of a step never read.
 
 Rule 1: to whoever looks, it is a dict like any other: its keys are there from the start, a value is made when it is
-    asked for, and whatever shows all values (a loop over items, a copy, a comparison) makes all of them.
+    asked for, and whatever shows all values (a loop over items, a copy, a comparison) makes all of them. Only code in C
+    that reads a dict's storage directly, such as msgspec's encoders, needs `dict(info)`.
 Rule 2: what values are made from must not change meanwhile: hand over fresh arrays or copies.
 """
 

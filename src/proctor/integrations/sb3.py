@@ -64,6 +64,10 @@ def row_of(info: Mapping[str, Any], index: int) -> dict[str, Any]:
     return row
 
 
+def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(value, other[key]) for key, value in one.items())
+
+
 def _entry(values: Any, index: int) -> Any:
     if isinstance(values, dict):
         return row_of(values, index)
@@ -98,17 +102,22 @@ class Adapted:
 
     def set_options(self, options: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None) -> None:
         """Keep the options of the next reset; a list must say the same for all."""
-        each = [options or {}] if options is None or isinstance(options, Mapping) else options
-        if any(one != each[0] for one in each):
-            raise ValidationError("sub-environments share their options", found=options, expected="the same for all")
+        each = [options or {}] * self.num_envs if options is None or isinstance(options, Mapping) else list(options)
+        if len(each) != self.num_envs or not all(_agree(one, each[0]) for one in each):
+            raise ValidationError(
+                "sub-environments share their options",
+                found=options,
+                expected=f"one mapping, or {self.num_envs} that say the same",
+            )
         self._options = dict(each[0])
 
     def reset(self) -> Any:
         """Return the first observations, with the seeds and options that were kept for this reset."""
-        seeds = None if None in self._seeds else self._seeds
-        observations, info = self.vector_env.reset(seed=seeds, options=self._options or None)  # type: ignore[arg-type]
+        seeds, options = None if None in self._seeds else self._seeds, self._options or None
+        # Given up before they are used: what is refused once must not be refused for ever.
         self.seed()
         self.set_options()
+        observations, info = self.vector_env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
         self._masks = info.get("action_mask")
         self.reset_infos = [row_of(info, i) for i in range(self.num_envs)]
         self._returns[:] = 0.0
@@ -150,7 +159,7 @@ class Adapted:
         """Return which actions are legal now in one sub-environment."""
         if self._masks is None:
             raise AttributeError("the environment's info has no action_mask")
-        mask: NDArray[Any] = self._masks[index]
+        mask: NDArray[Any] = self._masks[index].copy()
         return mask
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:

@@ -83,6 +83,18 @@ def test_bad_options_change_nothing() -> None:
     assert plain(batch.step(np.zeros(2, np.int64))) == plain(twin.step(np.zeros(2, np.int64)))
 
 
+@pytest.mark.parametrize("seed", [100, None])
+def test_a_selection_that_one_board_cannot_have_changes_nothing(seed: int | None) -> None:
+    batch, twin = (BatchedContractColumnPopper(8) for _ in range(2))
+    for each in (batch, twin):
+        each.reset(seed=5)
+    with pytest.raises(ValidationError, match="POP-RESET-P2"):
+        batch.reset(seed=seed, options={"selection": [1, 1]})
+
+    assert plain(batch.step(np.zeros(8, np.int64))) == plain(twin.step(np.zeros(8, np.int64)))
+    assert plain(batch.reset()) == plain(twin.reset())
+
+
 def test_nothing_that_is_returned_is_alive() -> None:
     batch, twin = (BatchedContractColumnPopper(3, include_time_left_norm=True) for _ in range(2))
     batch.reset(seed=1)

@@ -471,6 +471,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"selection": [2, 1]}, "POP-RESET-P2"),
     ({"selection": [1, 9]}, "POP-RESET-P2"),
     ({"selection": [1]}, "POP-RESET-P2"),
+    ({"selection": [1, [2, 3]]}, "POP-RESET-P2"),
     ({"board": np.zeros((12, 3), int), "selection": 0}, "POP-RESET-P2"),
     ({"speed": 1}, "ENV-RESET-P3"),
 ]
@@ -497,6 +498,37 @@ def test_a_selection_is_a_column_or_what_is_observed(selection: Any, seen: list[
     observation, _ = env.reset(options={"board": board_of([1], [2], [3]), "selection": selection})
 
     assert observation["selection"].tolist() == seen
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**31 - 1), st.integers(1, 3))
+def test_an_observed_pair_is_judged_on_the_board_of_its_own_seed(seed: int, value: int) -> None:
+    env = ContractColumnPopperEnv()
+    shown = env.reset(seed=seed)[0]["board"][0].tolist()
+    if value in shown:
+        observation, _ = env.reset(seed=seed, options={"selection": [1, value]})
+        assert observation["selection"].tolist() == [1, value]
+    else:
+        with pytest.raises(ValidationError, match="POP-RESET-P2"):
+            env.reset(seed=seed, options={"selection": [1, value]})
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        np.asfortranarray(board_of([1], [2, 2], [3])),
+        np.array([[1] + [0] * 11, [2, 2] + [0] * 10, [3] + [0] * 11]).T,
+        np.broadcast_to(np.array([1, 2, 3]), (12, 3)),
+        board_of([1], [2, 2], [3]).tolist(),
+        board_of([1], [2, 2], [3]).astype(np.uint8),
+    ],
+)
+def test_a_board_is_taken_in_any_layout(board: Any) -> None:
+    env = ColumnPopperEnv()
+    observation, _ = env.reset(options={"board": board})
+    env.step(0)
+
+    assert np.array_equal(observation["board"], np.asarray(board))
 
 
 def test_a_selection_alone_is_made_on_the_drawn_board() -> None:

@@ -80,11 +80,6 @@ class Board:
         """Return a board of its own in the same position."""
         return Board(self.cells.copy(), self.held, self._pool, self.pop)
 
-    @property
-    def height(self) -> int:
-        """The number of rows."""
-        return len(self.cells)
-
     def toggle(self, column: int) -> int:
         """Pick or place at `column`; return how many cells popped, or `NOTHING_THERE` or `COLUMN_FULL`."""
         stack = self.stacks[column]

@@ -113,9 +113,8 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         """Three points for every cell that has popped in this episode."""
         return self._game.score
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        if options:
-            self._opening(0, options)
+    def _check_options(self, options: dict[str, Any], episode_seed: int) -> None:
+        self._opening(episode_seed, options)
 
     def _opening(self, episode_seed: int, options: Mapping[str, Any]) -> Board:
         """Return the board that the options ask for in the game of this seed."""
@@ -231,7 +230,10 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
 
 
 class ContractColumnPopperEnv(ColumnPopperEnv):
-    """Sort falling blocks on the contract's board of 12 rows and 3 columns; `ColumnPopperEnv` is the data sheet."""
+    """Sort falling blocks on the contract's board of 12 rows and 3 columns.
+
+    `ColumnPopperEnv` has the data sheet; `height` and `columns` take no other value here.
+    """
 
     fixed_board = CONTRACT_BOARD
 

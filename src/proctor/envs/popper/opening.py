@@ -29,7 +29,7 @@ def checked_cells(board: Any, rules: PopperRules) -> NDArray[np.int32]:
         raise ValidationError(
             "a board with a hole", found=board, expected="columns that hang from the top", clause="POP-RESET-P1"
         )
-    return cells.astype(np.int32)
+    return cells.astype(np.int32, order="C")
 
 
 def checked_held(selection: Any, stacks: Sequence[Sequence[int]]) -> int:
@@ -38,7 +38,8 @@ def checked_held(selection: Any, stacks: Sequence[Sequence[int]]) -> int:
         return NOBODY
     if is_choice(selection, len(stacks)) and stacks[int(selection)]:
         return int(selection)
-    pair = np.asarray(selection).tolist() if isinstance(selection, np.ndarray | tuple | list) else None
+    pair = selection.tolist() if isinstance(selection, np.ndarray) else selection
+    pair = list(pair) if isinstance(pair, tuple | list) else None
     if pair == [0, 0]:
         return NOBODY
     if isinstance(pair, list) and len(pair) == 2 and pair[0] == 1:

@@ -1,6 +1,6 @@
 """The settings of Column Popper, checked once; every value that is refused names its clause."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -68,7 +68,7 @@ def checked_rules(
     reward_preset: Any,
 ) -> PopperRules:
     """Return the rules of these settings, or raise a ValidationError that names the clause."""
-    if manual_fall not in MANUAL_FALLS:
+    if not isinstance(manual_fall, str) or manual_fall not in MANUAL_FALLS:
         raise ValidationError(
             "unknown manual fall", found=manual_fall, expected=" or ".join(MANUAL_FALLS), clause="POP-INIT-P5"
         )
@@ -91,7 +91,8 @@ def _checked_flag(name: str, value: Any) -> bool:
 
 
 def _checked_pool(pool: Any) -> Pool:
-    if isinstance(pool, Iterable) and not isinstance(pool, str | bytes):
+    # A set has no order, and the order decides which game a seed gives.
+    if isinstance(pool, Sequence | np.ndarray) and not isinstance(pool, str | bytes):
         values = tuple(
             checked_count("a number of the pool", value, 1, LARGEST_VALUE, clause="POP-INIT-P1") for value in pool
         )
@@ -100,6 +101,6 @@ def _checked_pool(pool: Any) -> Pool:
     raise ValidationError(
         "not a number pool",
         found=pool,
-        expected=f"one or more different integers from 1 to {LARGEST_VALUE}",
+        expected=f"a list of one or more different integers from 1 to {LARGEST_VALUE}",
         clause="POP-INIT-P1",
     )

@@ -71,6 +71,7 @@ class Window:
     columns: int
     panel: bool
     framed: bool = True
+    numbered: bool = True
 
     @property
     def width(self) -> int:
@@ -85,24 +86,32 @@ class Picture:
     seen: Scene
     columns: int
     rows: int
+    numbered: bool
+
+    def window(self, width: int) -> Window:
+        """Return the part of the board that is shown on `width` characters."""
+        return fitted(self.seen, width, self.rows, self.numbered)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         coloured = has_colours(console, options)
         width = min(self.columns, options.max_width)
-        for line in lines(self.seen, fitted(self.seen, width, self.rows), BLOCK if coloured else ASCII)[: self.rows]:
+        for line in lines(self.seen, self.window(width), BLOCK if coloured else ASCII)[: self.rows]:
             kept = Segment.adjust_line_length(line, min(width, Segment.get_line_length(line)))
             yield from kept if coloured else Segment.strip_styles(kept)
             yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         width = min(self.columns, options.max_width)
-        needed = min(width, fitted(self.seen, width, self.rows).width)
+        needed = min(width, self.window(width).width)
         return Measurement(needed, needed)
 
 
-def picture(scene: Mapping[str, Any], columns: int, rows: int) -> Picture:
-    """Return something for rich to print: the scene on at most `columns` by `rows` characters, each at least 1."""
-    return Picture(read_scene(scene), max(columns, 1), max(rows, 1))
+def picture(scene: Mapping[str, Any], columns: int, rows: int, *, numbered: bool = True) -> Picture:
+    """Return something for rich to print: the scene on at most `columns` by `rows` characters, each at least 1.
+
+    With `numbered` the columns' numbers stand below them.
+    """
+    return Picture(read_scene(scene), max(columns, 1), max(rows, 1), numbered)
 
 
 def as_text(scene: Mapping[str, Any]) -> str:
@@ -112,16 +121,17 @@ def as_text(scene: Mapping[str, Any]) -> str:
     return "\n".join("".join(part.text for part in line).rstrip() for line in lines(seen, whole, ASCII))
 
 
-def fitted(seen: Scene, columns: int, rows: int) -> Window:
+def fitted(seen: Scene, columns: int, rows: int, numbered: bool = True) -> Window:
     """Return the window that shows most in the room: where rows are missing, it has the held block or the longest stack's end."""
     height, across = seen.static.height, seen.static.columns
-    framed = rows > FRAME + FOOT
-    shown = min(height, rows - framed * (FRAME + FOOT))
+    around = FRAME + FOOT * numbered
+    framed = rows > around
+    shown = min(height, rows - framed * around)
     longest = max(seen.depth(column) for column in range(across))
     deepest = height if seen.held is None else seen.held[0]
     first = min(max(longest + 1 - shown, 0), height - shown, deepest)
     left = min(across, max((columns - FRAME) // CELL, 1))
-    return Window(first, shown, left, columns >= across * CELL + FRAME + BETWEEN + PANEL, framed)
+    return Window(first, shown, left, columns >= across * CELL + FRAME + BETWEEN + PANEL, framed, numbered)
 
 
 def lines(seen: Scene, window: Window, signs: Signs) -> list[Line]:
@@ -144,7 +154,7 @@ def _board(seen: Scene, window: Window, signs: Signs) -> list[Line]:
         return cells
     ceiling = _edge(window, signs, signs.corners[:2], window.first, FAINT)
     floor = _edge(window, signs, signs.corners[2:], seen.static.height - below, RED)
-    return [ceiling, *cells, floor, _foot(seen, window)]
+    return [ceiling, *cells, floor, *([_foot(seen, window)] if window.numbered else [])]
 
 
 def _part(text: str, colour: Colour = MARK, behind: Colour = GROUND) -> Segment:
@@ -206,7 +216,10 @@ def _told(label: str, text: str, room: int = PANEL - LABEL) -> Line:
 
 
 def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:.1f}"
+    """Return the seconds in fewer than `NUMBER` characters: with a decimal, without one, or as a bound."""
+    seconds = milliseconds / 1000
+    told = f"{seconds:.1f}" if seconds < 999.95 else f"{seconds:.0f}"
+    return told if len(told) < NUMBER else ">27 h"
 
 
 def _bar(share: float, colour: Colour, signs: Signs) -> Line:
