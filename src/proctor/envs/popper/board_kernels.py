@@ -41,7 +41,8 @@ def places_of(marks: Any) -> Any:
 @compiled
 def length_at(meant: Any, lengths: Any, length: Any) -> None:
     """Write the length of the column that is meant; 0 where none is."""
-    length[:] = 0
+    for i in range(meant.size):
+        length[i] = _NO_CELL
     for column in range(lengths.shape[0]):
         row, number = lengths[column], np.int8(column)
         for i in range(meant.size):

@@ -18,6 +18,7 @@ from proctor.envs.compiler import compiled
 
 MOST_STATES: Final = 100_000
 """Patterns per column to the power of columns: beyond it fewer cells are looked at."""
+MOST_PATTERNS: Final = 2_000
 DEEPEST: Final = 6
 SWEEPS: Final = 60
 STRENGTH: Final = 0.7
@@ -46,7 +47,10 @@ class Patterns:
 def depth_for(columns: int, values: int) -> int:
     """Return how many cells of each column can be looked at."""
     depth = 0
-    while pattern_count(values, depth + 1) ** columns <= MOST_STATES and depth < DEEPEST:
+    while depth < DEEPEST:
+        count = pattern_count(values, depth + 1)
+        if count > MOST_PATTERNS or count**columns > MOST_STATES:
+            break
         depth += 1
     return depth
 
