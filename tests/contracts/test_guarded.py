@@ -42,7 +42,7 @@ class Counting(GuardedEnv[Any, Any]):
         self.fails = False
         self.started_with: list[int] = []
 
-    def _check_options(self, options: dict[str, Any], episode_seed: int) -> None:
+    def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         if options.get("from", 0) < 0:
             raise ValidationError("too low", found=options["from"], clause="ENV-RESET-P3")
 

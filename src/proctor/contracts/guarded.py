@@ -88,9 +88,9 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         if seed is not None:
             seed = checked_seed(seed)
         checked = checked_options(options, self.reset_options)
-        episode_seed = self._drawn_seed() if seed is None else seed
         if checked:
-            self._check_options(checked, episode_seed)
+            self._check_options(checked, seed)
+        episode_seed = self._drawn_seed() if seed is None else seed
         before = self._snapshot() if self._shows else NO_SNAPSHOT
         observation, info = self._start(episode_seed, checked)
         # Only now: a start that fails must leave the generator as it was.
@@ -158,8 +158,11 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         """Return what is to be seen, as a small JSON value; legal where `render()` is."""
         raise NotImplementedError  # abstract: every environment describes its own scene
 
-    def _check_options(self, options: dict[str, Any], episode_seed: int) -> None:
-        """Raise a ValidationError for an option that the episode of this seed cannot have; nothing has changed yet."""
+    def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
+        """Raise a ValidationError for an option that the episode of this seed cannot have; nothing has changed yet.
+
+        None is a seed that is still to be drawn; `_drawn_seed` tells which it will be.
+        """
 
     def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[ObsT, dict[str, Any]]:
         """Place the agent for the episode of this seed; return the first observation and its info."""

@@ -489,6 +489,18 @@ def test_a_bad_option_is_refused_and_changes_nothing(options: dict[str, Any], cl
     assert plain(env.step(0)) == plain(twin.step(0))
 
 
+@pytest.mark.parametrize("options", [{"board": "full"}, {"selection": [1, 9]}])
+def test_a_refused_reset_without_a_seed_draws_none(options: dict[str, Any]) -> None:
+    env, twin = ContractColumnPopperEnv(), ContractColumnPopperEnv()
+    env.reset(seed=1)
+    twin.reset(seed=1)
+    for _ in range(3):
+        with pytest.raises(ValidationError):
+            env.reset(options=options)
+
+    assert [env.reset()[1]["seed"] for _ in range(2)] == [twin.reset()[1]["seed"] for _ in range(2)]
+
+
 @pytest.mark.parametrize(
     ("selection", "seen"),
     [(None, [0, 0]), (1, [1, 2]), ([0, 0], [0, 0]), ([1, 3], [1, 3]), (np.array([1, 2]), [1, 2])],

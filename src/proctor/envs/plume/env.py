@@ -187,7 +187,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             Kind.REWARD: self._reward_fn,
         }
 
-    def _check_options(self, options: dict[str, Any], episode_seed: int) -> None:
+    def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         if options.get("start") is not None:
             self._start_cell(options["start"])
         checked_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")

@@ -113,7 +113,10 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         """Three points for every cell that has popped in this episode."""
         return self._game.score
 
-    def _check_options(self, options: dict[str, Any], episode_seed: int) -> None:
+    def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
+        if episode_seed is None:
+            # On a board that is given no seed matters.
+            episode_seed = self._drawn_seed() if options.get("board") is None else 0
         self._opening(episode_seed, options)
 
     def _opening(self, episode_seed: int, options: Mapping[str, Any]) -> Board:
