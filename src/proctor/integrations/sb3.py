@@ -86,7 +86,7 @@ class Adapted:
         self._clock, self._began = clock, clock()
         self._masks = vector_env.reset()[1].get("action_mask")
         space, actions = vector_env.single_observation_space, vector_env.single_action_space
-        super().__init__(vector_env.num_envs, space, actions)  # type: ignore[call-arg]
+        super().__init__(vector_env.num_envs, space, actions)  # type: ignore[call-arg]  # VecEnv's, joined at run time
         self.num_envs: int = vector_env.num_envs
         self.reset_infos: Rows = [{} for _ in range(self.num_envs)]
         self._seeds: list[int | None] = [None] * self.num_envs
@@ -117,7 +117,7 @@ class Adapted:
         # Given up before they are used: what is refused once must not be refused for ever.
         self.seed()
         self.set_options()
-        observations, info = self.vector_env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        observations, info = self.vector_env.reset(seed=seeds, options=options)  # type: ignore[arg-type]  # a list, as our batches take
         self._masks = info.get("action_mask")
         self.reset_infos = [row_of(info, i) for i in range(self.num_envs)]
         self._returns[:] = 0.0

@@ -1,5 +1,6 @@
 """Rows fall at steps that anybody can compute."""
 
+import math
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def ticked(schedule: Schedule, ticks: int) -> list[int]:
     for tick in range(1, ticks + 1):
         elapsed = tick * schedule.action_ms
         accumulated += schedule.action_ms
-        if accumulated >= schedule.interval_at(elapsed):
+        if accumulated >= schedule.interval_at(elapsed)[0]:
             falls.append(elapsed)
             accumulated = 0
     return falls
@@ -43,7 +44,10 @@ def test_computed_falls_are_those_that_ticking_finds(duration: int, action: int,
 def test_the_interval_is_that_of_the_last_stretch_that_has_begun(curve: list[tuple[int, int]], elapsed: int) -> None:
     schedule = checked_schedule(1, 1, curve)
 
-    assert schedule.interval_at(elapsed) == [interval for begins, interval in curve if begins <= elapsed][-1]
+    interval, until = schedule.interval_at(elapsed)
+
+    assert interval == [interval for begins, interval in curve if begins <= elapsed][-1]
+    assert until == min((begins for begins, _ in curve if begins > elapsed), default=math.inf)
 
 
 @given(duration=st.integers(1, 10_000), action=st.integers(1, 10_000))

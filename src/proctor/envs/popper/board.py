@@ -46,7 +46,7 @@ class Board:
     __slots__ = ("_flat", "_occupied", "_others", "_pool", "_roomy", "cells", "held", "pop", "stacks")
 
     def __init__(self, cells: NDArray[np.int32], held: int, pool: tuple[int, ...], pop: Pop | None = None) -> None:
-        self._lay(cells, [[value for value in column if value] for column in cells.T.tolist()], pool)
+        self._lay(cells, stacks_of(cells), pool)
         self.held = held
         self.pop = pop
         for column in range(len(self.stacks)):
@@ -162,6 +162,11 @@ class Board:
 def _others(pool: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     """Return what may fall on two equal blocks, by their value; with a single value there is no choice."""
     return {value: tuple(other for other in pool if other != value) or pool for value in pool}
+
+
+def stacks_of(cells: NDArray[np.int32]) -> list[list[int]]:
+    """Return the columns as lists, the open end last."""
+    return [[value for value in column if value] for column in cells.T.tolist()]
 
 
 def run_length(stack: Sequence[int]) -> int:

@@ -6,8 +6,6 @@ Rule 2: falls come before the clock: a fall without room loses the game, whateve
 Rule 3: nothing here can fail, so a move that has begun is made in full. Whether it may begin is for the caller to judge.
 """
 
-import math
-from bisect import bisect_right
 from functools import reduce
 from operator import add
 from typing import Any, Final, TypeAlias
@@ -36,11 +34,9 @@ class Game:
     # Slots, because every move reads most of them.
     __slots__ = (
         "_action_ms",
-        "_begins",
         "_columns",
         "_ends",
         "_fast_forward",
-        "_intervals",
         "_key",
         "_shaped",
         "_strict",
@@ -65,7 +61,6 @@ class Game:
         self._columns = rules.columns
         self._strict = rules.strict_invalid
         self._fast_forward = rules.fast_forward
-        self._begins, self._intervals = zip(*rules.fall_curve, strict=True)
         self._table = rules.rewards
         self._shaped = bool(self._table.pair or self._table.crowding)
         # By the outcome; from the end of the list come those below 0.
@@ -80,7 +75,7 @@ class Game:
         self.board = first_board(self.rules, self._key) if board is None else board
         self.elapsed = 0
         self.last_fall = 0
-        self._read_interval()
+        self.interval, self._until = self.rules.schedule.interval_at(0)
         self.falls = 1
         self.score = 0
         self.fault: str | None = None
@@ -166,14 +161,8 @@ class Game:
             elapsed = self.elapsed + self._action_ms
         self.elapsed = elapsed
         if elapsed >= self._until:
-            self._read_interval()
+            self.interval, self._until = self.rules.schedule.interval_at(elapsed)
         return elapsed - self.last_fall >= self.interval or (manual and not self._fast_forward)
-
-    def _read_interval(self) -> None:
-        """Take the fall interval that holds now, and note until when."""
-        stretch = bisect_right(self._begins, self.elapsed)
-        self.interval = self._intervals[stretch - 1]
-        self._until = self._begins[stretch] if stretch < len(self._begins) else math.inf
 
     def _fall(self) -> bool:
         """Let a row fall; return whether there was room for it."""

@@ -7,7 +7,7 @@ Rule 2: the observation wins. Where it contradicts the memory, the memory gives 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proctor.envs.popper.board import NOBODY
+from proctor.envs.popper.board import NOBODY, stacks_of
 from proctor.envs.popper.rules import PopperRules
 
 
@@ -40,7 +40,7 @@ class Memory:
 
     def look(self, observation: Mapping[str, Any]) -> None:
         """Take in what is seen; of a held block only the value is, so any column that it fits will do."""
-        self.stacks = [[value for value in column if value] for column in observation["board"].T.tolist()]
+        self.stacks = stacks_of(observation["board"])
         selected, value = observation["selection"].tolist()
         if not selected:
             self.held = NOBODY

@@ -35,9 +35,10 @@ class Schedule:
         """When time is up: the first tick at or after the duration."""
         return -(-self.duration_ms // self.action_ms) * self.action_ms
 
-    def interval_at(self, elapsed: int) -> int:
-        """Return the fall interval that holds at `elapsed`."""
-        return self.curve[bisect_right(self.curve, elapsed, key=_begins) - 1][1]
+    def interval_at(self, elapsed: int) -> tuple[int, float]:
+        """Return the fall interval that holds at `elapsed`, and until when; the last one holds for ever."""
+        stretch = bisect_right(self.curve, elapsed, key=_begins)
+        return self.curve[stretch - 1][1], self.curve[stretch][0] if stretch < len(self.curve) else math.inf
 
     def next_fall(self, last_fall: int) -> int:
         """Return the tick of the next scheduled fall, given the tick of the last one; it may lie after time-up."""
