@@ -4,19 +4,23 @@
 PYTHON ?= python3
 VENV ?= .venv
 PEERS_VENV ?= .venv-peers
+OPENENV_VENV ?= .venv-openenv
 WORKERS ?= auto
 CC ?= cc
 ROWS ?=
 
 BIN := $(VENV)/bin
 export PROCTOR_PEERS := $(abspath $(PEERS_VENV))
+export PROCTOR_OPENENV := $(abspath $(OPENENV_VENV))
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 TORCH := torch==2.13.0
 PEERS := plume-nav-sim==0.1.0
+OPENENV := openenv==0.10.0
 
 DEV_STAMP := $(VENV)/.stamp-dev
 TRAIN_STAMP := $(VENV)/.stamp-train
 PEERS_STAMP := $(PEERS_VENV)/.stamp-peers
+OPENENV_STAMP := $(OPENENV_VENV)/.stamp-openenv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -39,11 +43,12 @@ test: $(DEV_STAMP) ## the quick tests in random order, with the coverage gate
 	$(BIN)/python -m pytest -m "not system and not slow" -n $(WORKERS) --cov --cov-report= --cov-report=json:build/coverage.json
 	$(BIN)/python tools/coverage_gate.py build/coverage.json
 
-test-system: $(TRAIN_STAMP) $(PEERS_STAMP) compiler ## the slow tests and those with peers, training and a compiler
+test-system: $(TRAIN_STAMP) $(PEERS_STAMP) $(OPENENV_STAMP) compiler ## the slow tests and those with peers, training and a compiler
 	$(BIN)/python -m pytest -m "system or slow"
 
 bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=prefix
 	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
+	@$(MAKE) --no-print-directory $(OPENENV_STAMP) || echo "bench: $(OPENENV) could not be installed; its rows will be named gaps" >&2
 	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS))
 
 demo: $(DEV_STAMP) ## watch an agent search a plume
@@ -53,7 +58,7 @@ docs: $(DEV_STAMP) ## write the generated parts of docs/ anew
 	$(BIN)/python tools/make_docs.py
 
 clean: ## remove what the targets made, the virtual environments included
-	rm -rf $(VENV) $(PEERS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS_VENV) $(OPENENV_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 python-new-enough:
@@ -86,4 +91,11 @@ $(PEERS_STAMP): Makefile | python-new-enough
 	@echo "installing $(PEERS) into $(PEERS_VENV)"
 	@$(PYTHON) -m venv $(PEERS_VENV)
 	@$(PEERS_VENV)/bin/python $(PIP_INSTALL) $(PEERS) || { echo "make: missing: $(PEERS)" >&2; exit 1; }
+	@touch $@
+
+# OpenEnv has an environment of its own: it brings more than a hundred packages, none of which another peer should meet.
+$(OPENENV_STAMP): Makefile | python-new-enough
+	@echo "installing $(OPENENV) into $(OPENENV_VENV)"
+	@$(PYTHON) -m venv $(OPENENV_VENV)
+	@$(OPENENV_VENV)/bin/python $(PIP_INSTALL) $(OPENENV) || { echo "make: missing: $(OPENENV)" >&2; exit 1; }
 	@touch $@

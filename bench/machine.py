@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from bench.c_plume import compiler_version
-from bench.peers import version_of
+from bench.peers import openenv_python, version_of
 
-PACKAGES: Final = ("proctor", "gymnasium", "numpy", "numba", "msgspec", "pydantic")
+PACKAGES: Final = (
+    "proctor",
+    "gymnasium",
+    "numpy",
+    "numba",
+    "msgspec",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "websockets",
+)
 PEERS: Final = ("plume-nav-sim",)
 
 
@@ -42,6 +53,7 @@ def versions() -> dict[str, str | None]:
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         **{name: version_of(name) for name in PEERS},
+        "openenv": version_of("openenv", openenv_python),
         "cc": compiler_version(),
     }
 

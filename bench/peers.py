@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
@@ -24,18 +25,27 @@ PATIENCE: Final = 60.0
 
 def peers_python() -> Path:
     """Return the interpreter of the peers' environment (`PROCTOR_PEERS`, or .venv-peers), or raise a Gap."""
-    place = Path(os.environ.get("PROCTOR_PEERS") or ROOT / ".venv-peers").absolute()
+    return _python("PROCTOR_PEERS", ".venv-peers")
+
+
+def openenv_python() -> Path:
+    """Return the interpreter of OpenEnv's own environment (`PROCTOR_OPENENV`, or .venv-openenv), or raise a Gap."""
+    return _python("PROCTOR_OPENENV", ".venv-openenv")
+
+
+def _python(variable: str, folder: str) -> Path:
+    place = Path(os.environ.get(variable) or ROOT / folder).absolute()
     python = place / "bin" / "python" if place.is_dir() else place
     if not python.exists():
         raise Gap("the peers are not installed: `make bench` makes their virtual environment")
     return python
 
 
-def version_of(package: str) -> str | None:
-    """Return the version of a package in the peers' environment, or None if it is not there."""
+def version_of(package: str, python: Callable[[], Path] = peers_python) -> str | None:
+    """Return the version of a package in a peers' environment, or None if it is not there."""
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     try:
-        answer = subprocess.run([peers_python(), "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        answer = subprocess.run([python(), "-c", code], capture_output=True, text=True, check=True, timeout=60)
     except (Gap, OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
@@ -51,14 +61,18 @@ def peer(module: str, name: str) -> Opener:
 
 
 class Peer:
-    """A running child script; one that does not come up is a Gap, one that dies later is an error."""
+    """A running child script with its arguments; one that does not come up is a Gap, one that dies later is an error."""
 
-    def __init__(self, python: Path, module: str, name: str) -> None:
+    def __init__(self, python: Path, module: str, name: str, *arguments: str) -> None:
         self._name = name
         self._buffer = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in __exit__
         self._process = subprocess.Popen(
-            [python, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            [python, "-m", module, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
         )
         try:
             self._answer(PATIENCE)

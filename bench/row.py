@@ -52,6 +52,16 @@ def ratio_at_least(bound: float) -> Goal:
     return Goal("ratio", Sense.AT_LEAST, bound)
 
 
+def ratio_below(bound: float) -> Goal:
+    """Return the goal that the subject costs less than `bound` times its anchor."""
+    return Goal("ratio", Sense.BELOW, bound)
+
+
+def value_at_least(bound: float) -> Goal:
+    """Return the goal that the subject itself reaches `bound`, in the row's unit."""
+    return Goal("value", Sense.AT_LEAST, bound)
+
+
 def value_below(bound: float) -> Goal:
     """Return the goal that the subject itself stays below `bound`, in the row's unit."""
     return Goal("value", Sense.BELOW, bound)

@@ -14,14 +14,27 @@ from proctor import errors
 from proctor.errors import (
     MISSING,
     ComponentError,
+    ConnectionFailed,
+    EpisodeLost,
     MissingExtraError,
     ProctorError,
+    RemoteError,
     RenderingError,
+    RequestTimeout,
     StateError,
     ValidationError,
 )
 
-KINDS = [ProctorError, ValidationError, StateError, ComponentError, RenderingError]
+KINDS = [
+    ProctorError,
+    ValidationError,
+    StateError,
+    ComponentError,
+    RenderingError,
+    ConnectionFailed,
+    RequestTimeout,
+]
+CODED = [RemoteError, EpisodeLost]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +95,19 @@ def test_an_error_without_a_found_value_survives_a_pickle_without_one() -> None:
 def test_each_error_is_also_what_python_would_raise() -> None:
     assert issubclass(ValidationError, ValueError)
     assert issubclass(MissingExtraError, ImportError)
-    assert all(issubclass(kind, ProctorError) for kind in [*KINDS, MissingExtraError])
+    assert issubclass(ConnectionFailed, ConnectionError)
+    assert issubclass(RequestTimeout, TimeoutError)
+    assert all(issubclass(kind, ProctorError) for kind in [*KINDS, *CODED, MissingExtraError])
+
+
+@pytest.mark.parametrize("kind", CODED)
+def test_an_error_of_a_server_says_its_code_and_keeps_it_in_a_pickle(kind: Any) -> None:
+    problem = kind("not now", code="STATE_ERROR")
+    loaded = pickle.loads(pickle.dumps(problem))
+
+    assert str(problem).startswith("not now")
+    assert str(problem).endswith("(code: STATE_ERROR)")
+    assert (loaded.code, str(loaded)) == ("STATE_ERROR", str(problem))
 
 
 def test_a_missing_extra_names_package_extra_and_remedy() -> None:

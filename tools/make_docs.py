@@ -1,17 +1,25 @@
 """Writes the pages of docs/ that are made from tables in the code; `--check` only says which are stale."""
 
+import ast
+import inspect
 import sys
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
+from msgspec.inspect import Field, FloatType, IntType, ListType, StructType, Type, UnionType, type_info
 
 from proctor.contracts.clauses import CLAUSES
 from proctor.contracts.lifecycle import TABLE, EnvironmentState, diagram, reachable
 from proctor.envs.plume.factories import Kind, component_types
+from proctor.models import control
+from proctor.server.control.protocol import RULES, Rule
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 NOTE: Final = "<!-- Made by `make docs`; edit the table in the code, not this page. -->\n"
+AnyStruct = type[msgspec.Struct]
 
 
 def lifecycle_page() -> str:
@@ -66,10 +74,117 @@ def components_page() -> str:
     return text
 
 
+REPLIES: Final[dict[str, tuple[tuple[str, AnyStruct | None], ...]]] = {
+    "hello": (("hello", control.Welcome),),
+    "open": (("opened", control.Opened),),
+    "resume": (("resumed", control.Resumed),),
+    "reset": (("observation", control.Seen), ("batch", control.SeenBatch)),
+    "step": (("observation", control.Seen), ("batch", control.SeenBatch)),
+    "state": (("state", None),),
+    "cancel": (("cancelled", control.Cancelled),),
+    "close": (("closed", control.Closed),),
+    "metadata": (("metadata", control.Metadata),),
+    "schema": (("schema", control.Schemas),),
+}
+"""The replies to each request with their data; None is the environment's own State. A test asks a running server."""
+
+
+def messages_page() -> str:
+    """Return the page of the control protocol's messages: the rules, and every field of every message."""
+    rows = "".join(_rule_row(rule) for rule in RULES.values())
+    return (
+        f"{NOTE}\n# The control protocol's messages\n\n"
+        "Every request, every reply and every field. How they are used is told in "
+        "[control-protocol.md](control-protocol.md);\nthe shapes are `src/proctor/models/control.py`, the rules "
+        "`src/proctor/server/control/protocol.py`.\n\n"
+        "| request | its data | reply | its data | without `hello` | names a session after `hello` | needs `epoch` |\n"
+        f"|---|---|---|---|---|---|---|\n{rows}\n"
+        "Any request can be answered by `error` with a [Problem](#problem); after `hello` the server may push `warning` with\n"
+        "a [Notice](#notice) at any time. `close` names a session, or none: then it closes the socket, and has no reply.\n"
+        + "".join(map(_struct_section, message_structs()))
+    )
+
+
+def message_structs() -> Iterator[AnyStruct]:
+    """Yield every Struct of the control protocol once, in the order of the page."""
+    found: list[AnyStruct | None] = [control.Request, control.Reply]
+    for name, rule in RULES.items():
+        found += [control.StepBatch if name == "step" else rule.data, *(data for _, data in REPLIES[name])]
+    found += [control.Problem, control.Notice]
+    yield from (struct for struct in dict.fromkeys(found) if struct is not None)
+
+
+def _rule_row(rule: Rule) -> str:
+    data = "an action, or [StepBatch](#stepbatch)" if rule.kind == "step" else _link(rule.data, "none")
+    words = " or ".join(f"`{word}`" for word, _ in REPLIES[rule.kind])
+    answers = " or ".join(_link(struct, "a State") for _, struct in REPLIES[rule.kind])
+    flags = (rule.without_hello, rule.names_session, rule.needs_epoch)
+    return f"| `{rule.kind}` | {data} | {words} | {answers} | {' | '.join('yes' if flag else '' for flag in flags)} |\n"
+
+
+def _link(struct: AnyStruct | None, otherwise: str) -> str:
+    return otherwise if struct is None else f"[{struct.__name__}](#{struct.__name__.lower()})"
+
+
+def _struct_section(struct: AnyStruct) -> str:
+    info = type_info(struct)
+    fields = info.fields if isinstance(info, StructType) else ()
+    sentences = attribute_docs(struct)
+    rows = "".join(
+        f"| `{field.encode_name}` | {_kind(field.type)} | {_absence(field)} | {sentences.get(field.name, '')} |\n"
+        for field in fields
+    )
+    about = inspect.cleandoc(struct.__doc__ or "")
+    return f"\n## {struct.__name__}\n\n{about}\n\n| field | value | if absent | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _absence(field: Field) -> str:
+    """Return what the absence of a field means: nothing is told, or its default; empty if it is always there."""
+    if field.required:
+        return ""
+    if field.default in (msgspec.NODEFAULT, msgspec.UNSET):
+        return "not told"
+    return "`null`" if isinstance(field.default, msgspec.Raw) else f"`{msgspec.json.encode(field.default).decode()}`"
+
+
+WORDS: Final = {"Any": "JSON", "Bool": "true or false", "Dict": "object", "None": "null", "Raw": "JSON", "Str": "text"}
+
+
+def _kind(kind: Type) -> str:
+    """Return a type in words that belong to no programming language."""
+    match kind:
+        case UnionType(types=types):
+            return " or ".join(map(_kind, types))
+        case IntType() | FloatType():
+            return ("integer" if isinstance(kind, IntType) else "number") + _bounds(kind)
+        case ListType(item_type=item, max_length=most):
+            return f"list of {_kind(item)}" + ("" if most is None else f", at most {most}")
+    most = getattr(kind, "max_length", None)
+    return WORDS[type(kind).__name__.removesuffix("Type")] + ("" if most is None else f" of at most {most} characters")
+
+
+def _bounds(kind: Any) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {'2^53' if kind.le == 2**53 else kind.le}"
+    return "" if kind.gt is None else f" above {kind.gt}"
+
+
+def attribute_docs(owner: type) -> dict[str, str]:
+    """Return the sentence that stands under an attribute of a module's class, by the attribute's name."""
+    (tree,) = ast.parse(inspect.getsource(owner)).body
+    found = {}
+    for above, below in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        target = above.target if isinstance(above, ast.AnnAssign) else None
+        if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "lifecycle.md": lifecycle_page,
     "clauses.md": clauses_page,
     "components.md": components_page,
+    "control-messages.md": messages_page,
 }
 
 

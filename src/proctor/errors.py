@@ -5,6 +5,10 @@
     ├── StateError                          the call is not legal in this state of the lifecycle
     ├── ComponentError                      an injected or configured part breaks its contract
     ├── RenderingError                      a picture could not be made or shown
+    ├── RemoteError                         a server refused or failed; `code` says how
+    ├── EpisodeLost                         nobody can know where the episode stands: only a reset goes on
+    ├── ConnectionFailed (also ConnectionError) a server could not be reached, or would not let us in
+    ├── RequestTimeout (also TimeoutError)  a server did not answer in time; the request had no effect
     └── MissingExtraError (also ImportError) an optional dependency is needed and absent
 
 Each says what was found, what was expected and, where a contract is broken, the id of the clause. A refused call
@@ -67,6 +71,36 @@ class ComponentError(ProctorError):
 
 class RenderingError(ProctorError):
     """A picture could not be made or shown."""
+
+
+class RemoteError(ProctorError):
+    """A server answered with an error; the episode is where it was."""
+
+    def __init__(self, message: str, *, code: str = "", expected: str | None = None, clause: str | None = None) -> None:
+        super().__init__(message, expected=expected, clause=clause)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (code: {self.code})"
+
+
+class EpisodeLost(ProctorError):
+    """Continuity is broken, and the server or the client says so instead of going on; `code` says by what."""
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        super().__init__(message, expected="reset(), which begins a new episode")
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (code: {self.code})"
+
+
+class ConnectionFailed(ProctorError, ConnectionError):
+    """A server could not be reached, or refused the credential, the Host or the Origin."""
+
+
+class RequestTimeout(ProctorError, TimeoutError):
+    """A server did not answer in time; the request was taken back before it had any effect."""
 
 
 class MissingExtraError(ProctorError, ImportError):

@@ -13,8 +13,8 @@ from rich.console import Console
 from proctor.cli import demo as module
 from proctor.cli.demo import ENV_ID, SHOW, STEPS_PER_SECOND, Pace, watch_live, watch_stills
 from proctor.cli.main import main
-from proctor.cli.settings import made
 from proctor.envs.plume.policies import POLICIES
+from proctor.envs.settings import made
 from proctor.errors import MissingExtraError
 
 SHORT = 3

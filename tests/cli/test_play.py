@@ -20,8 +20,8 @@ import pytest
 from proctor.cli import play as module
 from proctor.cli.main import main
 from proctor.cli.play import PLAYERS, console_of, player_of, replay
-from proctor.cli.settings import made
 from proctor.cli.terminal import Terminal
+from proctor.envs.settings import made
 from proctor.errors import ValidationError
 
 POPPER = "SpecKitAI/ColumnPopper-v1"

@@ -13,11 +13,11 @@ from rich.console import Console
 from proctor.cli import run as module
 from proctor.cli.main import main
 from proctor.cli.run import Outcome, as_table, compared, film, policy_names
-from proctor.cli.settings import made
 from proctor.envs.episodes import EpisodeResult, play
 from proctor.envs.plume.policies import POLICIES
 from proctor.envs.policies import make_policy
 from proctor.envs.popper.policies import POLICIES as POPPER_POLICIES
+from proctor.envs.settings import made
 from proctor.errors import RenderingError, ValidationError
 
 PLUME = "proctor/PlumeSearch-v0"

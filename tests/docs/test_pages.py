@@ -11,7 +11,7 @@ from proctor.contracts.lifecycle import diagram
 from tools import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 # Training needs the extra `train`: tests/system/test_train_popper.py runs it. The presets take minutes: test_reward_figures.py.
 LONG = {ROOT / "examples/train_popper.py", ROOT / "examples/reward_presets.py"}
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - LONG)
@@ -71,6 +71,19 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link can name on a page: its headings, as they are shown in addresses."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text("utf-8"))
+
+    assert [anchor for name, anchor in links if anchor not in anchors(page.parent / name if name else page)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

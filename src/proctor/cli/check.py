@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.imports import member_of
-from proctor.cli.settings import known_id
 from proctor.contracts.clauses import Subject
 from proctor.contracts.conformance import Finding, Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.imports import member_of
 from proctor.envs.plume.factories import Site
+from proctor.envs.settings import known_id
 from proctor.errors import ProctorError, ValidationError
 
 # A small grid that is wider than high, so that swapped axes show; the source is off the centre.

@@ -18,11 +18,11 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.cli.run import as_table, compared, film
-from proctor.cli.settings import Tree, made
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, play
 from proctor.envs.plume.terminal import picture
 from proctor.envs.policies import make_policy, policies_of
+from proctor.envs.settings import Tree, made
 from proctor.envs.video import check_place
 from proctor.errors import MissingExtraError
 

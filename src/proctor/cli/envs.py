@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.settings import Tree, creator_of, is_plume, keywords_of, made
 from proctor.envs.plume.factories import Kind, component_types
 from proctor.envs.policies import policies_of
 from proctor.envs.registration import register
+from proctor.envs.settings import Tree, creator_of, is_plume, keywords_of, made
 
 HOME: Final = "proctor."
 """How the entry points of our own ids begin."""

@@ -39,6 +39,7 @@ COMMANDS: Final = (
     Command("run", "Run policies for some episodes and print a table."),
     Command("check", "Check an environment or a part against its contract."),
     Command("play", "Play an environment yourself, in the terminal."),
+    Command("serve", "Serve an environment to orchestrators over a WebSocket."),
     Command("demo", "Watch an agent search a plume, and compare the policies."),
 )
 

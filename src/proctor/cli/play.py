@@ -21,13 +21,13 @@ from proctor.cli.play_plume import PlumePlayer
 from proctor.cli.play_popper import PopperPlayer
 from proctor.cli.players import Player
 from proctor.cli.screen import Painter, Screen, needs_room
-from proctor.cli.settings import made, parsed
 from proctor.cli.sitting import Phase, Sitting
 from proctor.cli.terminal import Event, Terminal, opened
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.settings import made, parsed
 from proctor.errors import ValidationError
 
 Clock = Callable[[], float]

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from proctor.cli.settings import Tree, made, parsed
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
 from proctor.envs.policies import make_policy, policies_of, unknown_policy
+from proctor.envs.settings import Tree, made, parsed
 
 Tick = Callable[[], None]
 

@@ -18,10 +18,13 @@ IDS: Final = {
 }
 """Each id with the class of one environment and the class of a batch."""
 
+REMOTE: Final = ("proctor/Remote-v0", "proctor.client.gym_env:RemoteEnv", "proctor.client.vector_env:RemoteVectorEnv")
+"""Whatever environment a server runs: no environment of ours, so it is not in `IDS`."""
+
 
 def register() -> None:
     """Register every environment of ours; doing it twice is harmless."""
-    for env_id, (single, batched) in IDS.items():
+    for env_id, single, batched in (*((env_id, *classes) for env_id, classes in IDS.items()), REMOTE):
         if env_id not in registry:
             # Our own lifecycle guards the order of calls, counts the steps and checks its parts; `proctor check` judges
             # the rest. So Gymnasium's wrappers, which cost a call each on every step, are not needed.

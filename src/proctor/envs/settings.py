@@ -1,4 +1,4 @@
-"""Environments as the command line asks for them: an id, and settings as `key=value`.
+"""Environments as text asks for them: an id, and settings as `key=value`.
 
 Rule 1: a setting is a keyword of the environment's constructor or, for a plume search, a key of its configuration.
 Rule 2: a key that is not known is refused with the list of those that are.
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from proctor.cli.imports import imported, member_of
 from proctor.envs.episodes import Env
+from proctor.envs.imports import imported, member_of
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.factories import Kind
@@ -64,7 +64,7 @@ def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
     creator = creator_of(spec)
     if render_mode is not None:
         _check_render_mode(env_id, creator, render_mode)
-    keywords = _keywords(env_id, creator, tree)
+    keywords = constructor_keywords(env_id, creator, tree)
     # Not every constructor knows the keyword, so it is passed only where it says something.
     mode: Tree = {} if render_mode is None else {"render_mode": render_mode}
     try:
@@ -114,7 +114,8 @@ def keywords_of(creator: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def _keywords(env_id: str, creator: Callable[..., Any], tree: Tree) -> dict[str, Any]:
+def constructor_keywords(env_id: str, creator: Callable[..., Any], tree: Tree) -> dict[str, Any]:
+    """Return the settings as keywords of the constructor, or raise a ValidationError for one that it does not know."""
     own = ["config"] if is_plume(creator) else ["max_episode_steps"]
     known = [*keywords_of(creator), *own]
     unknown = [key for key in tree if key not in known]

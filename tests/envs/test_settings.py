@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.settings import keywords_of, made, parsed, spec_of
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.settings import keywords_of, made, parsed, spec_of
 from proctor.errors import ComponentError, RenderingError, ValidationError
 
 PLUME = "proctor/PlumeSearch-v0"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.imports import imported, member_of
 from proctor.cli.main import main
+from proctor.envs.imports import imported, member_of
 from proctor.errors import ValidationError
 
 REGISTERS = """

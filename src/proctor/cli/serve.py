@@ -1,0 +1,196 @@
+"""`proctor serve`: an environment behind a control plane.
+
+Rule 1: what the command line says beats the file of settings, which beats the defaults.
+Rule 2: the credential is shown when it is made, and never again; a client's snippet names where it is kept.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from proctor.door.credentials import CONTROL, Credential, Found, control_credential, default_state_file
+from proctor.door.redaction import Redactor
+from proctor.envs.settings import parsed
+from proctor.errors import ValidationError
+from proctor.server.logs import set_up_logs
+from proctor.server.settings import ServerSettings, settings_in, settings_of
+from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
+
+INSECURE: Final = "no credential: every process on this machine can reset and step these environments"
+
+
+def serve(
+    target: Annotated[str | None, typer.Argument(metavar="ID|MODULE:NAME", help="What to serve.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE for the environment.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on [127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 takes any that is free [8000].")] = None,
+    unix_socket: Annotated[Path | None, typer.Option(help="Listen on a Unix socket instead.")] = None,
+    insecure: Annotated[bool | None, typer.Option("--insecure", help="No credential; for loopback only.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file (0600) that holds the credential.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the address [1].")] = None,
+    max_sessions: Annotated[int | None, typer.Option(help="Sessions at once, in each worker [1024].")] = None,
+    place: Annotated[str | None, typer.Option(help="auto, inline, thread or process: where steps run.")] = None,
+    step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take [60].")] = None,
+    grace: Annotated[float | None, typer.Option(help="Seconds that a session waits for its client [60].")] = None,
+    idle: Annotated[float | None, typer.Option(help="Seconds after which an unused session ends [3600].")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write every event to this file, a line each.")] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server.")] = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="A page that may connect.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    log_json: Annotated[bool | None, typer.Option("--log-json", help="Log one JSON object a line.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+) -> None:
+    """Serve an environment to orchestrators over a WebSocket, until interrupted."""
+    given = {
+        "target": target,
+        "settings": parsed(setting) if setting else None,
+        "host": host,
+        "port": port,
+        "unix_socket": unix_socket,
+        "insecure": insecure,
+        "token_file": token_file,
+        "workers": workers,
+        "max_sessions": max_sessions,
+        "place": place,
+        "step_timeout_seconds": step_timeout,
+        "grace_seconds": grace,
+        "idle_seconds": idle,
+        "record": record,
+        "allow_hosts": allow_host or None,
+        "allow_origins": allow_origin or None,
+        "log_level": log_level,
+        "log_json": log_json,
+    }
+    settings = _settings(config, given)
+    redactor = Redactor()
+    set_up_logs(settings, redactor)
+    found = None if settings.insecure else _credential(settings, redactor)
+    raise typer.Exit(_served(settings, found, as_json=as_json))
+
+
+def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
+    values = {} if config is None else settings_in(config)
+    values.update({name: value for name, value in given.items() if value is not None})
+    if "target" not in values:
+        raise ValidationError("nothing to serve", expected="an id, a class or module:factory")
+    return settings_of(values)
+
+
+def _credential(settings: ServerSettings, redactor: Redactor) -> Found:
+    found = control_credential(os.environ, settings.token_file, default_state_file(os.environ), hide=redactor.hide)
+    # Environments are somebody else's code: what they run in need not know it.
+    os.environ.pop(CONTROL.variable, None)
+    return found
+
+
+def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> int:
+    listener = _listener(settings)
+    credential = None if found is None else found.credential
+    try:
+        if settings.workers > 1:
+            from proctor.server.workers import run_workers
+
+            return run_workers(settings, credential, listener, lambda: _announce(settings, found, listener, as_json))
+        return asyncio.run(
+            _alone(settings, credential, listener, lambda: _announce(settings, found, listener, as_json))
+        )
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if settings.unix_socket is not None:
+            removed(settings.unix_socket)
+
+
+async def _alone(
+    settings: ServerSettings, credential: Credential | None, listener: socket.socket, ready: Callable[[], None]
+) -> int:
+    from proctor.server.app import Listening, Server
+
+    # Made on a thread: an environment may start an event loop of its own while it is made or closed.
+    server = await asyncio.to_thread(Server, settings, credential, Listening([listener]))
+    await server.serve(ready)
+    return 0
+
+
+def _listener(settings: ServerSettings) -> socket.socket:
+    if settings.unix_socket is not None:
+        if settings.workers > 1:
+            raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
+        return bound_unix(settings.unix_socket)
+    return bound_tcp(settings.host, settings.port)
+
+
+def _announce(settings: ServerSettings, found: Found | None, listener: socket.socket, as_json: bool) -> None:
+    """Say where the server is and how to get in."""
+    url = _url(settings, listener)
+    if as_json:
+        print_line(json.dumps(_document(settings, found, url)))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (url, "bold cyan")))
+    console.print(_about_credential(found))
+    console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
+    console.print("Ctrl-C stops it.")
+    sys.stdout.flush()
+
+
+def print_line(text: str) -> None:
+    """Print at once, so that whoever started the server can read it."""
+    typer.echo(text)
+    sys.stdout.flush()
+
+
+def _url(settings: ServerSettings, listener: socket.socket) -> str:
+    if settings.unix_socket is not None:
+        return f"unix://{settings.unix_socket.absolute()}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port_of(listener)}"
+
+
+def _document(settings: ServerSettings, found: Found | None, url: str) -> dict[str, Any]:
+    return {
+        "target": settings.target,
+        "url": url,
+        "websocket": None if settings.unix_socket is not None else f"ws{url.removeprefix('http')}/ws",
+        "insecure": settings.insecure,
+        "credential": None if found is None else found.source,
+        "credential_file": None if found is None or found.path is None else str(found.path),
+        "token": None if found is None else found.secret,
+        "workers": settings.workers,
+        "pid": os.getpid(),
+    }
+
+
+def _about_credential(found: Found | None) -> Text:
+    if found is None:
+        return Text.assemble(("insecure: ", "bold red"), INSECURE)
+    if found.secret is not None:
+        return Text.assemble(
+            "credential (shown this once, kept in ", str(found.path), "): ", (found.secret, "bold yellow")
+        )
+    where = CONTROL.variable if found.path is None else str(found.path)
+    return Text(f"credential: as kept in {where}")
+
+
+def _snippet(settings: ServerSettings, found: Found | None, url: str) -> str:
+    token = ""
+    if found is not None:
+        where = f'Path("{found.path}").read_text().strip()' if found.path else f'os.environ["{CONTROL.variable}"]'
+        token = f", token={where}"
+    imports = "import os\n" if token.startswith(", token=os") else "from pathlib import Path\n" if token else ""
+    return (
+        f"{imports}from proctor.client import RemoteEnv\n\n"
+        f'env = RemoteEnv("{url}"{token})\n'
+        "observation, info = env.reset(seed=1)\n"
+        "observation, reward, terminated, truncated, info = env.step(env.action_space.sample())"
+    )

@@ -1,0 +1,121 @@
+"""Where a server is and the credential for it: read from what a user gives, without any I/O.
+
+Rule 1: the credential is in no `repr`, no error and no address that is shown; it is sent in one header, nowhere else.
+Rule 2: an address that a server announces is followed only where the credential may go: the same host, or from one
+    loopback address to another, and never from an encrypted connection to a plain one.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from proctor.errors import ValidationError
+
+TOKEN_VARIABLE: Final = "PROCTOR_CONTROL_TOKEN"  # noqa: S105  # the name of a variable, not a secret
+PATH: Final = "/ws"
+SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+EXPECTED: Final = "http://host:port, https://host, ws://host:port/ws, wss://host or unix:///path/to/socket"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One server: `uri` is its WebSocket, `socket_path` the Unix socket where there is one."""
+
+    uri: str
+    host: str
+    secure: bool = False
+    socket_path: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.uri if self.socket_path is None else f"unix://{self.socket_path}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what is sent there stays on this machine."""
+        return self.socket_path is not None or is_loopback(self.host)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What presents the credential; empty where there is none."""
+        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
+
+def address_of(url: str, *, token: str | None = None, environment: Mapping[str, str] | None = None) -> Address:
+    """Return the address that `url` names, or raise a ValidationError.
+
+    The credential is `token`, else the user part of the URL (`http://proctor:SECRET@host`), else the variable
+    PROCTOR_CONTROL_TOKEN of `environment`.
+    """
+    parts = _split(url)
+    given = [token, _credential_in(parts), (environment or {}).get(TOKEN_VARIABLE) or None]
+    secret = next((each for each in given if each is not None), None)
+    if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret and secret):
+        # Without `found`: an error never shows a credential.
+        raise ValidationError("not a credential", expected="printable ASCII characters without spaces")
+    return replace(_unix(parts) if parts.scheme == "unix" else _network(parts), token=secret)
+
+
+def followed(address: Address, announced: str | None) -> Address:
+    """Return where to find the sessions of `address` again: what the server announced, if Rule 2 allows it."""
+    if announced is None:
+        return address
+    try:
+        found = address_of(announced)
+    except ValidationError:
+        return address
+    same_host = found.host == address.host and (found.socket_path is None) == (address.socket_path is None)
+    if not (same_host or (found.is_local and address.is_local)) or (address.secure and not found.secure):
+        return address
+    return replace(found, token=address.token)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host` is this machine, by its name or its number alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValidationError("not the address of a server", expected=EXPECTED) from None
+    known = parts.scheme == "unix" or (parts.scheme in SCHEMES and parts.hostname)
+    if not known or parts.query or parts.fragment or port == 0:
+        raise ValidationError("not the address of a server", found=_shown(parts), expected=EXPECTED)
+    return parts
+
+
+def _shown(parts: SplitResult) -> str:
+    """Return the address without what may be a secret: the user part, the query and the fragment."""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _credential_in(parts: SplitResult) -> str | None:
+    user, at, _ = parts.netloc.rpartition("@")
+    if not at:
+        return None
+    name, _, password = user.partition(":")
+    return unquote(password or name) or None
+
+
+def _unix(parts: SplitResult) -> Address:
+    if not parts.path.startswith("/") or parts.netloc.rpartition("@")[2]:
+        raise ValidationError("not the address of a server", found=_shown(parts), expected=EXPECTED)
+    return Address(uri=f"ws://localhost{PATH}", host="localhost", socket_path=unquote(parts.path))
+
+
+def _network(parts: SplitResult) -> Address:
+    path = parts.path.rstrip("/")
+    path = path if path.endswith(PATH) else path + PATH
+    where = parts.netloc.rpartition("@")[2].lower()
+    scheme = SCHEMES[parts.scheme]
+    return Address(uri=f"{scheme}://{where}{path}", host=parts.hostname or "", secure=scheme == "wss")

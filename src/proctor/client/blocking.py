@@ -1,0 +1,175 @@
+"""The client without `await`: one event loop on a thread of its own, shared by all blocking clients of a process.
+
+Rule 1: a call is handed to the loop with one callback and waits on one lock; nothing is written twice.
+Rule 2: between two calls the loop runs on, so that pings are answered while a learner computes.
+Rule 3: threads do not survive a fork: a child process gets a loop of its own, and a client that its parent made is refused.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+from pydantic import JsonValue
+
+from proctor.contracts.environment import ActT, ObsT, StateT
+from proctor.errors import StateError
+from proctor.models.control import Metadata, Schemas
+
+if TYPE_CHECKING:
+    from proctor.client.env_client import EnvClient
+
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """A coroutine that another thread waits for."""
+
+    __slots__ = ("_coroutine", "_error", "_over", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._task: asyncio.Task[T] | None = None
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Run it; called on the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if self._error is None:
+            self._result = task.result()
+        self._over.release()
+
+    def cancel(self) -> None:
+        """Give it up; called on the loop, after `begin`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self) -> T:
+        """Return the result, or raise what the coroutine raised; called on the other thread."""
+        self._over.acquire()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+        return self._result  # type: ignore[return-value]  # there is no error, so there is a result
+
+
+class LoopThread:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proctor-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns; if waiting is interrupted, it is cancelled."""
+        if self._process != os.getpid() or self._thread is threading.current_thread():
+            coroutine.close()
+            raise StateError(
+                "this client cannot be used here",
+                expected="the process that made it" if self._process != os.getpid() else "the async client on the loop",
+            )
+        call = _Call(coroutine)
+        self._loop.call_soon_threadsafe(call.begin)
+        try:
+            return call.wait()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(call.cancel)
+            raise
+
+
+class _Shared:
+    """The loop thread of this process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._current: LoopThread | None = None
+        self._inherited: list[LoopThread] = []
+
+    def get(self) -> LoopThread:
+        """Return the loop thread of this process."""
+        with self._lock:
+            if self._current is None:
+                self._current = LoopThread()
+            return self._current
+
+    def after_fork(self) -> None:
+        """Forget the parent's thread; its loop is kept untouched, because closing it would disturb the parent's."""
+        self._lock = threading.Lock()
+        if self._current is not None:
+            self._inherited.append(self._current)
+            self._current = None
+
+
+_SHARED: Final = _Shared()
+os.register_at_fork(after_in_child=_SHARED.after_fork)
+
+
+def shared_loop() -> LoopThread:
+    """Return the loop that all blocking clients of this process share."""
+    return _SHARED.get()
+
+
+class SyncEnvClient(Generic[ActT, ObsT, StateT]):
+    """An `EnvClient` whose calls need no `await`; made by `EnvClient.sync()` or `EnvClient.blocking()`."""
+
+    def __init__(self, client: "EnvClient[ActT, ObsT, StateT]") -> None:
+        self.client: Final = client
+        self._run: Final = shared_loop().run
+
+    def __repr__(self) -> str:
+        return f"{self.client!r}.sync()"
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect and open the session; doing it again does nothing."""
+        self._run(self.client.connect())
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+    ) -> ObsT:
+        """Begin an episode and return its first observation."""
+        return self._run(self.client.reset(seed, episode_id, options))
+
+    def step(self, action: ActT) -> ObsT:
+        """Return what `action` leads to, with its reward."""
+        return self._run(self.client.step(action))
+
+    def state(self) -> StateT:
+        """Return where the environment stands."""
+        return self._run(self.client.state())
+
+    def metadata(self) -> Metadata:
+        """Return who serves what."""
+        return self._run(self.client.metadata())
+
+    def schema(self) -> Schemas:
+        """Return the JSON Schemas of the server's wire types."""
+        return self._run(self.client.schema())
+
+    def close(self) -> None:
+        """End the session and the connection; calling it again does nothing."""
+        self._run(self.client.close())

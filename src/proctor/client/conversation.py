@@ -1,0 +1,163 @@
+"""One request after the other in a session, each with a known end.
+
+Rule 1: a request that takes too long is taken back with `cancel`. Dropped or unknown: it never ran, and the episode goes on.
+    Finished: its reply is fetched. Anything else, and no answer to that either: the episode is lost.
+Rule 2: a request whose caller is cancelled is taken back as well, and the next call waits for that. If it took place after
+    all, the episode is lost: the caller would go on from a step that nobody saw.
+Rule 3: without `hello` nothing can be taken back: the connection is broken off, so that no late reply is ever heard.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from proctor.client.continuity import Doubt, Loss
+from proctor.client.pending import Pending
+from proctor.client.problems import is_loss, loss_of, problem_of
+from proctor.client.settings import Settings
+from proctor.errors import ProctorError, RequestTimeout
+from proctor.models.control import Cancel, Cancelled, Kind, RawReply
+
+if TYPE_CHECKING:
+    from proctor.client.session import AnySession
+
+FINISHED: Final = "finished"
+NEVER_RAN: Final = frozenset({"dropped", "unknown"})
+"""Outcomes after which the request cannot run any more: it was taken from the queue, or never reached it."""
+
+
+class Carrier(Protocol):
+    """What a session needs of its connection."""
+
+    @property
+    def settings(self) -> Settings:
+        """How long it waits."""
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the server answered `hello`."""
+
+    async def ready(self) -> None:
+        """Return when the connection is there, or raise ConnectionFailed."""
+
+    def ask(self, kind: str, data: bytes, *, session: "AnySession | None" = None, epoch: int | None = None) -> Pending:
+        """Send a request, or keep it until its session is attached again."""
+
+    def repeat(self, pending: Pending) -> None:
+        """Send a request again, with the same id."""
+
+    def forget(self, pending: Pending) -> None:
+        """Wait no longer for the answer."""
+
+    def attach(self, session: "AnySession") -> None:
+        """Tell this session when the connection breaks."""
+
+    def detach(self, session: "AnySession") -> None:
+        """Undo `attach`, and fail what the session still waits for."""
+
+    def hang_up(self) -> None:
+        """Break the connection, so that nothing that is still on its way is heard."""
+
+
+class Conversation:
+    """The requests of one session; only one is under way at a time."""
+
+    def __init__(self, carrier: Carrier, session: "AnySession") -> None:
+        self._carrier = carrier
+        self._session = session
+        self._seconds = carrier.settings.request_timeout
+        self._patience = carrier.settings.cancel_timeout
+        self._ending: asyncio.Task[RawReply | None] | None = None
+        self._abandoned: Pending | None = None
+
+    async def exchange(self, kind: str, data: bytes, epoch: int | None) -> RawReply:
+        """Return the reply, which may be an error; raise RequestTimeout if nothing happened, else EpisodeLost."""
+        pending = self._carrier.ask(kind, data, session=self._session, epoch=epoch)
+        try:
+            reply = await pending.answer(self._seconds)
+            if reply is None:
+                reply = await asyncio.shield(self._end(pending))
+                self._ending = None
+        except asyncio.CancelledError:
+            if self._ending is None:
+                self._end(pending)
+            self._abandoned = pending
+            raise
+        except ProctorError:
+            self._ending = None
+            raise
+        if reply is None:
+            raise RequestTimeout(
+                f"the server did not answer {kind} within {self._seconds:g} seconds",
+                expected="nothing happened: ask again",
+            )
+        return reply
+
+    async def settled(self) -> None:
+        """Return when the request of a caller who has gone is over, with what that means for the episode noted."""
+        if self._ending is None:
+            return
+        try:
+            reply = await asyncio.shield(self._ending)
+        except ProctorError:
+            reply = None  # noted where it was raised
+        abandoned, self._ending, self._abandoned = self._abandoned, None, None
+        if reply is not None and abandoned is not None:
+            self._judge_unheard(abandoned.kind, reply)
+
+    def _judge_unheard(self, kind: str, reply: RawReply) -> None:
+        place = self._session.place
+        if reply.type != "error":
+            if kind in (Kind.RESET, Kind.STEP):
+                place.lose(Loss(f"a {kind} took place after its caller had gone", Doubt.UNHEARD))
+            return
+        problem = problem_of(reply.data)
+        if is_loss(problem, kind, greeted=self._session.greeted):
+            place.lose(loss_of(problem))
+
+    def _end(self, pending: Pending) -> "asyncio.Task[RawReply | None]":
+        self._ending = asyncio.get_running_loop().create_task(self._withdrawn(pending))
+        # Its failure is noted in the session's place; there may be nobody left to hear it.
+        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._ending
+
+    async def _withdrawn(self, pending: Pending) -> RawReply | None:
+        """Return the reply if there is one after all, or None if the request was taken back."""
+        if pending.reply is not None:
+            return pending.reply
+        outcome = await self._outcome(pending)
+        if outcome == FINISHED and pending.reply is None:
+            self._carrier.repeat(pending)
+            await pending.answer(self._patience)
+        self._carrier.forget(pending)
+        if outcome in NEVER_RAN:
+            return None
+        if pending.reply is not None:
+            return pending.reply
+        raise self._lost(pending).exception()
+
+    def _lost(self, pending: Pending) -> Loss:
+        loss = Loss(f"no answer to {pending.kind} in time, and it was not taken back", Doubt.NO_ANSWER)
+        return self._session.place.lose(loss)
+
+    async def _outcome(self, pending: Pending) -> str:
+        """Return what has become of a request that is to be taken back; empty if nobody says."""
+        if not self._session.greeted:
+            self._lost(pending)
+            self._carrier.hang_up()
+            return ""
+        order = msgspec.json.encode(Cancel(pending.number or 0))
+        cancel = self._carrier.ask(Kind.CANCEL, order, session=self._session)
+        try:
+            reply = await cancel.answer(self._patience)
+        except ProctorError:
+            return ""
+        finally:
+            self._carrier.forget(cancel)
+        if reply is None or reply.type != "cancelled":
+            return ""
+        try:
+            return msgspec.json.decode(reply.data, type=Cancelled).outcome
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ""

@@ -1,0 +1,1 @@
+"""What every socket checks first: Host, Origin, credentials, sizes, depth and rates; and what a log may show."""

@@ -1,0 +1,57 @@
+"""Column Popper behind its typed models."""
+
+from typing import Any
+
+from proctor.contracts.lifecycle import EnvironmentState
+from proctor.envs.adapted import AdaptedEnvironment
+from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState, PopperView, TimedPopperView
+from proctor.models.wire import assembled
+
+
+class PopperEnvironment(AdaptedEnvironment[PopperAction, PopperObservation, PopperState]):
+    """Sort falling blocks: three equal ones at the open end of a column pop.
+
+    Reset options: `board`, `selection`. The environment itself judges the action.
+    """
+
+    def __init__(self, env: ColumnPopperEnv) -> None:
+        super().__init__(env)
+        self._game = env
+        self._view: type[PopperView] = TimedPopperView if env.rules.include_time_left_norm else PopperView
+
+    def _value_of(self, action: PopperAction) -> int:
+        return action.action
+
+    def _seen(self, observation: Any) -> PopperView:
+        fields: dict[str, Any] = {
+            "board": tuple(map(tuple, observation["board"].tolist())),
+            "selection": tuple(observation["selection"].tolist()),
+        }
+        if self._view is TimedPopperView:
+            fields["time_left_norm"] = tuple(observation["time_left_norm"].tolist())
+        return assembled(self._view, fields)
+
+    @property
+    def state(self) -> PopperState:
+        """Where the game stands."""
+        game = self._game
+        played: dict[str, Any] = {}
+        if game.state not in (EnvironmentState.CREATED, EnvironmentState.CLOSED):
+            frame = game.scene()["frame"]
+            played = {
+                "score": frame["score"],
+                "total_reward": frame["total_reward"],
+                "clock_ms": game.rules.duration_ms - frame["time_left_ms"],
+                "held": frame["held"],
+                "next_fall_ms": frame["next_fall_ms"],
+                "fault": frame["fault"],
+            }
+        return PopperState(
+            episode_id=self._episode_id,
+            step_count=self._step_count,
+            lifecycle=game.state,
+            seed=game.seed,
+            episode_count=game.episode_count,
+            **played,
+        )

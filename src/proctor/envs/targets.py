@@ -1,0 +1,126 @@
+"""What `proctor serve` is told to serve, as something that can make it: an id, a class or a `module:factory`.
+
+Rule 1: a target is a value of texts and settings, so that another process can make the same environment.
+Rule 2: environments of ours are served by their typed `Environment`; every other Gymnasium environment is adapted.
+Rule 3: a batch is the environment's own engine where it has one, else Gymnasium's sync vector.
+"""
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from proctor.contracts.environment import Environment
+from proctor.envs.adapted import GymEnvironment
+from proctor.envs.imports import member_of
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.served import PlumeEnvironment
+from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.served import PopperEnvironment
+from proctor.envs.registration import IDS
+from proctor.envs.settings import REFUSALS, Tree, constructor_keywords, creator_of, made, spec_of
+from proctor.errors import ComponentError, ValidationError
+
+AnyEnvironment = Environment[Any, Any, Any]
+Vector = VectorEnv[Any, Any, Any]
+
+SERVED: Final[tuple[tuple[type[gym.Env[Any, Any]], Callable[[Any], AnyEnvironment]], ...]] = (
+    (PlumeSearchEnv, PlumeEnvironment),
+    (ColumnPopperEnv, PopperEnvironment),
+)
+"""The Gymnasium environments that have a typed `Environment` of their own."""
+
+MODES: Final = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One kind of environment: `text` names it, `settings` are keywords of its constructor."""
+
+    text: str
+    settings: Tree = field(default_factory=dict)
+
+    def make(self) -> AnyEnvironment:
+        """Return a new environment."""
+        found = self._made()
+        return found if isinstance(found, Environment) else served(found)
+
+    def make_batch(self, num_envs: int, mode: str | None = None) -> Vector:
+        """Return `num_envs` environments that are stepped together; `mode` is one of `MODES`, the first by default."""
+        if mode is not None and mode not in MODES:
+            raise ValidationError("unknown autoreset mode", found=mode, expected=f"one of {', '.join(MODES)}")
+        wanted = MODES[mode or "next_step"]
+        engine = None if self._names_a_member else self._engine(num_envs, wanted)
+        return self._sync_vector(num_envs, wanted) if engine is None else engine
+
+    @property
+    def _names_a_member(self) -> bool:
+        """A member is named by identifiers; `package:Some-v0` is Gymnasium's way to import before it looks up an id."""
+        _, _, member = self.text.partition(":")
+        return bool(member) and all(part.isidentifier() for part in member.split("."))
+
+    def _made(self) -> AnyEnvironment | gym.Env[Any, Any]:
+        if not self._names_a_member:
+            return made(self.text, self.settings)
+        module, _, member = self.text.partition(":")
+        maker = member_of(module, member)
+        try:
+            found = maker(**self.settings)
+        except REFUSALS as problem:
+            reason = f"{type(problem).__name__}: {problem}"
+            raise ValidationError(
+                f"{self.text} could not be made: {reason}", found=self.settings, expected="other settings"
+            ) from problem
+        if not isinstance(found, Environment | gym.Env):
+            raise ComponentError(
+                f"{self.text} makes no environment", found=found, expected="an Environment or a gymnasium.Env"
+            )
+        return found
+
+    def _engine(self, num_envs: int, wanted: AutoresetMode) -> Vector | None:
+        """Return the environment's own batch; None if it has none that restarts as wanted."""
+        spec = spec_of(self.text)
+        if spec.vector_entry_point is None:
+            return None
+        keywords = constructor_keywords(self.text, creator_of(spec), self.settings)
+        if spec.id in IDS:
+            keywords["autoreset_mode"] = wanted
+        engine = gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **keywords)
+        if engine.metadata.get("autoreset_mode") == wanted:
+            return engine
+        engine.close()
+        return None
+
+    def _sync_vector(self, num_envs: int, wanted: AutoresetMode) -> Vector:
+        def one() -> gym.Env[Any, Any]:
+            found = self._made()
+            if isinstance(found, Environment):
+                raise ValidationError(
+                    f"{self.text} cannot be batched", found=type(found).__name__, expected="a Gymnasium environment"
+                )
+            return found
+
+        return SyncVectorEnv([one] * num_envs, autoreset_mode=wanted)
+
+
+def served(env: gym.Env[Any, Any]) -> AnyEnvironment:
+    """Return a Gymnasium environment as an `Environment`: the typed one where there is one that fits, else adapted."""
+    for kind, typed in SERVED:
+        if isinstance(env, kind):
+            # A user's own sensor may observe what the typed models have no field for.
+            with suppress(ComponentError):
+                return typed(env)
+    return GymEnvironment(env)
+
+
+def is_async(environment: AnyEnvironment) -> bool:
+    """Return whether its steps are coroutines, which run on an event loop and nowhere else."""
+    return inspect.iscoroutinefunction(environment.step)

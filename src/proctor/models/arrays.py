@@ -1,0 +1,241 @@
+"""Arrays in JSON: as nested lists that people can read, or packed as base64; both are exact.
+
+Rule 1: the lists of an array say its numbers exactly; the floats that JSON lacks are "NaN", "Infinity", "-Infinity".
+Rule 2: what a peer sent is never trusted: the types, the shape and the length are checked before an array is made, and
+    nothing is decompressed beyond the size that its shape claims and its reader allows.
+Rule 3: numbers are never bent: a bool is no number, a float no integer, and what does not fit the dtype is refused.
+"""
+
+import binascii
+import math
+import zlib
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.errors import ComponentError, ValidationError
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+DTYPES: Final = {
+    np.dtype(name).str: np.dtype(name)
+    for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
+}
+"""What can be packed, by its name on the wire: little-endian always."""
+
+WORTH_ZIPPING: Final = 4096
+"""Below this many bytes nothing is compressed."""
+
+SHORT: Final = 64
+
+MOST_BYTES: Final = 2**28
+"""What compressed arrays of one message may unpack to, together."""
+
+NAMED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+PLAIN_KEYS: Final = {"dtype", "shape", "data"}
+ZIPPED_KEYS: Final = {*PLAIN_KEYS, "zip"}
+NUMBERS: Final[dict[str, set[type]]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}
+WORDS: Final = {"b": "true or false", "i": "integers", "u": "integers", "f": "numbers"}
+
+
+def wire_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the little-endian dtype that stands for `dtype` on the wire, or raise a ComponentError."""
+    little = dtype.newbyteorder("<")
+    if little.str not in DTYPES:
+        raise ComponentError(
+            "this dtype cannot cross the wire",
+            found=str(dtype),
+            expected="bool, an integer of up to 64 bits, or a float of up to 64 bits",
+        )
+    return little
+
+
+def packed_array(array: Array, compress: bool = False) -> dict[str, Any]:
+    """Return the array as dtype, shape and base64 data; compressed where that is asked for and helps."""
+    little = wire_dtype(array.dtype)
+    raw = array.astype(little, copy=False).tobytes()
+    packed = {"dtype": little.str, "shape": list(array.shape)}
+    if compress and len(raw) >= WORTH_ZIPPING:
+        zipped = zlib.compress(raw, 1)
+        if len(zipped) < len(raw):
+            return {**packed, "data": _base64(zipped), "zip": "zlib"}
+    packed["data"] = _base64(raw)
+    return packed
+
+
+def _base64(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+
+def unpacked(value: Any, *, most: int = MOST_BYTES) -> Array:
+    """Return the array that a packed value holds, fresh and writable, or raise a ValidationError.
+
+    No array of more than `most` bytes is made.
+    """
+    dtype, shape = packed_form(value)
+    size = dtype.itemsize * math.prod(shape)
+    if size > most:
+        raise ValidationError("a packed array is too large", found=size, expected=f"at most {most} bytes")
+    raw = _raw(value["data"], size, zipped="zip" in value)
+    array: Array = np.frombuffer(raw, dtype).reshape(shape).copy()
+    if dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        raise ValidationError("packed bools are neither 0 nor 1", expected="bytes of 0 and 1")
+    return array
+
+
+def packed_form(value: Any) -> tuple[np.dtype[Any], Shape]:
+    """Return the dtype and the shape that a packed value claims to have, or raise a ValidationError."""
+    if type(value) is not dict or not (value.keys() == PLAIN_KEYS or value.keys() == ZIPPED_KEYS):
+        raise ValidationError("not a packed array", found=value, expected="dtype, shape and data (and zip)")
+    dtype = DTYPES.get(value["dtype"]) if type(value["dtype"]) is str else None
+    if dtype is None:
+        raise ValidationError("unknown dtype", found=value["dtype"], expected=f"one of {', '.join(DTYPES)}")
+    shape = value["shape"]
+    # numpy takes no more dimensions than 64.
+    if type(shape) is not list or len(shape) > 64 or not all(type(each) is int and each >= 0 for each in shape):
+        raise ValidationError("not a shape", found=shape, expected="a list of up to 64 integers of 0 or more")
+    if value.get("zip", "zlib") != "zlib":
+        raise ValidationError("unknown compression", found=value["zip"], expected="zlib")
+    return dtype, tuple(shape)
+
+
+def _raw(data: Any, size: int, *, zipped: bool) -> bytes:
+    """Return the `size` bytes that `data` stands for; at most one byte more is ever decompressed."""
+    expected = f"base64 of {size} bytes"
+    if type(data) is not str:
+        raise ValidationError("packed data are not text", found=data, expected=expected)
+    try:
+        raw = binascii.a2b_base64(data, strict_mode=True)
+        if zipped:
+            unzip = zlib.decompressobj()
+            raw = unzip.decompress(raw, size + 1)
+            # The byte of room makes the stream's end be read where it fits, and shows where it does not.
+            if not unzip.eof or unzip.unused_data:
+                raise ValidationError("compressed data do not fit the shape", expected=f"{size} bytes, and no more")
+    except (ValueError, zlib.error):
+        raise ValidationError("packed data cannot be read", found=data, expected=expected) from None
+    if len(raw) != size:
+        raise ValidationError("packed data do not fit the shape", found=len(raw), expected=f"{size} bytes")
+    return raw
+
+
+def listed(array: Array) -> Any:
+    """Return the array as nested lists, a scalar as itself; non-finite floats become strings."""
+    values = array.tolist()
+    if array.dtype.kind != "f":
+        return values
+    # The sum of a short row takes a tenth of numpy's time, and is finite only if every number is.
+    is_short = array.ndim == 1 and len(values) <= SHORT
+    all_finite = math.isfinite(sum(values)) if is_short else np.isfinite(array).all()
+    return values if all_finite else _with_names(values)
+
+
+def _with_names(value: Any) -> Any:
+    if type(value) is list:
+        return [_with_names(each) for each in value]
+    return named(value)
+
+
+def named(number: float) -> float | str:
+    """Return a float as JSON says it: itself, or its name if it is not finite."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+
+
+def array_from(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array:
+    """Return the array of this dtype and shape that nested lists say, fresh, or raise a ValidationError."""
+    # An array without elements is lists down to its first dimension of 0.
+    depth = shape.index(0) + 1 if 0 in shape else len(shape)
+    wanted = NUMBERS[dtype.kind]
+    found = _types_in(value, depth)
+    if found is not None and found <= wanted:
+        array = _of_numbers(value, dtype, shape[:depth])
+        if array is not None:
+            return array.reshape(shape)
+    if dtype.kind == "f":
+        return np.array(_read_floats(value, shape[:depth], dtype), dtype).reshape(shape)
+    raise _no_array(value, dtype, shape)
+
+
+def _types_in(value: Any, depth: int) -> set[type] | None:
+    """Return the types of what lies at this depth; None if something above it is no list."""
+    if depth == 0:
+        return {type(value)}
+    if type(value) is not list:
+        return None
+    rows: Any = value
+    for _ in range(depth - 1):
+        rows = chain.from_iterable(rows)
+    try:
+        return set(map(type, rows))
+    except TypeError:
+        return None
+
+
+def _of_numbers(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array | None:
+    """Return numbers as an array, or None where numpy's own reading does not fit: the slow way says why."""
+    try:
+        found: Array = np.array(value)
+    except ValueError:  # ragged
+        return None
+    if found.shape != shape:
+        return None
+    if not found.size:
+        return np.empty(shape, dtype)
+    if dtype.kind in "iu" and found.dtype.kind not in "iu":
+        # Integers beyond int64 among others, which numpy would round.
+        found = np.array(value, object)
+    return _cast(found, dtype)
+
+
+def _cast(found: Array, dtype: np.dtype[Any]) -> Array | None:
+    """Return the numbers in the dtype, rounded where it is a float; None if one does not fit."""
+    if dtype.kind == "f":
+        if found.dtype.kind == "O":
+            return None
+        with np.errstate(over="ignore"):
+            made = found.astype(dtype, copy=False)
+        return made if np.isfinite(made).all() else None
+    if found.dtype != dtype and dtype.kind != "b":
+        limits = np.iinfo(dtype)
+        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+            return None
+    return found.astype(dtype, copy=False)
+
+
+def _read_floats(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Return nested lists of floats, one by one, so that what is wrong is named where it is."""
+    if not shape:
+        return _read_float(value, dtype)
+    if type(value) is not list or len(value) != shape[0]:
+        raise _no_array(value, dtype, shape)
+    return [_read_floats(each, shape[1:], dtype) for each in value]
+
+
+def _read_float(value: Any, dtype: np.dtype[Any]) -> float:
+    if type(value) is str and value in NAMED:
+        return NAMED[value]
+    if type(value) is int or type(value) is float:
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        # A finite number that the dtype rounds to an infinity is not what was said.
+        with np.errstate(over="ignore"):
+            if math.isfinite(number) and np.isfinite(dtype.type(number)):
+                return number
+    raise ValidationError(
+        "not a number of this dtype", found=value, expected=f"a finite {dtype.name} or one of {', '.join(NAMED)}"
+    )
+
+
+def _no_array(value: Any, dtype: np.dtype[Any], shape: Shape) -> ValidationError:
+    return ValidationError(
+        "not an array of this kind",
+        found=value,
+        expected=f"{WORDS[dtype.kind]} of {dtype.name}" + (f", in lists of shape {shape}" if shape else ""),
+    )

@@ -1,0 +1,296 @@
+"""The control plane's messages: OpenEnv's as the base, and what Proctor adds once `hello` was answered.
+
+Rule 1: a message is `{"type", "data"}`; `id`, `session` and `epoch` travel beside them only after `hello`.
+Rule 2: this file says what a message looks like; when it may come is said by `server/control/protocol.py`.
+Rule 3: a field that is not described here is refused, so that nothing is misread in silence.
+
+    request   data       reply        data         needs hello   names a session
+    hello     Hello      hello        Welcome      is it         no
+    open      Open       opened       Opened       yes           no (the reply does)
+    resume    Resume     resumed      Resumed      yes           no (the reply does)
+    reset     Reset      observation  Seen         no            after hello
+                         batch        SeenBatch
+    step      an action  observation  Seen         no            after hello
+              StepBatch  batch        SeenBatch
+    state     -          state        a State      no            after hello
+    cancel    Cancel     cancelled    Cancelled    yes           yes
+    close     -          closed       Closed       no            after hello; without one the socket is closed
+    metadata  -          metadata     Metadata     no            no
+    schema    -          schema       Schemas      no            no
+                         error        Problem
+                         warning      Notice       pushed, after hello only
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+PROTOCOL: Final = 1
+"""The version of what Proctor adds; a server answers `hello` with the highest one that both sides know."""
+
+
+class Kind(StrEnum):
+    """The requests."""
+
+    HELLO = "hello"
+    OPEN = "open"
+    RESUME = "resume"
+    RESET = "reset"
+    STEP = "step"
+    STATE = "state"
+    CANCEL = "cancel"
+    CLOSE = "close"
+    METADATA = "metadata"
+    SCHEMA = "schema"
+
+
+class Code(StrEnum):
+    """What an error says to a program; the first seven are OpenEnv's own."""
+
+    INVALID_JSON = "INVALID_JSON"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    CAPACITY_REACHED = "CAPACITY_REACHED"
+    FACTORY_ERROR = "FACTORY_ERROR"
+    SESSION_ERROR = "SESSION_ERROR"
+
+    STATE_ERROR = "STATE_ERROR"
+    """The call is not legal now: a step before the reset, or after the end. Nothing ran."""
+    PROTOCOL_ERROR = "PROTOCOL_ERROR"
+    """The message is well formed but may not come now, or lacks what it needs after `hello`."""
+    UNSUPPORTED_PROTOCOL = "UNSUPPORTED_PROTOCOL"
+    EPISODE_LOST = "EPISODE_LOST"
+    """Continuity is broken: a reset begins a new episode, nothing else helps."""
+    STALE_EPOCH = "STALE_EPOCH"
+    """The request speaks of another episode than the one that runs. Nothing ran."""
+    ID_REUSED = "ID_REUSED"
+    """The id belongs to an earlier request that said something else, or whose reply is no longer kept."""
+    STEP_TIMEOUT = "STEP_TIMEOUT"
+    """The environment did not answer in time: the episode is lost."""
+    CANCELLED = "CANCELLED"
+    BUSY = "BUSY"
+    """Too many requests wait in this session. Nothing ran; send it again later."""
+    RATE_LIMITED = "RATE_LIMITED"
+    TOO_LARGE = "TOO_LARGE"
+    TOO_DEEP = "TOO_DEEP"
+    RECORDING_FAILED = "RECORDING_FAILED"
+    """What happened could not be put on record: the episode is lost."""
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+
+
+LOSSES: Final = frozenset({Code.EPISODE_LOST, Code.STALE_EPOCH, Code.STEP_TIMEOUT, Code.RECORDING_FAILED})
+"""The codes after which a client cannot go on with its episode."""
+
+
+class Request(Struct, forbid_unknown_fields=True):
+    """What a client sends; `data` is read later, by the one who knows its type."""
+
+    type: str
+    data: Raw = Raw(b"")
+    id: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    session: Annotated[str, Meta(max_length=64)] | None = None
+    epoch: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+
+
+class Reply(Struct, omit_defaults=True):
+    """What a server sends."""
+
+    type: str
+    data: Any = UNSET
+    id: int | None = None
+    session: str | None = None
+    epoch: int | None = None
+
+
+class RawReply(Struct, omit_defaults=True):
+    """A reply as a client reads it first: `data` is read by the one who asked."""
+
+    type: str
+    data: Raw = Raw(b"")
+    id: int | None = None
+    session: str | None = None
+    epoch: int | None = None
+
+
+class Hello(Struct, forbid_unknown_fields=True):
+    """What a client can speak; `packed` asks for arrays as bytes, `compression` for large ones to be made smaller."""
+
+    protocols: Annotated[list[int], Meta(min_length=1, max_length=16)]
+    client: Annotated[str, Meta(max_length=200)] = ""
+    packed: bool = False
+    compression: bool = False
+
+
+class Welcome(Struct):
+    """What was agreed on.
+
+    `boot` names this run of the server; `address` is the WebSocket address of the very worker that answers, where a
+    client that was cut off finds its sessions again (None: the address it used).
+    """
+
+    protocol: int
+    server: str
+    boot: str
+    environment: str
+    address: str | None
+    packed: bool
+    compression: bool
+    max_message_bytes: int
+    max_pending: int
+
+
+class Open(Struct, forbid_unknown_fields=True):
+    """A session of one environment, or of `num_envs` in a batch that steps them with one message."""
+
+    num_envs: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    autoreset_mode: str | None = None
+    """For batches: next_step (default), same_step or disabled, as Gymnasium names them."""
+    infos: bool = False
+    """For batches: send every info, not only what a learner needs of an ended episode."""
+    step_timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
+    """Shorter than the server's own, or the server's own."""
+
+
+class Opened(Struct):
+    """The session is there; `resume_token` is the only way back to it after a broken connection."""
+
+    resume_token: str
+    grace_seconds: float
+    step_timeout_seconds: float | None
+    idle_timeout_seconds: float | None
+    num_envs: int | None
+    autoreset_mode: str | None
+
+
+class Resume(Struct, forbid_unknown_fields=True):
+    """Take a session over on this connection; the one that held it is closed."""
+
+    session: Annotated[str, Meta(max_length=64)]
+    resume_token: Annotated[str, Meta(max_length=200)]
+
+
+class Resumed(Struct):
+    """Where the session stands: `last_id` is the last request that was begun, its reply is kept."""
+
+    episode_id: str | None
+    step: int
+    last_id: int
+    lost: bool
+    num_envs: int | None
+    autoreset_mode: str | None
+
+
+class Reset(Struct, forbid_unknown_fields=True):
+    """Begin an episode. A batch takes one seed for all (sub-environment i gets seed + i), or one for each."""
+
+    seed: int | list[int] | None = None
+    episode_id: Annotated[str, Meta(max_length=200)] | None = None
+    options: Raw = Raw(b"null")
+    mask: Raw = Raw(b"null")
+    """For batches with autoreset disabled: which sub-environments to reset."""
+
+
+class StepBatch(Struct, forbid_unknown_fields=True):
+    """One action for every sub-environment: a list, or one packed array (see `spaces`)."""
+
+    actions: Raw
+
+
+class Cancel(Struct, forbid_unknown_fields=True):
+    """Give up the request with this id: one that waits is dropped; one that runs takes its episode with it."""
+
+    id: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class Cancelled(Struct):
+    """`outcome`: dropped (it never ran), lost (it ran: the episode is lost), or finished (its reply is kept)."""
+
+    id: int
+    outcome: str
+
+
+class Seen(Struct, omit_defaults=True):
+    """What an environment answered. The fields after `metadata` are sent only after `hello`."""
+
+    observation: Raw
+    reward: float | None
+    done: bool
+    metadata: Raw | UnsetType = UNSET
+    terminated: bool | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    step: int | UnsetType = UNSET
+    episode_id: str | UnsetType = UNSET
+
+
+class SeenBatch(Struct, omit_defaults=True):
+    """What a batch answered: arrays over its sub-environments, as lists or packed.
+
+    `infos` is Gymnasium's vector info as an object: numeric arrays and the masks `_key` as lists or packed, other arrays
+    as lists with null where there is nothing, objects inside alike. It has every key if the session was opened with
+    `infos`; a reset and an episode that begins by itself always report `seed`. In mode same_step, where an episode has
+    ended, it always has `final_info` and `final_obs`: the latter is `{"index": [i, ...], "values": [value, ...]}`, the
+    single observations of the sub-environments that ended, each in its space's form.
+    """
+
+    observations: Raw
+    step: int
+    rewards: Raw | UnsetType = UNSET
+    terminations: Raw | UnsetType = UNSET
+    truncations: Raw | UnsetType = UNSET
+    infos: Raw | UnsetType = UNSET
+    episode_id: str | UnsetType = UNSET
+
+
+class Closed(Struct):
+    """The session is over; what it amounted to."""
+
+    episodes: int
+    steps: int
+
+
+class Metadata(Struct):
+    """Who serves what."""
+
+    name: str
+    description: str
+    version: str
+    server: str
+    protocols: list[int]
+    num_envs: bool
+    """Whether batch sessions can be opened."""
+
+
+class Schemas(Struct):
+    """JSON Schemas of the wire types; `spaces` says the Gymnasium spaces where the environment has some."""
+
+    action: dict[str, Any]
+    observation: dict[str, Any]
+    state: dict[str, Any]
+    spaces: dict[str, Any] | None = None
+
+
+class Problem(Struct, omit_defaults=True):
+    """A coded error: `message` is for people, never an exception's text from inside."""
+
+    message: str
+    code: str
+    errors: list[dict[str, Any]] | UnsetType = UNSET
+    clause: str | UnsetType = UNSET
+    expected: str | UnsetType = UNSET
+    incident: str | UnsetType = UNSET
+    """Finds the entry in the server's log."""
+    lost: bool | UnsetType = UNSET
+    """The episode cannot go on."""
+    active_sessions: int | UnsetType = UNSET
+    max_sessions: int | UnsetType = UNSET
+    retry_after_seconds: float | UnsetType = UNSET
+
+
+class Notice(Struct):
+    """Pushed by a server: IDLE (this session will be closed) or SHUTTING_DOWN."""
+
+    code: str
+    message: str
+    seconds_left: float

@@ -1,0 +1,217 @@
+"""What a session states for the record: every event, versioned, as one line of JSON and back.
+
+Rule 1: an event is complete. A reader needs no other file to know what was served, asked, answered and paid.
+Rule 2: an event says what happened, never what to do with it: where it is kept is known by a `Recorder` only.
+Rule 3: `VERSION` is in every line. A field that is not described here, or another version, is refused when read.
+Rule 4: a `Raw` field holds exactly one JSON value in UTF-8, and a number is finite; the session has seen to it.
+
+    event            stated when
+    session_opened   an environment was made and can be reset
+    episode_reset    an episode began                              batch_reset    the same for a batch
+    episode_stepped  a step ran and is answered                    batch_stepped  the same for a batch
+    failed           a request was refused, or failed
+    session_closed   nothing more will come from this session
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from proctor.errors import ComponentError, ValidationError
+
+VERSION: Final = 1
+"""Of the events' fields; it grows when a reader of the old ones would misread the new ones."""
+
+NULL: Final = Raw(b"null")
+
+Principal: TypeAlias = Literal["control", "agent", "operator", "system"]
+"""Who caused it: the orchestrator, an agent, a human operator, or the server itself."""
+
+Place: TypeAlias = Literal["inline", "thread", "process"]
+"""Where the environment runs: on the event loop, in a thread, or in a process of its own."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+
+
+def _tag(name: str) -> str:
+    """Return the name of an event on a line: EpisodeReset is episode_reset."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class _Stated(Struct, frozen=True, kw_only=True, gc=False, tag_field="event", tag=_tag, forbid_unknown_fields=True):
+    """What every event says. `at` is in seconds since 1970; `request_id` is the client's, None where it gave none."""
+
+    version: Literal[1] = VERSION
+    session: str
+    at: float
+    principal: Principal = "control"
+    request_id: int | None = None
+
+
+class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
+    """A session is there; everything that is needed to make its environment and its rewards again."""
+
+    environment: str
+    environment_version: str
+    target: str
+    """What was served, as it was asked for: an id, a class or `module:factory`."""
+    settings: dict[str, Any] = {}
+    """What the environment was made with."""
+    server: str
+    """The version of Proctor."""
+    boot: str = ""
+    """Names the run of the server."""
+    num_envs: Count | None = None
+    """None: a session of one environment, which is not a batch of one."""
+    autoreset_mode: str | None = None
+    transforms: list[dict[str, Any]] = []
+    """The pipeline's specs, in order."""
+    place: Place
+    python: str
+    gymnasium: str
+    numpy: str
+
+
+class EpisodeReset(_Stated, frozen=True, kw_only=True, gc=False):
+    """An episode began: its number, what was asked and what was seen first."""
+
+    epoch: Count
+    episode_id: str
+    seed: int | None = None
+    """As asked for; what the environment drew for itself is in `metadata` if it says so."""
+    options: Raw = NULL
+    observation: Raw
+    """The fields inside the observation, as on the wire."""
+    metadata: Raw = NULL
+    pipeline: Raw = NULL
+    """What the transforms carry over from earlier episodes (`Pipeline.snapshot`), so that each can be replayed alone."""
+
+
+class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
+    """A step ran. `parts` is the change that each transform made to the reward, in their order.
+
+    The raw reward and the parts add up to `reward`, but for rounding; without transforms the two are the same.
+    """
+
+    epoch: Count
+    step: Count
+    action: Raw
+    """As received."""
+    observation: Raw
+    metadata: Raw = NULL
+    raw_reward: float | None
+    """As the environment gave it; None where it gave none."""
+    reward: float | None
+    parts: dict[str, float] = {}
+    terminated: bool
+    truncated: bool
+
+
+class BatchReset(_Stated, frozen=True, kw_only=True, gc=False):
+    """The sub-environments in `mask` (null: all) began an episode each; arrays are over all of them, listed or packed."""
+
+    epoch: Count
+    episode_id: str
+    seed: int | list[int | None] | None = None
+    options: Raw = NULL
+    mask: Raw = NULL
+    observations: Raw
+    infos: Raw = NULL
+    pipeline: Raw = NULL
+
+
+class BatchStepped(_Stated, frozen=True, kw_only=True, gc=False):
+    """A step of every sub-environment ran; every Raw field is an array over them, listed or packed."""
+
+    epoch: Count
+    step: Count
+    actions: Raw
+    observations: Raw
+    infos: Raw = NULL
+    raw_rewards: Raw
+    rewards: Raw
+    parts: dict[str, Raw] = {}
+    terminations: Raw
+    truncations: Raw
+
+
+class Failed(_Stated, frozen=True, kw_only=True, gc=False):
+    """A request was refused (nothing ran) or failed; `lost` says that the episode cannot go on.
+
+    `epoch` and `step` are where the session stood when the request came.
+    """
+
+    epoch: Count
+    step: Count
+    code: str
+    """One of `control.Code`."""
+    request: str = ""
+    """The kind of the request; empty where the server failed by itself."""
+    clause: str | None = None
+    incident: str | None = None
+    """Finds the entry in the server's log."""
+    lost: bool = False
+    action: Raw = NULL
+    """What was being done when a step failed, so that it can be tried again; null for a refusal."""
+
+
+class SessionClosed(_Stated, frozen=True, kw_only=True, gc=False):
+    """The session is over: why, and what it amounted to."""
+
+    reason: str
+    episodes: Count
+    steps: Count
+
+
+Event: TypeAlias = SessionOpened | EpisodeReset | EpisodeStepped | BatchReset | BatchStepped | Failed | SessionClosed
+
+
+class _Head(Struct):
+    """The part of an event that every version has."""
+
+    version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+
+
+def encoded(event: Event) -> bytes:
+    """Return the event as JSON on one line, without the line's end; a ComponentError if it has no JSON form."""
+    try:
+        line = _ENCODER.encode(event)
+        if b"\n" in line or b"\r" in line:
+            # A client may break its lines wherever JSON allows a blank; never inside a string.
+            line = msgspec.json.format(line, indent=-1)
+    # ValueError: text that is no UTF-8, or a Raw that is no JSON; RecursionError: settings that hold themselves.
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ComponentError(
+            "an event has no JSON form", found=type(event).__name__, expected="JSON values"
+        ) from problem
+    return line
+
+
+def decoded(line: bytes) -> Event:
+    """Return the event on a line, or raise a ValidationError that says what is wrong with it.
+
+    Its Raw fields point into `line`, which must not be changed.
+    """
+    try:
+        version = _HEAD.decode(line).version
+        if version == VERSION:
+            return _DECODER.decode(line)
+    # A line from a file may nest deeper than anything that was ever stated.
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise ValidationError(f"not an event: {problem}", expected=f"an event of version {VERSION}") from problem
+    raise ValidationError("an event of another version", found=version, expected=f"version {VERSION}")
+
+
+def kept(event: Event) -> Event:
+    """Return an equal event that owns everything in it, for one who keeps it after the call that passed it."""
+    try:
+        return _DECODER.decode(encoded(event))
+    except msgspec.DecodeError as problem:
+        raise ComponentError(f"an event breaks its own shape: {problem}", found=type(event).__name__) from problem

@@ -1,0 +1,138 @@
+"""Gymnasium's `info` as JSON: what can be said is said exactly, what cannot is left out by name.
+
+Rule 1: numpy's numbers and arrays become plain ones; floats that are not finite become their names (see `arrays`).
+Rule 2: a key is kept whole or left out whole; those left out are listed under `OMITTED`. Nothing here raises.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from pydantic import JsonValue
+
+from proctor.models.arrays import DTYPES, listed, named
+
+OMITTED: Final = "_omitted"
+DEEPEST: Final = 32
+"""Beyond this depth a value is left out; so is one that holds itself."""
+Way = Callable[[Any, int], JsonValue]
+"""How a kind of value is said at a depth."""
+
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1  # what JSON's readers take for an integer without loss
+
+
+class _Unspeakable(Exception):
+    """JSON cannot say this value."""
+
+
+def plain_info(info: Mapping[Any, Any]) -> dict[str, JsonValue]:
+    """Return `info` as JSON, with the keys that JSON cannot say listed under `OMITTED`."""
+    plain: dict[str, JsonValue] = {}
+    omitted: list[str] = []
+    for key, value in info.items():
+        # Spelt out, because this runs for every key of every step.
+        way = _WAYS.get(type(value)) or _way_of(type(value))
+        try:
+            plain[key if type(key) is str and key.isascii() else _key(key)] = way(value, 0)
+        except _Unspeakable:
+            omitted.append(_shown(key))
+    if omitted:
+        plain[OMITTED] = sorted(omitted)  # type: ignore[assignment]  # a list of strings is JSON
+    return plain
+
+
+def _plain(value: Any, depth: int) -> JsonValue:
+    way = _WAYS.get(type(value)) or _way_of(type(value))
+    return way(value, depth)
+
+
+def _way_of(kind: type) -> Way:
+    """Return how the nearest parent of `kind` is said."""
+    return next((_WAYS[each] for each in kind.__mro__ if each in _WAYS), _refuse)
+
+
+def _refuse(value: Any, depth: int) -> JsonValue:
+    raise _Unspeakable
+
+
+def _itself(value: Any, depth: int) -> JsonValue:
+    said: JsonValue = value
+    return said
+
+
+def _integer(value: int, depth: int) -> int:
+    if not _SMALLEST <= value <= _LARGEST:
+        raise _Unspeakable
+    return int(value)
+
+
+def _float(value: float, depth: int) -> float | str:
+    return float(value) if math.isfinite(value) else named(value)
+
+
+def _text(value: str, depth: int) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            raise _Unspeakable from None
+    return str.__str__(value)
+
+
+def _scalar(value: np.generic, depth: int) -> JsonValue:
+    if value.dtype.newbyteorder("<").str not in DTYPES:
+        raise _Unspeakable
+    return _plain(value.item(), depth)
+
+
+def _array(value: np.ndarray[Any, Any], depth: int) -> JsonValue:
+    if value.dtype.newbyteorder("<").str in DTYPES:
+        said: JsonValue = listed(np.asarray(value))
+        return said
+    # Texts and objects, each of which may be JSON.
+    return _plain(value.tolist(), depth)
+
+
+def _list(value: Any, depth: int) -> JsonValue:
+    inner = _deeper(depth)
+    return [_plain(each, inner) for each in value]
+
+
+def _object(value: Mapping[Any, Any], depth: int) -> JsonValue:
+    inner = _deeper(depth)
+    return {_key(key): _plain(each, inner) for key, each in value.items()}
+
+
+def _deeper(depth: int) -> int:
+    if depth >= DEEPEST:
+        raise _Unspeakable
+    return depth + 1
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise _Unspeakable
+    return _text(key, 0)
+
+
+def _shown(key: Any) -> str:
+    """Return a key that was left out as text that JSON can say."""
+    text = key if isinstance(key, str) else type(key).__name__
+    return text.encode("utf-8", "replace").decode()
+
+
+_WAYS: Final[dict[type, Way]] = {
+    type(None): _itself,
+    bool: _itself,
+    int: _integer,
+    float: _float,
+    str: _text,
+    dict: _object,
+    list: _list,
+    tuple: _list,
+    np.generic: _scalar,
+    # Their own rows, so that nothing is searched for in a step.
+    **{dtype.type: _scalar for dtype in DTYPES.values()},
+    np.ndarray: _array,
+}

@@ -1,0 +1,201 @@
+"""Where the parts of a server are joined, and the only place.
+
+Rule 1: a server is ready when its target was made once, its recorder is open and its sockets listen; not before.
+Rule 2: told to stop, it takes nothing new, lets run what runs, says goodbye, and closes what it opened.
+"""
+
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+
+from proctor.contracts.recorder import Recorder
+from proctor.door.credentials import Credential
+from proctor.door.gate import Policy, policy_for, policy_for_unix
+from proctor.envs.targets import Target
+from proctor.server.control.description import description_of
+from proctor.server.control.http import http_routes
+from proctor.server.control.plane import ControlPlane
+from proctor.server.control.sessions import Sessions
+from proctor.server.metrics import Metrics
+from proctor.server.opening import Card, Opening, card_of, kind_for
+from proctor.server.recorders import JsonlRecorder, NullRecorder
+from proctor.server.settings import ServerSettings
+from proctor.server.sockets import PatientHttp, PatientWebSocket, port_of
+from proctor.server.transforms import plan_of
+
+LOG: Final = logging.getLogger("proctor.server")
+PING_SECONDS: Final = 20.0
+SHORTEST_SWEEP, LONGEST_SWEEP = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The sockets of one worker: what it listens on, and the port that is its alone."""
+
+    sockets: Sequence[socket.socket]
+    own_port: int | None = None
+
+
+class Server:
+    """One worker's server: a plane, its sessions, and the uvicorn that runs them."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        credential: Credential | None,
+        listening: Listening,
+        *,
+        card: Card | None = None,
+        recorder: Recorder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        target = Target(settings.target, dict(settings.settings))
+        plan = plan_of(settings.transforms)
+        self.card: Final = card_of(target) if card is None else card
+        self.settings: Final = settings
+        self.recorder: Final = _recorder(settings) if recorder is None else recorder
+        self.metrics: Final = Metrics()
+        wanted = None if settings.place == "auto" else settings.place
+        opening = Opening(
+            target, self.card, kind_for(target, self.card, wanted, None), transforms=[dict(spec) for spec in plan.specs]
+        )
+        self.sessions: Final = Sessions(
+            settings,
+            opening,
+            plan,
+            self.recorder,
+            self.metrics,
+            boot=secrets.token_hex(8),
+            clock=clock,
+            wall=wall,
+        )
+        description = description_of(self.card)
+        limits = settings.limits.limits()
+        self.plane: Final = ControlPlane(
+            _policies(settings, credential, listening.sockets),
+            self.sessions,
+            description,
+            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes),
+            self.metrics,
+            limits=limits,
+            max_pending=settings.max_pending,
+            max_connections=settings.max_connections,
+            own_port=listening.own_port,
+        )
+        self._listening = listening
+        self._uvicorn = _Draining(_uvicorn_config(self.plane, settings), self._drained)
+
+    async def serve(self, ready: Callable[[], object] | None = None) -> None:
+        """Serve until told to stop; `ready` is called when the sockets are being listened on."""
+        if ready is not None:
+            self._uvicorn.ready = ready
+        async with self._swept():
+            await self._uvicorn.serve(sockets=list(self._listening.sockets))
+        self.recorder.close()
+
+    def stop(self) -> None:
+        """Begin to stop; `serve` returns when it is done."""
+        self._uvicorn.should_exit = True
+
+    async def _drained(self) -> None:
+        await self.sessions.drain()
+        await self.plane.close_connections()
+
+    @asynccontextmanager
+    async def _swept(self) -> AsyncIterator[None]:
+        """Have the sessions looked at from time to time."""
+        task = asyncio.create_task(self._sweep())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _sweep(self) -> None:
+        pauses = [self.settings.grace_seconds, self.settings.warn_after or LONGEST_SWEEP]
+        pause = min(max(min(pauses) / 4, SHORTEST_SWEEP), LONGEST_SWEEP)
+        while True:
+            await asyncio.sleep(pause)
+            await self.sessions.sweep()
+
+
+class _Draining(uvicorn.Server):
+    """uvicorn, which says when it listens, and lets us say goodbye before it closes the sockets.
+
+    A signal to stop is obeyed and that is all: raised again, as uvicorn would, it would end the process before it has
+    closed what it opened.
+    """
+
+    def __init__(self, config: uvicorn.Config, drained: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self.ready: Callable[[], object] = lambda: None
+        self._drained = drained
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._drained()
+        await super().shutdown(sockets)
+
+
+def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        plane,
+        loop="uvloop",
+        http=PatientHttp,
+        ws=PatientWebSocket,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws_max_size=settings.limits.max_message_bytes,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _recorder(settings: ServerSettings) -> Recorder:
+    return NullRecorder() if settings.record is None else JsonlRecorder(settings.record, sync=settings.record_sync)
+
+
+def _policies(
+    settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket]
+) -> dict[int | None, Policy]:
+    hosts, origins = settings.allow_hosts, settings.allow_origins
+
+    def policy(port: int | None) -> Policy:
+        if port is None:
+            return policy_for_unix(credential, allow_hosts=hosts, allow_origins=origins)
+        return policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins)
+
+    return {port: policy(port) for port in map(port_of, sockets)}

@@ -1,0 +1,1 @@
+"""The control plane: the WebSocket on which orchestrators open, reset, step and close."""

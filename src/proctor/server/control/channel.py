@@ -1,0 +1,285 @@
+"""A client's side of a session: its requests in order, its replies, and which connection they go to.
+
+Rule 1: requests are carried out one at a time, in the order in which they came; `cancel` alone overtakes.
+Rule 2: a quick environment with an empty queue answers at once, without a task.
+Rule 3: a reply belongs to the request, not to the connection: a request that runs while the connection breaks is
+    finished, and its reply is kept for the one who resumes.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final, Protocol
+
+from msgspec import Raw
+
+from proctor.door.credentials import Credential
+from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
+from proctor.server.answers import NotDone, Refused, refused
+from proctor.server.control.protocol import Rule, data_of, error, reply
+from proctor.server.control.replies import Admission, Replies
+from proctor.server.incidents import new_incident
+from proctor.server.metrics import Metrics
+from proctor.server.session import Session
+
+LOG: Final = logging.getLogger("proctor.control")
+ABUSE: Final = 1008
+DROPPED: Final = Problem("this request was given up before it ran", Code.CANCELLED)
+GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELLED, lost=True)
+BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
+REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
+GONE: Final = Problem("there is no such session: it ended, or it never was", Code.EPISODE_LOST, lost=True)
+
+
+class Outlet(Protocol):
+    """Where replies go: a connection."""
+
+    async def send(self, message: bytes) -> None:
+        """Send a reply."""
+        ...
+
+    def post(self, message: bytes) -> None:
+        """Send without waiting."""
+        ...
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the connection without waiting."""
+        ...
+
+
+class Channel:
+    """The queue, the kept replies and the connection of one session.
+
+    `prepare` makes the session ready before its first request; `ended` is told when the client has closed it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        outlet: Outlet,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float],
+        credential: Credential | None,
+        max_pending: int,
+        ended: Callable[["Channel"], Awaitable[None]],
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.session: Final = session
+        self.credential: Final = credential
+        self.outlet: Outlet | None = outlet
+        self.detached_at: float | None = None
+        self.used_at = clock()
+        self.warned = False
+        self.closed = False
+        self._metrics = metrics
+        self._clock = clock
+        self._ended = ended
+        self._prepare = prepare
+        self._observed = "observation" if session.opening.num_envs is None else "batch"
+        self._replies = Replies(max_pending)
+        self._max_pending = max_pending
+        self._queue: deque[tuple[Request, Rule]] = deque()
+        self._running: Request | None = None
+        self._given_up = False
+        self._turn = asyncio.Lock()
+        self._drainer: asyncio.Task[None] | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the client can come back to it after a broken connection."""
+        return self.credential is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request runs or waits."""
+        return self._running is not None or self._drainer is not None
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait."""
+        return len(self._queue)
+
+    @property
+    def last_id(self) -> int:
+        """The last request that was admitted."""
+        return self._replies.last_id
+
+    async def take(self, request: Request, rule: Rule) -> bytes | None:
+        """Return the reply to a request if there is one now; else it is sent when its turn has come."""
+        self.used_at = self._clock()
+        self.warned = False
+        if request.id is not None:
+            known = self._known(request)
+            if known is not None:
+                return known or None
+            if rule.kind is Kind.CANCEL:
+                return self._kept(request, self._cancelled(request))
+        if self._drainer is None and self._running is None and rule.kind is not Kind.CLOSE and self.session.immediate:
+            return self._kept(request, await self._performed(request, rule))
+        self._queued(request, rule)
+        return None
+
+    def warn(self, notice: Notice) -> None:
+        """Push a notice to a client that understands it."""
+        if self.outlet is not None and self.resumable:
+            self.outlet.post(reply("warning", notice, session=self.session.name, epoch=self.session.epoch))
+
+    async def stop(self) -> None:
+        """Drop what waits and give up what runs; nothing is answered any more."""
+        self._queue.clear()
+        drainer = self._drainer
+        if drainer is not None and drainer is not asyncio.current_task():
+            drainer.cancel()
+            await asyncio.wait([drainer])
+
+    def _known(self, request: Request) -> bytes | None:
+        """Return the reply to a request that came before (empty while it runs), None for a new one."""
+        number = request.id or 0
+        if len(self._queue) >= self._max_pending and number > self._replies.last_id and request.type != Kind.CANCEL:
+            return self._error(BUSY, request)
+        admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
+        if admission is Admission.NEW:
+            return None
+        if admission is Admission.RUNNING:
+            return b""
+        return self._error(REUSED, request) if admission is Admission.REUSED else admission
+
+    def _kept(self, request: Request, answer: bytes) -> bytes:
+        if request.id is not None:
+            self._replies.keep(request.id, answer)
+        return answer
+
+    def _queued(self, request: Request, rule: Rule) -> None:
+        if len(self._queue) >= self._max_pending:
+            # Only without hello: there replies come in the order of requests, so that none can be refused early.
+            if self.outlet is not None:
+                self.outlet.end(ABUSE, "too many requests wait")
+            return
+        self._queue.append((request, rule))
+        if self._drainer is None:
+            self._drainer = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Carry out what waits, one by one."""
+        try:
+            if not await self._prepared():
+                return
+            while self._queue:
+                request, rule = self._queue.popleft()
+                answer = self._kept(request, await self._performed(request, rule))
+                await self._sent(answer)
+                if rule.kind is Kind.CLOSE:
+                    await self._leave()
+        finally:
+            self._drainer = None
+
+    async def _sent(self, answer: bytes) -> None:
+        if self.outlet is not None:
+            await self.outlet.send(answer)
+
+    async def _leave(self) -> None:
+        """End the session that its client has closed; what waited behind the close is told so."""
+        late = [request for request, _ in self._queue]
+        await self._ended(self)
+        for request in late:
+            await self._sent(self._error(GONE, request))
+
+    async def _prepared(self) -> bool:
+        """Return whether the session is ready; if it cannot be made so, the client is told and sent away."""
+        if self._prepare is None:
+            return True
+        try:
+            await self._prepare()
+        except NotDone as problem:
+            self._metrics.refused(problem.problem.code)
+            self._queue.clear()
+            await self._sent(error(problem.problem))
+            if self.outlet is not None:
+                self.outlet.end(1000, problem.problem.code)
+            return False
+        self._prepare = None
+        return True
+
+    async def _performed(self, request: Request, rule: Rule) -> bytes:
+        """Return the reply to a request after carrying it out."""
+        async with self._turn:
+            return await self._performed_alone(request, rule)
+
+    async def _performed_alone(self, request: Request, rule: Rule) -> bytes:
+        self._running = request
+        try:
+            kind, data = await self._answered(request, rule)
+            return self._reply(kind, data, request)
+        except NotDone as problem:
+            self._metrics.refused(problem.problem.code)
+            return self._error(problem.problem, request)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._given_up or task is None:
+                raise
+            # Not the end of this task: a `cancel` gave up the request that ran in it.
+            self._given_up = False
+            task.uncancel()
+            return self._error(GIVEN_UP, request)
+        except Exception:  # whatever is wrong in the server itself, the client is answered, and nobody goes on
+            incident = new_incident()
+            LOG.exception("a request failed inside, incident %s", incident)
+            self.session.lose(Code.SESSION_ERROR, "the server failed")
+            return self._error(Problem("the server failed", Code.SESSION_ERROR, incident=incident, lost=True), request)
+        finally:
+            self._running = None
+            self.used_at = self._clock()
+
+    async def _answered(self, request: Request, rule: Rule) -> tuple[str, object]:
+        session = self.session
+        if self.closed:
+            raise Refused(GONE)
+        if request.epoch is not None and request.epoch != session.epoch:
+            raise refused(
+                Code.STALE_EPOCH, "this request speaks of another episode", expected=f"epoch {session.epoch}", lost=True
+            )
+        if rule.kind is Kind.STEP:
+            begun = perf_counter()
+            answer = await session.step(bytes(request.data) or b"{}", request.id)
+            self._metrics.stepped(perf_counter() - begun, session.opening.num_envs or 1)
+            return self._observed, Raw(answer)
+        if rule.kind is Kind.RESET:
+            return self._observed, Raw(await session.reset(data_of(request, Reset), request.id))
+        if rule.kind is Kind.STATE:
+            return "state", Raw(await session.state(request.id))
+        return "closed", Closed(session.epoch, session.total_steps)
+
+    def _cancelled(self, request: Request) -> bytes:
+        """Give up another request and say what became of it."""
+        try:
+            target = data_of(request, Cancel).id
+        except NotDone as problem:
+            return self._error(problem.problem, request)
+        return self._reply("cancelled", Cancelled(target, self._given_up_as(target)), request)
+
+    def _given_up_as(self, target: int) -> str:
+        waiting = next((each for each in self._queue if each[0].id == target), None)
+        if waiting is not None:
+            self._queue.remove(waiting)
+            answer = self._kept(waiting[0], self._error(DROPPED, waiting[0]))
+            if self.outlet is not None:
+                self.outlet.post(answer)
+            return "dropped"
+        if self._running is not None and self._running.id == target and self._drainer is not None:
+            self._given_up = True
+            self._drainer.cancel()
+            return "lost"
+        return "finished" if target <= self._replies.last_id else "unknown"
+
+    def _reply(self, kind: str, data: object, request: Request) -> bytes:
+        if request.id is None:
+            return reply(kind, data)
+        return reply(kind, data, request.id, self.session.name, self.session.epoch)
+
+    def _error(self, problem: Problem, request: Request) -> bytes:
+        if request.id is None:
+            return error(problem)
+        return error(problem, request.id, self.session.name, self.session.epoch)

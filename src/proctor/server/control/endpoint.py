@@ -1,0 +1,243 @@
+"""One socket: reads frames, hands each to the session that it names, writes replies. The only file that awaits it.
+
+Rule 1: reading never stops while a request runs, so that pings are answered and a `cancel` gets through.
+Rule 2: whatever comes that is no request gets a coded error and touches no session; a frame that is not text, too.
+Rule 3: a connection that breaks loses nothing: its sessions are detached, and wait for their client.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from proctor import __version__
+from proctor.door.limits import Limits
+from proctor.models.control import Code, Hello, Kind, Open, Problem, Request, Resume, Resumed, Welcome
+from proctor.models.wire import Encoding
+from proctor.server.answers import NotDone, Refused, refused
+from proctor.server.control.channel import GONE, Channel
+from proctor.server.control.description import Description
+from proctor.server.control.protocol import Rule, agreed_protocol, data_of, error, judge, read_request, reply
+from proctor.server.control.sessions import Sessions
+from proctor.server.incidents import new_incident
+from proctor.server.metrics import Metrics
+
+LOG: Final = logging.getLogger("proctor.control")
+NORMAL, ABUSE, INTERNAL = 1000, 1008, 1011
+SEND_SECONDS: Final = 30.0
+"""How long a peer may leave its replies unread before its connection is cut."""
+TEXT_ONLY: Final = Problem("a message is a text frame", Code.INVALID_JSON)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Connection:
+    """One accepted socket."""
+
+    def __init__(
+        self,
+        send: Send,
+        abort: Callable[[], None],
+        writable: asyncio.Event,
+        sessions: Sessions,
+        description: Description,
+        metrics: Metrics,
+        *,
+        limits: Limits,
+        max_pending: int,
+        address: str | None,
+    ) -> None:
+        self._send = send
+        self._abort = abort
+        self._writable = writable
+        self._sessions = sessions
+        self._description = description
+        self._metrics = metrics
+        self._limits = limits
+        self._max_pending = max_pending
+        self._address = address
+        self._bucket = limits.bucket()
+        self._fresh = True
+        self._hello: Hello | None = None
+        self._channels: dict[str, Channel] = {}
+        self._plain: Channel | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = True
+
+    async def serve(self, receive: Receive) -> None:
+        """Read until the socket closes, then leave every session to whoever resumes it."""
+        try:
+            while self._open:
+                message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    break
+                await self._take(message.get("text"))
+        finally:
+            self._open = False
+            self._leave()
+
+    async def send(self, message: bytes) -> None:
+        """Send a reply; a peer that is gone, or never reads, does not hold anybody up."""
+        if not self._open:
+            return
+        sending = self._send({"type": "websocket.send", "text": message.decode()})
+        try:
+            # A timer costs as much as a step; it is set only for a peer that has left much unread.
+            await (sending if self._writable.is_set() else asyncio.wait_for(sending, SEND_SECONDS))
+        except TimeoutError:
+            self._abort()
+        except OSError:
+            self._open = False
+
+    def post(self, message: bytes) -> None:
+        """Send without waiting."""
+        self._start(self.send(message))
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the socket without waiting; what was sent before arrives before."""
+        self._start(self._ended(code, reason))
+
+    async def _ended(self, code: int, reason: str) -> None:
+        if self._open:
+            self._open = False
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await self._send({"type": "websocket.close", "code": code, "reason": reason})
+            except TimeoutError:
+                self._abort()
+            except OSError:
+                return
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _leave(self) -> None:
+        if self._plain is not None:
+            self._sessions.detach(self._plain, self)
+        for channel in self._channels.values():
+            self._sessions.detach(channel, self)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _take(self, text: str | None) -> None:
+        """Answer one frame."""
+        request: Request | None = None
+        try:
+            if text is None:
+                raise Refused(TEXT_ONLY)
+            self._check_rate()
+            request = read_request(text.encode("utf-8", "surrogatepass"), self._limits)
+            rule = judge(request, greeted=self._hello is not None, fresh=self._fresh)
+            self._fresh = False
+            answer = await self._answer(request, rule)
+        except NotDone as problem:
+            self._metrics.refused(problem.problem.code)
+            answer = self._error(problem.problem, request)
+        except Exception:  # an entry file: whatever went wrong inside is logged here, and the peer learns a number
+            incident = new_incident()
+            LOG.exception("a request failed inside, incident %s", incident)
+            problem_inside = Problem("the server failed", Code.SESSION_ERROR, incident=incident)
+            answer = self._error(problem_inside, request)
+        if answer is not None:
+            await self.send(answer)
+
+    def _check_rate(self) -> None:
+        if self._bucket is not None:
+            wait = self._bucket.take()
+            if wait > 0:
+                raise refused(Code.RATE_LIMITED, "too many requests", retry_after_seconds=wait)
+
+    def _error(self, problem: Problem, request: Request | None) -> bytes:
+        if request is None or self._hello is None:
+            return error(problem)
+        return error(problem, request.id, request.session)
+
+    async def _answer(self, request: Request, rule: Rule) -> bytes | None:
+        """Return the reply, or None if it comes later or not at all."""
+        if rule.names_session:
+            return await self._channel(request).take(request, rule)
+        return await _HANDLERS[rule.kind](self, request, rule)
+
+    def _channel(self, request: Request) -> Channel:
+        if self._hello is None:
+            if self._plain is None:
+                self._plain = self._sessions.plain(self)
+            return self._plain
+        channel = self._channels.get(request.session or "")
+        if channel is None or channel.closed or channel.outlet is not self:
+            raise Refused(GONE)
+        return channel
+
+    async def _greet(self, request: Request, rule: Rule) -> bytes:
+        hello = data_of(request, Hello)
+        version = agreed_protocol(hello)
+        self._hello = hello
+        welcome = Welcome(
+            version,
+            f"proctor/{__version__}",
+            self._sessions.boot,
+            self._description.metadata.name,
+            self._address,
+            hello.packed,
+            hello.compression,
+            self._limits.max_message_bytes,
+            self._max_pending,
+        )
+        return reply("hello", welcome, request.id)
+
+    async def _open_session(self, request: Request, rule: Rule) -> None:
+        self._start(self._opened(request, data_of(request, Open)))
+
+    async def _opened(self, request: Request, wish: Open) -> None:
+        hello = self._hello or Hello([])
+        channel: Channel | None = None
+        try:
+            channel, opened = await self._sessions.open(wish, self, Encoding(hello.packed, hello.compression))
+            self._channels[channel.session.name] = channel
+            answer = reply("opened", opened, request.id, channel.session.name, 0)
+        except NotDone as problem:
+            self._metrics.refused(problem.problem.code)
+            answer = error(problem.problem, request.id)
+        if not self._open and channel is not None:
+            self._sessions.detach(channel, self)
+        await self.send(answer)
+
+    async def _resume(self, request: Request, rule: Rule) -> bytes:
+        channel = self._sessions.resume(data_of(request, Resume), self)
+        session = channel.session
+        self._channels[session.name] = channel
+        resumed = Resumed(
+            session.episode_id,
+            session.step_count,
+            channel.last_id,
+            session.loss is not None,
+            session.opening.num_envs,
+            session.opening.autoreset_mode,
+        )
+        return reply("resumed", resumed, request.id, session.name, session.epoch)
+
+    async def _close(self, request: Request, rule: Rule) -> bytes | None:
+        if request.session is not None:
+            return await self._channel(request).take(request, rule)
+        await self._ended(NORMAL, "closed")
+        return None
+
+    async def _metadata(self, request: Request, rule: Rule) -> bytes:
+        return reply("metadata", self._description.metadata, request.id)
+
+    async def _schema(self, request: Request, rule: Rule) -> bytes:
+        return reply("schema", self._description.schemas, request.id)
+
+
+_HANDLERS: Final[dict[Kind, Callable[[Connection, Request, Rule], Awaitable[bytes | None]]]] = {
+    Kind.HELLO: Connection._greet,
+    Kind.OPEN: Connection._open_session,
+    Kind.RESUME: Connection._resume,
+    Kind.CLOSE: Connection._close,
+    Kind.METADATA: Connection._metadata,
+    Kind.SCHEMA: Connection._schema,
+}

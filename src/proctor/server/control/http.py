@@ -1,0 +1,122 @@
+"""What the control plane says over HTTP: health, description and counts. No reset, no step, no state.
+
+Rule: `/openapi.json` describes exactly these routes; a test compares the two.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proctor import __version__
+from proctor.server.control.description import Description
+from proctor.server.control.sessions import Sessions
+from proctor.server.metrics import Metrics
+
+JSON: Final = "application/json"
+NO_AGENTS: Final = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {
+        "code": -32601,
+        "message": "this is the control plane: agents are served on a socket of their own, with a grant of their own",
+    },
+}
+
+
+def http_routes(description: Description, sessions: Sessions, metrics: Metrics, max_body: int) -> Starlette:
+    """Return the application behind the door's checks."""
+
+    async def health(request: Request) -> Response:
+        return _json({"status": "stopping"}, 503) if sessions.stopping else _json({"status": "healthy"})
+
+    async def metadata(request: Request) -> Response:
+        return _json(description.metadata)
+
+    async def schema(request: Request) -> Response:
+        return _json(description.schemas)
+
+    async def openapi(request: Request) -> Response:
+        return _json(openapi_document(description))
+
+    async def counts(request: Request) -> Response:
+        sessions.note()
+        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+    async def no_agents(request: Request) -> Response:
+        await _bounded_body(request, max_body)
+        return _json(NO_AGENTS)
+
+    return Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/metadata", metadata),
+            Route("/schema", schema),
+            Route("/openapi.json", openapi),
+            Route("/metrics", counts),
+            Route("/mcp", no_agents, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _refused},
+    )
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+async def _refused(request: Request, problem: Exception) -> Response:
+    status = problem.status_code if isinstance(problem, HTTPException) else 500
+    headers = problem.headers if isinstance(problem, HTTPException) else None
+    texts = {404: "there is no such page", 405: "not with this method", 413: "the body is too large"}
+    body = {"error": texts.get(status, "the request is not acceptable")}
+    return Response(msgspec.json.encode(body), status, headers, JSON)
+
+
+async def _bounded_body(request: Request, most: int) -> None:
+    """Read the body and forget it; more than `most` bytes are refused."""
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise HTTPException(413)
+
+
+def openapi_document(description: Description) -> dict[str, Any]:
+    """Return the OpenAPI description of the routes above."""
+    secured: dict[str, Any] = {"401": {"description": "a valid credential is needed"}}
+    object_schema = {"type": "object"}
+
+    def answer(summary: str, media: str, schema: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+        ok = {"description": "the answer", "content": {media: {"schema": schema}}}
+        return {"summary": summary, "responses": {"200": ok, **extra}}
+
+    status = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+    stopping = {"503": {"description": "the server is stopping", "content": {JSON: {"schema": status}}}}
+    rpc = answer("For agents there is another socket; this one says so.", JSON, object_schema, secured)
+    rpc["requestBody"] = {"content": {JSON: {"schema": object_schema}}}
+    rpc["responses"]["413"] = {"description": "the body is too large"}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"proctor: {description.metadata.name}",
+            "version": __version__,
+            "description": "Sessions are driven over the WebSocket /ws; HTTP carries no reset, step or state.",
+        },
+        "components": {"securitySchemes": {"control": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"control": []}],
+        "paths": {
+            "/health": {
+                "get": {**answer("Whether the server takes sessions.", JSON, status, stopping), "security": []}
+            },
+            "/metadata": {"get": answer("Who serves what.", JSON, object_schema, secured)},
+            "/schema": {"get": answer("JSON Schemas of the wire types.", JSON, object_schema, secured)},
+            "/openapi.json": {"get": answer("This document.", JSON, object_schema, secured)},
+            "/metrics": {"get": answer("Counts for Prometheus.", "text/plain", {"type": "string"}, secured)},
+            "/mcp": {"post": rpc},
+        },
+    }

@@ -1,0 +1,270 @@
+"""All sessions of one server: who has one, who waits for one, and when one ends.
+
+Rule 1: a session is reached by the connection that holds it, or by its resume token; by nothing else.
+Rule 2: a session ends when its client closes it, when nobody came back to it, when nobody used it, or with the server;
+    never while a request runs or waits, but for the last of these.
+Rule 3: `sweep` looks at the clock that it was given; it has no timer of its own.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from proctor.contracts.recorder import Recorder
+from proctor.door.credentials import accepts, token
+from proctor.envs.targets import MODES
+from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
+from proctor.models.wire import Encoding
+from proctor.server.accounts import Account, BatchAccount, SingleAccount
+from proctor.server.answers import Refused, refused
+from proctor.server.control.channel import Channel, Outlet
+from proctor.server.metrics import Metrics
+from proctor.server.opening import Opening, kind_for
+from proctor.server.session import Session
+from proctor.server.settings import ServerSettings
+from proctor.server.slots import Slots
+from proctor.server.transforms import Plan
+
+LOG: Final = logging.getLogger("proctor.sessions")
+SUPERSEDED: Final = 4000
+IDLE: Final = 1008
+LOST: Final = Problem(
+    "this session cannot be resumed: it ended, or it belongs to another run of the server, or the token is wrong",
+    Code.EPISODE_LOST,
+    expected="a new session and a reset",
+    lost=True,
+)
+
+
+class Sessions:
+    """The sessions of one server; `clock` counts seconds, `wall` tells the time for the record."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        opening: Opening,
+        plan: Plan,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        boot: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.boot: Final = boot
+        self.stopping = False
+        self.channels: Final[dict[str, Channel]] = {}
+        self.slots: Final = Slots(settings.max_sessions, settings.max_waiting, settings.wait_seconds)
+        self._settings = settings
+        self._opening = opening
+        self._plan = plan
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def open(self, wish: Open, outlet: Outlet, encoding: Encoding) -> tuple[Channel, Opened]:
+        """Open a session for a client that said hello, or raise a refusal."""
+        opening = self._opening_for(wish, encoding)
+        secret, credential = token()
+        await self._take_slot()
+        session = self._session(opening, self._timeout(wish), extended=True)
+        opened = False
+        try:
+            await session.open()
+            opened = True
+        finally:
+            if not opened:
+                self.slots.give_back()
+        channel = Channel(
+            session,
+            outlet,
+            self._metrics,
+            clock=self._clock,
+            credential=credential,
+            max_pending=self._settings.max_pending,
+            ended=self._closed_by_client,
+        )
+        self._has_begun(channel)
+        return channel, Opened(
+            secret,
+            self._settings.grace_seconds,
+            session.step_timeout,
+            self._settings.idle_seconds,
+            opening.num_envs,
+            opening.autoreset_mode,
+        )
+
+    def plain(self, outlet: Outlet) -> Channel:
+        """Return a channel for a client without hello; its session is opened by its first request."""
+        opening = self._opening_for(Open(), Encoding())
+        session = self._session(opening, self._settings.step_timeout_seconds, extended=False)
+
+        async def prepare() -> None:
+            await self._take_slot()
+            opened = False
+            try:
+                await session.open()
+                opened = True
+            finally:
+                if not opened:
+                    self.slots.give_back()
+            self._has_begun(channel)
+
+        channel = Channel(
+            session,
+            outlet,
+            self._metrics,
+            clock=self._clock,
+            credential=None,
+            max_pending=self._settings.max_pending,
+            ended=self._closed_by_client,
+            prepare=prepare,
+        )
+        return channel
+
+    def resume(self, wish: Resume, outlet: Outlet) -> Channel:
+        """Return the session to the client that holds its token; the connection that had it is closed."""
+        channel = self.channels.get(wish.session)
+        if channel is None or channel.credential is None or channel.closed:
+            raise Refused(LOST)
+        if not accepts(channel.credential, wish.resume_token):
+            raise Refused(LOST)
+        holder = channel.outlet
+        if holder is not None and holder is not outlet:
+            holder.end(SUPERSEDED, "resumed on another connection")
+        channel.outlet = outlet
+        channel.detached_at = None
+        channel.used_at = self._clock()
+        return channel
+
+    def detach(self, channel: Channel, outlet: Outlet) -> None:
+        """Note that a connection is gone: its session waits for its client, or ends if nobody can come back to it."""
+        if channel.outlet is not outlet:
+            return
+        channel.outlet = None
+        channel.detached_at = self._clock()
+        if not channel.resumable or self._settings.grace_seconds == 0:
+            self.start_ending(channel, "disconnected")
+
+    def start_ending(self, channel: Channel, reason: str) -> None:
+        """End a session without waiting for it."""
+        task = asyncio.create_task(self.end(channel, reason))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def end(self, channel: Channel, reason: str) -> None:
+        """End a session; doing it twice is harmless."""
+        if channel.closed:
+            return
+        channel.closed = True
+        held = self.channels.pop(channel.session.name, None) is not None
+        try:
+            await channel.stop()
+            if held:
+                await channel.session.close(reason)
+        finally:
+            if held:
+                self.slots.give_back()
+                self._metrics.ended(reason)
+                self.note()
+
+    async def sweep(self) -> None:
+        """End what nobody came back to and what nobody used; warn those who are next."""
+        now = self._clock()
+        for channel in list(self.channels.values()):
+            if not channel.busy:
+                self._judge(channel, now)
+        self.note()
+
+    async def drain(self) -> None:
+        """Take nothing new, let run what runs, then end every session."""
+        self.stopping = True
+        notice = Notice("SHUTTING_DOWN", "the server is stopping", self._settings.drain_seconds)
+        for channel in list(self.channels.values()):
+            channel.warn(notice)
+        deadline = self._clock() + self._settings.drain_seconds
+        while any(channel.busy for channel in self.channels.values()) and self._clock() < deadline:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(self.end(channel, "shutdown") for channel in list(self.channels.values())))
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def note(self) -> None:
+        """Tell the metrics how full it is."""
+        pending = sum(channel.pending for channel in self.channels.values())
+        self._metrics.note(sessions=len(self.channels), waiting=self.slots.waiting, pending=pending)
+
+    def _judge(self, channel: Channel, now: float) -> None:
+        settings = self._settings
+        if channel.detached_at is not None and now - channel.detached_at >= settings.grace_seconds:
+            self.start_ending(channel, "not resumed")
+            return
+        idle = now - channel.used_at
+        if settings.idle_seconds is not None and idle >= settings.idle_seconds:
+            LOG.info("a session was idle for too long", extra={"session": channel.session.name})
+            if channel.outlet is not None and not channel.resumable:
+                channel.outlet.end(IDLE, "idle")
+            self.start_ending(channel, "idle")
+        elif settings.warn_after is not None and idle >= settings.warn_after and not channel.warned:
+            channel.warned = True
+            left = (settings.idle_seconds or 0.0) - idle
+            channel.warn(Notice("IDLE", "this session is not used and will be closed", left))
+
+    async def _take_slot(self) -> None:
+        if self.stopping:
+            raise refused(Code.SHUTTING_DOWN, "the server is stopping")
+        await self.slots.take()
+
+    def _has_begun(self, channel: Channel) -> None:
+        self.channels[channel.session.name] = channel
+        self._metrics.opened()
+        self.note()
+
+    async def _closed_by_client(self, channel: Channel) -> None:
+        await self.end(channel, "closed")
+
+    def _timeout(self, wish: Open) -> float | None:
+        own, asked = self._settings.step_timeout_seconds, wish.step_timeout_seconds
+        return own if asked is None else asked if own is None else min(own, asked)
+
+    def _opening_for(self, wish: Open, encoding: Encoding) -> Opening:
+        opening = self._opening
+        if wish.num_envs is None:
+            return replace(opening, encoding=encoding)
+        if not opening.card.can_batch:
+            raise refused(Code.VALIDATION_ERROR, "this environment cannot be batched", expected="no num_envs")
+        if wish.autoreset_mode is not None and wish.autoreset_mode not in MODES:
+            raise refused(Code.VALIDATION_ERROR, "unknown autoreset mode", expected=f"one of {', '.join(MODES)}")
+        wanted = None if self._settings.place == "auto" else self._settings.place
+        return replace(
+            opening,
+            kind=kind_for(opening.target, opening.card, wanted, wish.num_envs),
+            encoding=encoding,
+            num_envs=wish.num_envs,
+            autoreset_mode=wish.autoreset_mode or "next_step",
+            infos=wish.infos or self._plan.looks,
+        )
+
+    def _session(self, opening: Opening, timeout: float | None, *, extended: bool) -> Session:
+        pipeline = self._plan.pipeline(
+            opening.num_envs, packed=opening.encoding.packed, space=opening.card.observation_space
+        )
+        account: Account = (
+            SingleAccount(pipeline, extended=extended)
+            if opening.num_envs is None
+            else BatchAccount(pipeline, opening.encoding)
+        )
+        return Session(
+            secrets.token_urlsafe(12),
+            opening,
+            account,
+            self._recorder,
+            clock=self._wall,
+            boot=self.boot,
+            step_timeout=timeout,
+        )

@@ -1,0 +1,173 @@
+"""An environment at work: JSON in, JSON out, with the lifecycle's guard in front.
+
+Rule 1: a desk lives where its environment lives, on the event loop, in a thread or in another process, and knows none of
+    them; one call at a time.
+Rule 2: a call that the lifecycle forbids, or whose input does not fit, is `Refused` and runs nothing.
+Rule 3: what the environment raises, an exit too, is logged here with an incident's number and `Failed`: a peer learns the
+    number. From then on only a reset by a new environment helps. A ValidationError or StateError is a refusal.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import isfinite
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from pydantic import ValidationError as ModelError
+
+from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState, Method, guard
+from proctor.envs.targets import AnyEnvironment
+from proctor.errors import ComponentError, StateError, ValidationError
+from proctor.models.control import Code
+from proctor.models.infos import plain_info
+from proctor.models.wire import Encoding, Observation, observation_json
+from proctor.server.answers import RAISED, Outcome, failed, refusal_of, refusal_of_model, refused
+
+LOG: Final = logging.getLogger("proctor.environment")
+NOTHING: Final = b"{}"
+Result = TypeVar("Result")
+MaybeLater: TypeAlias = Result | Awaitable[Result]
+
+
+class ResetOrder(msgspec.Struct, frozen=True):
+    """What a reset asks for, checked in shape."""
+
+    seed: int | list[int] | None
+    episode_id: str
+    options: dict[str, Any] | None
+    mask: list[bool] | None = None
+
+
+class Desk:
+    """One environment, its models and where it stands in the lifecycle."""
+
+    def __init__(self, environment: AnyEnvironment, encoding: Encoding, incident: Callable[[], str]) -> None:
+        self._environment = environment
+        self._encoding = encoding
+        self._incident = incident
+        self._stands = EnvironmentState.CREATED
+        self._read = environment.action_type.__pydantic_validator__.validate_json
+        self._act = environment.step
+
+    def reset(self, order: ResetOrder) -> MaybeLater[Outcome]:
+        """Begin an episode."""
+        self._guard(Method.RESET)
+        seed = order.seed
+        if isinstance(seed, list) or order.mask is not None:
+            raise refused(Code.VALIDATION_ERROR, "this session has one environment", expected="one seed and no mask")
+        return self._asked(partial(self._begun, order, seed), self._has_begun, Method.RESET)
+
+    def step(self, action: bytes) -> MaybeLater[Outcome]:
+        """Carry out the action that this JSON text says."""
+        if self._stands is not STEPPABLE:
+            self._guard(Method.STEP)
+        try:
+            parsed = self._read(action)
+        except ModelError as problem:
+            raise refusal_of_model("an action", problem) from None
+        return self._asked(partial(self._act, parsed), self._has_stepped, Method.STEP)
+
+    def state(self) -> bytes:
+        """Return the environment's state as a JSON text."""
+        return self._answered(self._state_json, "state")
+
+    def close(self) -> MaybeLater[None]:
+        """Close the environment; calling it again does nothing."""
+        if self._stands is EnvironmentState.CLOSED:
+            return None
+        self._stands = EnvironmentState.CLOSED
+        return self._environment.close()
+
+    def _guard(self, method: Method) -> None:
+        try:
+            guard(self._stands, method)
+        except StateError as problem:
+            raise refusal_of(problem) from None
+
+    def _begun(self, order: ResetOrder, seed: int | None) -> Any:
+        if order.options is not None:
+            self._environment.configure(order.options)
+        return self._environment.reset(seed=seed, episode_id=order.episode_id)
+
+    def _has_begun(self, observation: Observation) -> Outcome:
+        outcome = self._outcome(observation)
+        self._stands = EnvironmentState.READY
+        return outcome
+
+    def _has_stepped(self, observation: Observation) -> Outcome:
+        outcome = self._outcome(observation)
+        self._stands = AFTER_STEP[outcome.terminated, outcome.truncated]
+        return outcome
+
+    def _outcome(self, observation: Observation) -> Outcome:
+        if not isinstance(observation, self._environment.observation_type):
+            raise ComponentError(
+                "not the declared observation", found=observation, expected=self._environment.observation_type.__name__
+            )
+        reward = observation.reward
+        if reward is not None and not isfinite(reward):
+            raise ComponentError("the reward is not finite", found=reward, expected="a finite number or None")
+        return Outcome(
+            observation_json(observation, self._encoding),
+            _told(observation.metadata) if observation.metadata else NOTHING,
+            reward,
+            observation.terminated,
+            observation.truncated,
+        )
+
+    def _state_json(self) -> bytes:
+        state = self._environment.state
+        if not isinstance(state, self._environment.state_type):
+            raise ComponentError("not the declared state", found=state, expected=self._environment.state_type.__name__)
+        told: bytes = state.__pydantic_serializer__.to_json(state)
+        return told
+
+    def _asked(self, ask: Callable[[], Any], conclude: Callable[[Any], Outcome], method: str) -> MaybeLater[Outcome]:
+        """Return what the environment answers, now or later; its exceptions become refusals and failures."""
+        answer = self._answered(ask, method)
+        if inspect.isawaitable(answer):
+            return self._later(answer, conclude, method)
+        return self._concluded(answer, conclude, method)
+
+    async def _later(self, answer: Awaitable[Any], conclude: Callable[[Any], Outcome], method: str) -> Outcome:
+        try:
+            awaited = await answer
+        except (*RAISED, asyncio.CancelledError) as problem:
+            task = asyncio.current_task()
+            if isinstance(problem, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # If nobody gave this call up, then what was cancelled is something inside the environment.
+            raise self._not_done(problem, method) from None
+        return self._concluded(awaited, conclude, method)
+
+    def _answered(self, ask: Callable[[], Result], method: str) -> Result:
+        try:
+            return ask()
+        except RAISED as problem:
+            raise self._not_done(problem, method) from None
+
+    def _concluded(self, answer: Any, conclude: Callable[[Any], Outcome], method: str) -> Outcome:
+        """Return the outcome; the environment has moved, so whatever is wrong with its answer is a failure."""
+        try:
+            return conclude(answer)
+        except RAISED as problem:
+            raise self._failed(problem, method) from None
+
+    def _not_done(self, problem: BaseException, method: str) -> Exception:
+        if isinstance(problem, ValidationError | StateError):
+            return refusal_of(problem)
+        return self._failed(problem, method)
+
+    def _failed(self, problem: BaseException, method: str) -> Exception:
+        number = self._incident()
+        LOG.error("environment failed in %s, incident %s", method, number, exc_info=problem)
+        return failed(Code.EXECUTION_ERROR, f"the environment failed in {method}()", incident=number)
+
+
+def _told(metadata: dict[str, Any]) -> bytes:
+    """Return metadata as JSON; a number that is not finite is named, never said to be null."""
+    told = msgspec.json.encode(metadata)
+    return msgspec.json.encode(plain_info(metadata)) if b"null" in told else told

@@ -1,0 +1,24 @@
+"""Where the server's log goes: standard error, in lines for people or for programs, with secrets taken out."""
+
+import logging
+import sys
+from typing import Final
+
+from proctor.door.log_lines import JsonLines, PlainLines, RedactingFilter
+from proctor.door.redaction import Redactor
+from proctor.server.settings import ServerSettings
+
+QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websockets")
+"""Loggers of libraries, which write paths and peers' texts; only what is broken in them is of interest."""
+
+
+def set_up_logs(settings: ServerSettings, redactor: Redactor) -> None:
+    """Send all logs of this process to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(redactor) if settings.log_json else PlainLines(redactor))
+    handler.addFilter(RedactingFilter(redactor))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

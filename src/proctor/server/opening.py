@@ -1,0 +1,159 @@
+"""How a session's environment is made: what, in which form, and where it works.
+
+Rule 1: the first environment of a target is made when the server starts. It tells name, schemas and whether it is quick,
+    and a target that cannot be made stops the server before anybody connects.
+Rule 2: making can take long and may fail; it never happens on the event loop. What it raised is logged with an
+    incident's number, and a peer learns the number.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import gymnasium as gym
+
+from proctor.envs.registration import IDS
+from proctor.envs.targets import Target, is_async
+from proctor.models.control import Code, Schemas
+from proctor.models.spaces import described
+from proctor.models.wire import Encoding
+from proctor.server.answers import refused
+from proctor.server.incidents import new_incident
+from proctor.server.making import made_desk
+from proctor.server.places import AnyDesk, OnLoop, OnThread, Place, strays
+from proctor.server.sandbox.pipe import Work
+from proctor.server.sandbox.process import InProcess
+
+LOG: Final = logging.getLogger("proctor.environment")
+MOST_STRAYS: Final = 64
+"""Threads that hang in an environment and cannot be stopped; with more of them no further environment is made."""
+MAKERS: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="proctor-maker")
+
+MOST_QUICK: Final = 4096
+"""The largest batch that is stepped on the event loop."""
+
+Kind = Literal["inline", "thread", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a target says of itself."""
+
+    name: str
+    description: str
+    version: str
+    schemas: Schemas
+    observation_space: gym.Space[Any] | None
+    quick: bool
+    steps_are_coroutines: bool
+    can_batch: bool
+
+
+def card_of(target: Target) -> Card:
+    """Return what the target says of itself; it is made once for that, and closed."""
+    environment = target.make()
+    spaces = environment.spaces
+    card = Card(
+        environment.name,
+        environment.description,
+        environment.version,
+        Schemas(
+            environment.action_type.model_json_schema(),
+            environment.observation_type.model_json_schema(mode="serialization"),
+            environment.state_type.model_json_schema(mode="serialization"),
+            None if spaces is None else {"action": described(spaces[0]), "observation": described(spaces[1])},
+        ),
+        None if spaces is None else spaces[1],
+        environment.quick,
+        is_async(environment),
+        spaces is not None,
+    )
+    closing = environment.close()
+    if closing is not None:
+        asyncio.run(_awaited(closing))
+    return card
+
+
+async def _awaited(closing: Any) -> None:
+    await closing
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How to make the environment of one session."""
+
+    target: Target
+    card: Card
+    kind: Kind
+    encoding: Encoding = field(default_factory=Encoding)
+    num_envs: int | None = None
+    autoreset_mode: str | None = None
+    infos: bool = False
+    transforms: list[dict[str, Any]] = field(default_factory=list)
+    incident: Callable[[], str] = new_incident
+
+    async def place(self, name: str) -> Place:
+        """Return a place with a new environment at work in it, or raise a refusal."""
+        return await _PLACES[self.kind](self, name)
+
+    def desk(self) -> AnyDesk:
+        """Return a desk with a new environment, or raise a refusal; this may take long."""
+        return made_desk(
+            self.target,
+            self.encoding,
+            self.incident,
+            num_envs=self.num_envs,
+            autoreset_mode=self.autoreset_mode,
+            infos=self.infos,
+            coroutines=self.card.steps_are_coroutines,
+        )
+
+    async def _on_loop(self, name: str) -> Place:
+        making = asyncio.get_running_loop().run_in_executor(MAKERS, self.desk)
+        place = OnLoop.around(making, immediate=not self.card.steps_are_coroutines)
+        return await place
+
+    async def _on_thread(self, name: str) -> Place:
+        if len(strays) >= MOST_STRAYS:
+            raise refused(Code.CAPACITY_REACHED, "too many environments hang and cannot be stopped")
+        place = OnThread(f"proctor-{name}")
+        await place.make(self.desk)
+        return place
+
+    async def _in_process(self, name: str) -> Place:
+        work = Work(
+            self.target.text,
+            self.target.settings,
+            self.encoding.packed,
+            self.encoding.compress,
+            self.num_envs,
+            self.autoreset_mode,
+            self.infos,
+            sys.path,
+        )
+        try:
+            return await InProcess.started(work)
+        except OSError as problem:
+            incident = self.incident()
+            LOG.error("a process could not be started, incident %s", incident, exc_info=problem)
+            raise refused(Code.FACTORY_ERROR, "the environment could not be made", incident=incident) from None
+
+
+_PLACES: Final = {"inline": Opening._on_loop, "thread": Opening._on_thread, "process": Opening._in_process}
+
+
+def kind_for(target: Target, card: Card, wanted: Kind | None, num_envs: int | None) -> Kind:
+    """Return where an environment works: where `wanted` says, else where it disturbs nobody.
+
+    Coroutines run on the loop or in a process. A batch is quick only if an engine of ours steps it and it is not large.
+    """
+    if wanted is not None and not (card.steps_are_coroutines and wanted == "thread"):
+        return wanted
+    if card.steps_are_coroutines:
+        return "inline"
+    quick = card.quick if num_envs is None else target.text in IDS and num_envs <= MOST_QUICK
+    return "inline" if quick else "thread"

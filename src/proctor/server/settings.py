@@ -1,0 +1,123 @@
+"""How a server is to behave: every setting of `proctor serve`, from a TOML file, the command line or a program.
+
+Rule 1: a value that makes no sense is refused when the settings are made, with the place and what was expected.
+Rule 2: no secret is a setting; `token_file` names where one is.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ValidationError as ModelError
+
+from proctor.door.gate import is_loopback
+from proctor.door.limits import Limits
+from proctor.errors import ValidationError
+
+Seconds = Annotated[float, Field(gt=0, le=10**9)]
+Some = Annotated[int, Field(ge=1)]
+ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
+
+
+class LimitSettings(BaseModel):
+    """What one peer may send; see `proctor.door.limits`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_message_bytes: Some = 16 * 2**20
+    max_body_bytes: Some = 2**20
+    max_depth: Some = 64
+    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    burst: Some = 100
+
+    def limits(self) -> Limits:
+        """Return them as the door reads them."""
+        return Limits(**self.model_dump())
+
+
+class ServerSettings(BaseModel):
+    """Everything that `proctor serve` can be told; the field's comment is the help text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: str
+    """What to serve: a Gymnasium id, a class or module:factory."""
+    settings: dict[str, JsonValue] = {}
+    """Keywords of the environment's constructor."""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    unix_socket: Path | None = None
+    insecure: bool = False
+    """No credential; for loopback and Unix sockets only."""
+    token_file: Path | None = None
+    allow_hosts: list[str] = []
+    allow_origins: list[str] = []
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    max_sessions: Some = 1024
+    """At once, in each worker."""
+    max_waiting: Annotated[int, Field(ge=0)] = 256
+    """Clients that may wait for a session when all are taken."""
+    wait_seconds: Annotated[float, Field(ge=0)] = 30.0
+    max_connections: Some = 4096
+    max_pending: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Requests that may wait in one session; so many replies are kept, too."""
+    grace_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """How long a session waits for its client to come back."""
+    idle_seconds: Seconds | None = 3600.0
+    """A session that is not used for so long is closed; its client is warned before."""
+    warn_seconds: Seconds = 60.0
+    """How long before."""
+    step_timeout_seconds: Seconds | None = 60.0
+    drain_seconds: Annotated[float, Field(ge=0)] = 10.0
+    """How long a server that is told to stop waits for requests that run."""
+    place: Literal["auto", "inline", "thread", "process"] = "auto"
+    """Where environments run; auto: on the event loop if they are quick, else each on a thread of its own."""
+    record: Path | None = None
+    """Write every event to this file, a line each."""
+    record_sync: bool = False
+    """Wait for the disk with every event."""
+    transforms: list[dict[str, JsonValue]] = []
+    """The pipeline of reward transforms, in order."""
+    limits: LimitSettings = LimitSettings()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = False
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse what only together makes no sense."""
+        if self.insecure and self.unix_socket is None and not is_loopback(self.host):
+            raise ValidationError(
+                "a server without a credential on an address that others can reach",
+                found=self.host,
+                expected="--insecure with a loopback address only",
+            )
+
+    @property
+    def warn_after(self) -> float | None:
+        """After how many idle seconds a client is warned; None: never."""
+        return None if self.idle_seconds is None else max(self.idle_seconds - self.warn_seconds, self.idle_seconds / 2)
+
+
+def settings_of(values: dict[str, Any]) -> ServerSettings:
+    """Return the settings, or raise a ValidationError that names the first wrong one."""
+    try:
+        return ServerSettings.model_validate(values)
+    except ModelError as problem:
+        first = problem.errors(include_url=False)[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, ValidationError):
+            raise cause from None
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValidationError(
+            f"the setting {place!r} is not acceptable: {first['msg']}", found=first["input"]
+        ) from None
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """Return what a TOML file says, unchecked; a file that cannot be read is a ValidationError."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise ValidationError(f"cannot read {path}: {reason}", expected="a TOML file with settings") from None

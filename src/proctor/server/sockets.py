@@ -1,0 +1,133 @@
+"""Listening sockets, and uvicorn's protocols with bounds on patience.
+
+Rule 1: a peer that sends no complete request, or never reads its replies, is cut off after a while; it holds a file
+    descriptor and nothing else.
+Rule 2: nothing about a request is logged here: paths and headers may hold what must not be written down.
+"""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from proctor.errors import ValidationError
+
+HEADER_SECONDS: Final = 20.0
+LINGER_SECONDS: Final = 10.0
+BACKLOG: Final = 2048
+ABORT, WRITABLE = "proctor.abort", "proctor.writable"
+"""What a WebSocket's scope has besides: a function that cuts the connection, and an event: is there room to write?"""
+
+
+class PatientHttp(HttpToolsProtocol):
+    """HTTP, with a limit on how long a request may take to arrive."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the clock."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Stop the clock; from here on the WebSocket's own pings watch over the connection."""
+        self._late.cancel()
+        super().handle_websocket_upgrade()
+
+    def on_message_complete(self) -> None:
+        """Stop the clock: the request is there."""
+        self._late.cancel()
+        super().on_message_complete()
+
+    def _cut(self) -> None:
+        self.transport.abort()
+
+
+class PatientWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that ends in bounded time, whatever its peer does not do."""
+
+    def handle_connect(self, event: Any) -> None:
+        """Let the application cut the connection, and know whether its peer reads."""
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: dict[str, Any] = self.scope["extensions"]
+            extensions[ABORT] = self._cut
+            extensions[WRITABLE] = self.writable
+
+    def keepalive_timeout(self) -> None:
+        """Cut a peer that answers no pings: a polite goodbye would wait for it to read."""
+        super().keepalive_timeout()
+        self._cut()
+
+    async def run_asgi(self) -> None:
+        """Serve, and see to it that the connection is gone some time after."""
+        await super().run_asgi()
+        if not self.disconnected:
+            self.loop.call_later(LINGER_SECONDS, self._cut)
+
+    def _cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def bound_tcp(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to the address, or raise a ValidationError that says why not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+    except OSError as problem:
+        listener.close()
+        raise ValidationError(
+            f"cannot listen on {host}:{port}: {problem.strerror}", expected="a free port (0 takes any) on this machine"
+        ) from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def bound_unix(path: Path) -> socket.socket:
+    """Return a socket at `path` that only its owner can connect to; a dead one in its place is removed."""
+    if path.is_socket():
+        _remove_dead(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError as problem:
+        listener.close()
+        raise ValidationError(f"cannot listen on {path}: {problem.strerror}", expected="a new path") from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError:
+            return
+    raise ValidationError(f"somebody listens on {path} already", expected="another path")
+
+
+def removed(path: Path) -> None:
+    """Remove a socket's path when the server has gone."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def port_of(listener: socket.socket) -> int | None:
+    """Return the port that was really taken; None for a Unix socket."""
+    if listener.family == socket.AF_UNIX:
+        return None
+    port: int = listener.getsockname()[1]
+    return port

@@ -1,0 +1,282 @@
+"""What a reward transform may look at: one moment of a session, of one environment or of a batch.
+
+Rule 1: nothing of a client is in it, neither its action nor who it is: only what the environment answered.
+Rule 2: observations and metadata are read when a transform first looks at them; what nobody looks at costs nothing.
+Rule 3: a transform sees plain JSON, whatever form the client asked for: the same function gives the same rewards to every
+    client, to one environment and to a batch of them, and in a replay from the record.
+Rule 4: a batch that ends and begins an episode in the same step shows two scenes: the one that the step reached, and
+    the one that the next episode opens with.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from proctor.errors import ComponentError
+from proctor.models.arrays import PLAIN_KEYS, ZIPPED_KEYS, listed, unpacked
+
+Rewards: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+ASIDE: Final = frozenset({"final_obs", "final_info"})
+"""Keys of a batch's infos that speak of the episode before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the environments answered to one reset or one step; arrays are over the sub-environments, shape (n,).
+
+    `raw_observation` and `raw_metadata` are JSON as the session says it to its client: of one environment the fields
+    inside the observation and its metadata, of a batch the value of the batched space and the infos.
+    `begins` marks those whose episode begins with this very observation (None: after a reset all, after a step
+    nobody). One that begins without having ended here took no step, as in Gymnasium's next-step mode.
+    """
+
+    rewards: Rewards
+    terminations: Mask
+    truncations: Mask
+    raw_observation: bytes | Raw
+    raw_metadata: bytes | Raw = b"null"
+    begins: Mask | None = None
+
+
+class Scene(Protocol):
+    """Observations and metadata of every sub-environment at one instant, in plain JSON."""
+
+    def observation(self, index: int) -> Any:
+        """Return the observation's fields, as those of a session of one environment."""
+
+    def metadata(self, index: int) -> Mapping[str, Any]:
+        """Return what the environment said beside the observation."""
+
+    def numbers(self, key: str, which: Mask) -> Rewards:
+        """Return `metadata[key]` of the marked sub-environments, in order; not a number there: a ComponentError."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a user's function may look at: one environment after one step (`step` 1, 2, ...) or a reset (`step` 0)."""
+
+    scene: Scene
+    index: int
+    terminated: bool
+    truncated: bool
+    step: int
+
+    @property
+    def observation(self) -> Any:
+        """The observation's fields; an adapted environment's value is `observation["observation"]`."""
+        return self.scene.observation(self.index)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the environment said beside it: the info of a Gymnasium environment."""
+        return self.scene.metadata(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a session says things: one environment or a batch of `num_envs`, arrays listed or packed.
+
+    `space` is the observation space of one sub-environment; without it a batch's observations cannot be looked at.
+    """
+
+    num_envs: int | None = None
+    packed: bool = False
+    space: gym.Space[Any] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many rewards there are in a moment."""
+        return 1 if self.num_envs is None else self.num_envs
+
+    def scenes(self, moment: Moment) -> tuple[Scene, Scene]:
+        """Return the scene that the step reached and the one that an episode opens with, mostly the same."""
+        if self.num_envs is None:
+            one = OneScene(moment, self.packed)
+            return one, one
+        opening = BatchScene(moment, self.packed, self.space)
+        if moment.begins is None:
+            return opening, opening
+        both = moment.begins & (moment.terminations | moment.truncations)
+        return (EndingScene(opening, both) if both.any() else opening), opening
+
+
+class _Later:
+    """JSON that is read once, when it is first looked at."""
+
+    __slots__ = ("_form", "_raw", "_value")
+
+    def __init__(self, raw: bytes | Raw, form: Callable[[Any], Any] | None = None) -> None:
+        self._raw: bytes | Raw | None = raw
+        self._form = form
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            try:
+                value = msgspec.json.decode(raw)
+            except msgspec.DecodeError as problem:
+                raise ComponentError("what the environment said cannot be read", expected="JSON") from problem
+            self._value = value if self._form is None else self._form(value)
+        return self._value
+
+
+class OneScene:
+    """The scene of a session of one environment."""
+
+    __slots__ = ("_metadata", "_observation")
+
+    def __init__(self, moment: Moment, packed: bool) -> None:
+        self._observation = _Later(moment.raw_observation, unpacked_leaves if packed else None)
+        self._metadata = _Later(moment.raw_metadata)
+
+    def observation(self, index: int) -> Any:
+        """Return the observation's fields."""
+        return self._observation()
+
+    def metadata(self, index: int) -> Mapping[str, Any]:
+        """Return what the environment said beside the observation."""
+        said: Mapping[str, Any] | None = self._metadata()
+        return {} if said is None else said
+
+    def numbers(self, key: str, which: Mask) -> Rewards:
+        """Return `metadata[key]`."""
+        value = self.metadata(0).get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _no_number(key, value)
+        try:
+            return np.array([value], np.float64)
+        except OverflowError:  # an int beyond the floats
+            raise _no_number(key, value) from None
+
+
+class BatchScene:
+    """The scene of a batch: observations of the batched space, and Gymnasium's infos, which are arrays with masks."""
+
+    __slots__ = ("_observations", "_space", "infos", "packed")
+
+    def __init__(self, moment: Moment, packed: bool, space: gym.Space[Any] | None) -> None:
+        self.infos = _Later(moment.raw_metadata)
+        self.packed = packed
+        self._observations = _Later(moment.raw_observation, unpacked_leaves if packed else None)
+        self._space = space
+
+    def observation(self, index: int) -> Any:
+        """Return the fields of the sub-environment's observation."""
+        if self._space is None:
+            raise ComponentError("a batch without a known space", expected="no look at its observations")
+        return {"observation": value_of(self._space, self._observations(), index)}
+
+    def metadata(self, index: int) -> Mapping[str, Any]:
+        """Return the sub-environment's own info."""
+        return self.info(self.infos() or {}, index)
+
+    def numbers(self, key: str, which: Mask) -> Rewards:
+        """Return the info's array, where it has a number for each of the marked sub-environments."""
+        return self.column(self.infos() or {}, key, which)
+
+    def info(self, infos: Mapping[str, Any], index: int) -> dict[str, Any]:
+        """Return one sub-environment's part of `infos`: the keys that their masks say it has."""
+        found: dict[str, Any] = {}
+        for key, values in infos.items():
+            if key in ASIDE or (key.startswith("_") and key[1:] in infos):
+                continue
+            if f"_{key}" not in infos or self._array(infos[f"_{key}"])[index]:
+                found[key] = self._entry(values, index)
+        return found
+
+    def column(self, infos: Mapping[str, Any], key: str, which: Mask) -> Rewards:
+        """Return the numbers under `key` in `infos` for the marked sub-environments."""
+        if key not in infos or (f"_{key}" in infos and not self._array(infos[f"_{key}"])[which].all()):
+            raise _no_number(key, None)
+        values = self._array(infos[key])
+        if values.shape != which.shape or values.dtype.kind not in "iuf":
+            raise _no_number(key, infos[key])
+        return values[which].astype(np.float64)
+
+    def _entry(self, values: Any, index: int) -> Any:
+        if self.packed and _is_packed(values):
+            return listed(unpacked(values)[index])
+        return self.info(values, index) if isinstance(values, dict) else values[index]
+
+    def _array(self, values: Any) -> NDArray[Any]:
+        if self.packed and _is_packed(values):
+            return unpacked(values)
+        try:
+            return np.asarray(values)
+        except ValueError:  # a ragged list
+            return np.empty(0, np.object_)
+
+
+class EndingScene:
+    """The scene that a step reached: of the `ended` episodes what they left in the infos, else the present one."""
+
+    __slots__ = ("_ended", "_now")
+
+    def __init__(self, now: BatchScene, ended: Mask) -> None:
+        self._now = now
+        self._ended = ended
+
+    def observation(self, index: int) -> Any:
+        """Return the last observation of an episode that ended, else the present one."""
+        if not self._ended[index]:
+            return self._now.observation(index)
+        finals = self._left("final_obs")
+        value = finals["values"][finals["index"].index(index)]
+        return {"observation": unpacked_leaves(value) if self._now.packed else value}
+
+    def metadata(self, index: int) -> Mapping[str, Any]:
+        """Return the last info of an episode that ended, else the present one."""
+        if not self._ended[index]:
+            return self._now.metadata(index)
+        return self._now.info(self._left("final_info"), index)
+
+    def numbers(self, key: str, which: Mask) -> Rewards:
+        """Return the numbers, each from the info of the episode that took the step."""
+        found = np.zeros(which.size)
+        gone, stays = which & self._ended, which & ~self._ended
+        if gone.any():
+            found[gone] = self._now.column(self._left("final_info"), key, gone)
+        if stays.any():
+            found[stays] = self._now.numbers(key, stays)
+        return found[which]
+
+    def _left(self, key: str) -> Any:
+        infos = self._now.infos() or {}
+        if key not in infos:
+            raise ComponentError(f"a batch that resets in the same step has no {key!r}", expected="it in the infos")
+        return infos[key]
+
+
+def value_of(space: gym.Space[Any], batch: Any, index: int) -> Any:
+    """Return one sub-environment's value, in plain JSON, out of the value of the batched space."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: value_of(part, batch[key], index) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return [value_of(part, each, index) for part, each in zip(space.spaces, batch, strict=True)]
+    return batch[index]
+
+
+def unpacked_leaves(value: Any) -> Any:
+    """Return the JSON value with every packed array in it as nested lists."""
+    if isinstance(value, dict):
+        if _is_packed(value):
+            return listed(unpacked(value))
+        return {key: unpacked_leaves(each) for key, each in value.items()}
+    return [unpacked_leaves(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_packed(value: Any) -> bool:
+    return isinstance(value, dict) and (value.keys() == PLAIN_KEYS or value.keys() == ZIPPED_KEYS)
+
+
+def _no_number(key: str, found: object) -> ComponentError:
+    return ComponentError(f"the metadata have no number under {key!r}", found=found, expected="a number at every step")

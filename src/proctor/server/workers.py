@@ -1,0 +1,135 @@
+"""Several processes that serve one address: each also listens on an address of its own.
+
+Rule 1: a session lives in one worker. Whoever says hello learns that worker's own address, and comes back to it there.
+Rule 2: a worker that dies is started again on the same addresses; its sessions are lost, and their clients are told so.
+Rule 3: the parent serves nothing: it starts, watches and stops. It gives away only the credential's digest.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Semaphore
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from prometheus_client.multiprocess import mark_process_dead
+
+from proctor.door.credentials import Credential
+from proctor.door.redaction import Redactor
+from proctor.server.app import Listening, Server
+from proctor.server.logs import set_up_logs
+from proctor.server.metrics import FOLDER
+from proctor.server.settings import ServerSettings
+from proctor.server.sockets import bound_tcp, port_of
+
+LOG: Final = logging.getLogger("proctor.server")
+STEADY_SECONDS: Final = 60.0
+MOST_FAILURES: Final = 5
+"""When workers die so often before they have served for `STEADY_SECONDS`, something is wrong with all of them."""
+READY_SECONDS: Final = 120.0
+
+
+def run_workers(
+    settings: ServerSettings, credential: Credential | None, shared: socket.socket, ready: Callable[[], None]
+) -> int:
+    """Serve with several workers until told to stop; return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
+        # The client library reads this when it is imported, which happens in the workers.
+        os.environ[FOLDER] = folder
+        return _Crew(settings, credential, shared).run(ready)
+
+
+class _Crew:
+    """The workers of one server."""
+
+    def __init__(self, settings: ServerSettings, credential: Credential | None, shared: socket.socket) -> None:
+        self._settings = settings
+        self._credential = credential
+        self._shared = shared
+        self._own = [bound_tcp(settings.host, 0) for _ in range(settings.workers)]
+        self._context = multiprocessing.get_context("spawn")
+        self._ready = self._context.Semaphore(0)
+        self._workers: list[BaseProcess] = []
+        self._begun: list[float] = []
+        self._failures = 0
+        self._stopping = False
+
+    def run(self, ready: Callable[[], None]) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+        self._workers = [self._started(own) for own in self._own]
+        self._begun = [time.monotonic()] * len(self._workers)
+        if self._all_are_ready():
+            ready()
+        while not self._stopping and self._failures < MOST_FAILURES:
+            wait([worker.sentinel for worker in self._workers], timeout=0.5)
+            self._replace_dead()
+        self._end()
+        return 0 if self._stopping else 1
+
+    def _all_are_ready(self) -> bool:
+        """Return whether every worker listens; False as soon as one has ended instead."""
+        deadline = time.monotonic() + READY_SECONDS
+        waited_for = len(self._workers)
+        while waited_for and time.monotonic() < deadline:
+            if self._ready.acquire(timeout=0.1):
+                waited_for -= 1
+            elif self._stopping or not all(worker.is_alive() for worker in self._workers):
+                return False
+        return waited_for == 0
+
+    def _end(self) -> None:
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.terminate()
+        for worker in self._workers:
+            worker.join(self._settings.drain_seconds + 20)
+            if worker.is_alive():
+                worker.kill()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _replace_dead(self) -> None:
+        for index, worker in enumerate(self._workers):
+            if not worker.is_alive() and not self._stopping:
+                steady = time.monotonic() - self._begun[index] > STEADY_SECONDS
+                self._failures = 0 if steady else self._failures + 1
+                LOG.error("worker %s ended with code %s; its sessions are lost", worker.pid, worker.exitcode)
+                if worker.pid is not None:
+                    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # it ships no types
+                self._workers[index] = self._started(self._own[index])
+                self._begun[index] = time.monotonic()
+
+    def _started(self, own: socket.socket) -> BaseProcess:
+        sockets = [self._shared, own]
+        worker = self._context.Process(target=_work, args=(self._settings, self._credential, sockets, self._ready))
+        worker.start()
+        return worker
+
+
+def _work(
+    settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket], ready: Semaphore
+) -> None:
+    """Serve as one worker; the last socket is its own."""
+    set_up_logs(settings, Redactor())
+    record = settings.record
+    if record is not None:
+        settings = settings.model_copy(update={"record": _numbered(record)})
+    server = Server(settings, credential, Listening(sockets, port_of(sockets[-1])))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(server.serve(ready.release))
+
+
+def _numbered(record: Path) -> Path:
+    return record.with_name(f"{record.stem}-{os.getpid()}{record.suffix}")

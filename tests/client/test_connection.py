@@ -1,0 +1,345 @@
+"""A connection against real servers: hello or none, notices, limits and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proctor.client.connection import Connection
+from proctor.client.settings import Settings
+from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
+from proctor.models.control import Notice
+from tests.client.conftest import COUNTING
+from tests.client.fake_server import Fake, Request, faking
+from tests.client.test_conversation import until
+from tests.client.test_session import ADD, told
+from tests.server.served import Served, serving
+
+
+def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
+    async def main() -> tuple[Any, ...]:
+        connection = Connection(served.url)
+        before = connection.welcome
+        names = await asyncio.gather(*(connection.metadata() for _ in range(5)))
+        await connection.close()
+        return before, {each.name for each in names}
+
+    assert asyncio.run(main()) == (None, {"Counting"})
+
+
+def test_what_was_agreed_on_is_known(served: Served) -> None:
+    async def main() -> Any:
+        async with Connection(served.url, settings=Settings(packed=True)) as connection:
+            return connection.welcome, await connection.schema()
+
+    welcome, schemas = asyncio.run(main())
+
+    assert (welcome.protocol, welcome.packed, welcome.environment) == (1, True, "Counting")
+    assert schemas.action["properties"].keys() == {"by", "wait"}
+    assert schemas.spaces is None
+
+
+def test_a_closed_connection_stays_closed(served: Served) -> None:
+    async def main() -> None:
+        connection = Connection(served.url)
+        session = await connection.session()
+        await connection.close()
+        await connection.close()
+        with pytest.raises(StateError):
+            await connection.metadata()
+        with pytest.raises(StateError):
+            await session.reset(b"")
+
+    asyncio.run(main())
+
+
+def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
+    async def main() -> int:
+        async with Connection(served.url) as connection:
+            for _ in range(5):
+                await (await connection.session()).reset(b"")
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(main()) == 1
+    assert not served.server.sessions.channels
+
+
+def test_notices_reach_the_callback() -> None:
+    now = [0.0]
+    heard: list[Notice] = []
+    with serving(COUNTING, idle_seconds=100.0, warn_seconds=50.0, clock=lambda: now[0]) as there:
+
+        async def main() -> None:
+            async with Connection(there.url, on_notice=heard.append) as connection:
+                session = await connection.session()
+                await session.reset(b"")
+                now[0] = 60.0
+                await asyncio.to_thread(there.on_loop, there.server.sessions.sweep)
+                await until(lambda: heard)
+                await session.step(ADD)
+
+        asyncio.run(main())
+
+    assert heard[0].code == "IDLE"
+    assert heard[0].seconds_left == pytest.approx(40.0)
+
+
+def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
+    heard: list[Notice] = []
+
+    async def main() -> None:
+        with serving(COUNTING, drain_seconds=0.0) as there:
+            connection = Connection(there.url, on_notice=heard.append, settings=Settings(connect_timeout=1.0))
+            session = await connection.session()
+            await session.reset(b"")
+            there.loop.call_soon_threadsafe(there.server.stop)
+            await until(lambda: not connection._up)
+        connection._recovery.stop()
+        session.lose("given up by the test", "CONNECTION_LOST")
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+        await connection.close()
+
+    asyncio.run(main())
+
+    assert heard[0].code == "SHUTTING_DOWN"
+
+
+def test_a_notice_that_cannot_be_read_is_left_aside() -> None:
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            await fake.send({"type": "warning", "data": {"code": 7}})
+            await session.step(ADD)
+
+    asyncio.run(main())
+
+
+def test_a_server_without_room_says_so() -> None:
+    async def main(url: str) -> str:
+        async with Connection(url) as connection:
+            await connection.session()
+            with pytest.raises(RemoteError) as refusal:
+                await connection.session()
+            return refusal.value.code
+
+    with serving(COUNTING, max_sessions=1, max_waiting=0) as there:
+        assert asyncio.run(main(there.url)) == "CAPACITY_REACHED"
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 10**6, "two"])
+def test_a_batch_of_no_number_is_refused_before_anything_is_sent(num_envs: Any) -> None:
+    with pytest.raises(ValidationError):
+        asyncio.run(Connection("http://127.0.0.1:9").batch(num_envs))
+
+
+def test_a_request_that_belongs_to_no_session_ends_in_time() -> None:
+    async def silence(fake: Fake, request: Request) -> None:
+        pass
+
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=0.05)) as connection:
+            fake.lies |= {"metadata": silence, "open": silence}
+            with pytest.raises(RequestTimeout):
+                await connection.metadata()
+            with pytest.raises(RequestTimeout):
+                await connection.session()
+
+    asyncio.run(main())
+
+
+def test_a_request_that_belongs_to_no_session_fails_with_its_connection() -> None:
+    async def cut(fake: Fake, request: Request) -> None:
+        await fake.cut()
+
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url) as connection:
+            fake.lies["open"] = cut
+            with pytest.raises(ConnectionFailed):
+                await connection.session()
+            fake.lies.clear()
+            await (await connection.session()).reset(b"")
+
+    asyncio.run(main())
+
+
+def test_a_session_is_not_opened_twice_for_a_limited_rate() -> None:
+    async def limited(fake: Fake, request: Request) -> None:
+        await fake.send(
+            {"type": "error", "data": {"message": "slower", "code": "RATE_LIMITED", "retry_after_seconds": 0.01}}
+        )
+
+    async def main() -> int:
+        async with faking() as fake, Connection(fake.url) as connection:
+            fake.lies["open"] = limited
+            with pytest.raises(ConnectionFailed, match="rate"):
+                await connection.session()
+            return len(fake.asked("open"))
+
+    assert asyncio.run(main()) == 1
+
+
+@pytest.mark.parametrize("answer", ["nothing", "garbage", "another", "refusal", "cut"])
+def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: str) -> None:
+    async def lie(fake: Fake, request: Request) -> None:
+        if answer == "garbage":
+            await fake.send("[")
+        elif answer == "another":
+            await fake.reply(request, "opened", {})
+        elif answer == "refusal":
+            await fake.reply(request, "error", {"message": "too old", "code": "UNSUPPORTED_PROTOCOL"})
+        elif answer == "cut":
+            await fake.cut()
+
+    async def main() -> None:
+        async with faking() as fake:
+            fake.lies["hello"] = lie
+            connection = Connection(fake.url, settings=Settings(connect_timeout=0.2))
+            with pytest.raises(ConnectionFailed):
+                await connection.ready()
+            fake.lies.clear()
+            await connection.ready()
+            await connection.close()
+
+    asyncio.run(main())
+
+
+class Plain(Fake):
+    """Speaks as OpenEnv does: no hello, no ids."""
+
+    async def honest(self, request: Request) -> None:
+        if request.keys() - {"type", "data"}:
+            await self.send({"type": "error", "data": {"message": "extra", "code": "VALIDATION_ERROR"}})
+        elif request["type"] in ("hello", "schema"):
+            await self.send({"type": "error", "data": {"message": "no such type", "code": "UNKNOWN_TYPE"}})
+        elif request["type"] == "state":
+            await self.send({"type": "state", "data": {"episode_id": None, "step_count": self.step}})
+        else:
+            self.step = 0 if request["type"] == "reset" else self.step + 1
+            seen = {"observation": {"count": self.step}, "reward": 1.0, "done": self.step >= 3}
+            await self.send({"type": "observation", "data": seen})
+
+
+class TestAServerWithoutHello:
+    """What OpenEnv's own server is driven like; `tests/system/test_openenv_peer.py` has the real one."""
+
+    def run(self, test: Any, **settings: Any) -> None:
+        async def main() -> None:
+            from websockets.asyncio.server import serve
+
+            fake = Plain()
+
+            async def answer(socket: Any) -> None:
+                fake.connections += 1
+                fake.socket = socket
+                async for message in socket:
+                    import json
+
+                    request = json.loads(message)
+                    fake.requests.append(request)
+                    await fake.lies.get(request["type"], Plain.honest)(fake, request)
+
+            async with serve(answer, "127.0.0.1", 0, compression=None) as server:
+                fake.url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+                async with Connection(fake.url, settings=Settings(**settings)) as connection:
+                    await test(fake, connection)
+
+        asyncio.run(main())
+
+    def test_has_one_session_that_works(self) -> None:
+        async def test(fake: Plain, connection: Connection) -> None:
+            session = await connection.session()
+            assert (connection.greeted, session.greeted) == (False, False)
+            await session.reset(b"")
+            assert [told(await session.step(ADD))["count"] for _ in range(3)] == [1, 2, 3]
+            assert b"step_count" in bytes(await session.state())
+            with pytest.raises(StateError) as refusal:
+                await session.step(ADD)
+            assert refusal.value.clause == "NO-STEP-AFTER-END"
+            with pytest.raises(RemoteError):
+                await connection.schema()
+
+        self.run(test)
+
+    def test_has_no_second_session_and_no_batch(self) -> None:
+        async def test(fake: Plain, connection: Connection) -> None:
+            with pytest.raises(ValidationError):
+                await connection.batch(4)
+            await (await connection.session()).reset(b"")
+            with pytest.raises(StateError):
+                await connection.session()
+
+        self.run(test)
+
+    def test_loses_its_episode_with_its_connection(self) -> None:
+        async def test(fake: Plain, connection: Connection) -> None:
+            session = await connection.session()
+            await session.reset(b"")
+            await fake.cut()
+            for _ in range(2):
+                with pytest.raises(EpisodeLost) as loss:
+                    await session.step(ADD)
+                assert loss.value.code == "CONNECTION_LOST"
+            await session.reset(b"")
+            assert told(await session.step(ADD)) == {"count": 1}
+            assert fake.connections == 2
+
+        self.run(test)
+
+    def test_loses_its_episode_when_it_takes_too_long_and_never_hears_the_late_reply(self) -> None:
+        async def late(fake: Fake, request: Request) -> None:
+            socket = fake.socket
+            assert socket is not None
+            await until(lambda: fake.connections == 2)
+            await socket.send('{"type":"observation","data":{"observation":{"count":"late"},"reward":0,"done":false}}')
+
+        async def test(fake: Plain, connection: Connection) -> None:
+            session = await connection.session()
+            await session.reset(b"")
+            fake.lies["step"] = late
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            assert loss.value.code == "NO_ANSWER"
+            fake.lies.clear()
+            session._conversation._seconds = 20.0
+            await session.reset(b"")
+            assert told(await session.step(ADD)) == {"count": 1}
+
+        self.run(test, request_timeout=0.1)
+
+    def test_loses_its_episode_when_the_environment_fails(self) -> None:
+        async def fail(fake: Fake, request: Request) -> None:
+            await fake.send({"type": "error", "data": {"message": "boom", "code": "EXECUTION_ERROR"}})
+
+        async def test(fake: Plain, connection: Connection) -> None:
+            session = await connection.session()
+            await session.reset(b"")
+            fake.lies["step"] = fail
+            for _ in range(2):
+                with pytest.raises(EpisodeLost):
+                    await session.step(ADD)
+            fake.lies.clear()
+            await session.reset(b"")
+            assert told(await session.step(ADD)) == {"count": 1}
+            assert fake.connections == 1
+
+        self.run(test)
+
+    def test_that_is_full_says_so_before_it_hangs_up(self) -> None:
+        async def main() -> str:
+            from websockets.asyncio.server import serve
+
+            async def full(socket: Any) -> None:
+                await socket.send('{"type":"error","data":{"message":"full","code":"CAPACITY_REACHED"}}')
+                await socket.close()
+
+            async with serve(full, "127.0.0.1", 0, compression=None) as server:
+                url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+                with pytest.raises(RemoteError) as refusal:
+                    await Connection(url).ready()
+                return refusal.value.code
+
+        assert asyncio.run(main()) == "CAPACITY_REACHED"

@@ -1,0 +1,72 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.client.continuity import Doubt, Loss, Place
+
+NUMBERS = st.integers(0, 5)
+SOME = st.none() | NUMBERS
+LOSS = Loss("gone", Doubt.WRONG_EPISODE)
+
+
+@given(NUMBERS, NUMBERS, SOME, SOME)
+def test_only_the_next_step_of_this_epoch_is_a_step(
+    epoch: int, step: int, said: int | None, counted: int | None
+) -> None:
+    place = Place(epoch, step)
+
+    assert (place.wrong_step(said, counted) is None) == ((said, counted) == (epoch, step + 1))
+
+
+@given(NUMBERS, NUMBERS, SOME, SOME)
+def test_only_the_next_epoch_at_step_0_is_a_reset(epoch: int, step: int, said: int | None, counted: int | None) -> None:
+    place = Place(epoch, step)
+
+    assert (place.wrong_reset(said, counted) is None) == ((said, counted) == (epoch + 1, 0))
+
+
+@given(NUMBERS, SOME, SOME)
+def test_after_a_loss_any_later_epoch_at_step_0_is_a_reset(epoch: int, said: int | None, counted: int | None) -> None:
+    place = Place(epoch, loss=LOSS)
+
+    assert (place.wrong_reset(said, counted) is None) == (said is not None and said > epoch and counted == 0)
+
+
+@given(NUMBERS, SOME)
+def test_another_epoch_is_wrong_and_none_says_nothing(epoch: int, said: int | None) -> None:
+    assert (Place(epoch).wrong_epoch(said) is None) == (said is None or said == epoch)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.booleans(), st.booleans())
+def test_a_session_comes_back_where_it_was_or_where_its_last_request_led(
+    epoch: int, step: int, said: int, counted: int, resets: bool, steps: bool
+) -> None:
+    wrong = Place(epoch, step).wrong_return(said, counted, resets=resets, steps=steps)
+    here = (said, counted) == (epoch, step)
+    stepped = steps and (said, counted) == (epoch, step + 1)
+    begun = resets and (said, counted) == (epoch + 1, 0)
+
+    assert (wrong is None) == (here or stepped or begun)
+
+
+@given(st.lists(st.sampled_from(["begin", "advance", "lose"]), max_size=20))
+def test_only_a_beginning_ends_a_loss_and_the_first_reason_stays(moves: list[str]) -> None:
+    place = Place()
+    lost: str | None = None
+    for number, move in enumerate(moves):
+        if move == "begin":
+            place.begin(place.epoch + 1, ended=False)
+            lost = None
+        elif move == "advance":
+            place.advance(ended=False)
+        else:
+            place.lose(Loss(str(number), Doubt.NO_ANSWER))
+            lost = lost or str(number)
+
+        assert (None if place.loss is None else place.loss.message) == lost
+
+
+def test_a_loss_is_a_new_exception_every_time() -> None:
+    first, second = LOSS.exception(), LOSS.exception()
+
+    assert first is not second
+    assert (first.message, first.code) == ("gone", "WRONG_EPISODE")

@@ -1,0 +1,253 @@
+"""The typed client against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from proctor.client.connection import Connection
+from proctor.client.env_client import EnvClient, observation_text
+from proctor.client.settings import Settings
+from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
+from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
+from proctor.errors import ComponentError, EpisodeLost, ValidationError
+from proctor.models.control import Seen
+from proctor.models.wire import Action, Observation, State
+from tests.client.counting import Count, Counted, CountState
+from tests.server.served import Served, serving
+
+
+class CountClient(EnvClient[Count, Counted, CountState]):
+    """Needs a URL and nothing else."""
+
+
+class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState]):
+    """Searches."""
+
+
+class PopperClient(EnvClient[PopperAction, PopperObservation, PopperState]):
+    """Pops."""
+
+
+class Wrong(Observation):
+    """Not what the server observes."""
+
+    total: str
+
+
+@pytest.fixture(scope="module")
+def counting() -> Iterator[Served]:
+    with serving("tests.client.counting:QuickCounting") as there:
+        yield there
+
+
+def on(there: Served, test: Callable[[CountClient], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with CountClient(there.url) as client:
+            return await test(client)
+
+    return asyncio.run(main())
+
+
+def test_an_episode_is_typed_from_its_reset_to_its_end(counting: Served) -> None:
+    async def test(client: CountClient) -> list[Any]:
+        first = await client.reset(seed=2, episode_id="e1", options={"start": 40})
+        seen = [first, await client.step(Count(by=7)), await client.step(Count(by=60))]
+        return [seen, await client.state(), (await client.metadata()).name, await client.schema()]
+
+    seen, state, name, schemas = on(counting, test)
+
+    assert [type(each) for each in seen] == [Counted] * 3
+    assert [each.total for each in seen] == [42, 49, 109]
+    assert [each.reward for each in seen] == [None, 7.0, 60.0]
+    assert [(each.terminated, each.truncated, each.done) for each in seen][1:] == [(False,) * 3, (True, False, True)]
+    assert [each.metadata for each in seen] == [{"seed": 7}, {}, {}]
+    assert state == CountState(episode_id="e1", step_count=2, total=109)
+    assert name == "QuickCounting"
+    assert schemas.action == Count.model_json_schema()
+
+
+def test_an_end_by_truncation_is_told_from_one_by_termination(counting: Served) -> None:
+    async def test(client: CountClient) -> Counted:
+        await client.reset()
+        return await client.step(Count(by=-100))
+
+    seen = on(counting, test)
+
+    assert (seen.terminated, seen.truncated) == (False, True)
+
+
+def test_the_hand_written_models_drive_the_environments_of_ours() -> None:
+    async def search(url: str) -> Any:
+        async with PlumeClient(url, check_schema=True) as client:
+            first = await client.reset(seed=3)
+            return first, await client.step(PlumeAction(action=1)), await client.state()
+
+    async def pop(url: str) -> Any:
+        async with PopperClient(url, check_schema=True) as client:
+            await client.reset(seed=3)
+            return await client.step(PopperAction(action=0)), await client.state()
+
+    with serving("proctor/PlumeSearch-v0") as there:
+        first, seen, state = asyncio.run(search(there.url))
+    with serving("proctor/ColumnPopper-v0") as there:
+        popped, board = asyncio.run(pop(there.url))
+
+    assert (first.seed, state.step_count) == (3, 1)
+    assert isinstance(seen.concentration, float)
+    assert isinstance(popped, PopperObservation)
+    assert board.step_count == 1
+
+
+def test_several_clients_share_a_connection(counting: Served) -> None:
+    async def main() -> tuple[list[int], bool]:
+        async with Connection(counting.url) as connection:
+            clients = [CountClient.on(connection) for _ in range(4)]
+            seen = await asyncio.gather(*(client.reset(seed=number) for number, client in enumerate(clients)))
+            await clients[0].close()
+            after = await clients[1].step(Count())
+            return [each.total for each in seen], after.total == 2
+
+    assert asyncio.run(main()) == ([0, 1, 2, 3], True)
+
+
+def test_a_shared_connection_has_its_own_credential(counting: Served) -> None:
+    with pytest.raises(ValidationError):
+        CountClient(Connection(counting.url), token="another")
+
+
+def test_an_action_of_another_type_is_refused_here(counting: Served) -> None:
+    async def test(client: CountClient) -> int:
+        await client.reset()
+        with pytest.raises(ValidationError, match="not an action"):
+            await client.step(PlumeAction(action=1))  # type: ignore[arg-type]
+        return (await client.step(Count())).steps
+
+    assert on(counting, test) == 1
+
+
+def test_options_that_json_cannot_say_are_refused_here(counting: Served) -> None:
+    async def test(client: CountClient) -> None:
+        with pytest.raises(ValidationError, match="JSON"):
+            await client.reset(options={"start": object()})  # type: ignore[dict-item]
+
+    on(counting, test)
+
+
+def test_a_reply_that_does_not_fit_the_models_is_refused_and_the_episode_goes_on(counting: Served) -> None:
+    class Mistaken(EnvClient[Count, Wrong, State]):
+        """Believes in another observation."""
+
+    async def main() -> None:
+        async with Mistaken(counting.url) as client:
+            with pytest.raises(ValidationError, match="does not fit Wrong: total"):
+                await client.reset()
+            with pytest.raises(ValidationError):
+                await client.step(Count())
+            with pytest.raises(ValidationError, match="does not fit State"):
+                await client.state()
+            assert client.session.place.step == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["enter", "reset"])
+def test_other_types_than_the_server_s_are_found_before_the_first_episode(counting: Served, how: str) -> None:
+    async def main() -> None:
+        client = EnvClient(
+            counting.url, action_type=Count, observation_type=Wrong, state_type=CountState, check_schema=True
+        )
+        with pytest.raises(ValidationError, match="the server's observation"):
+            await (client.connect() if how == "enter" else client.reset())
+        await client.close()
+
+    asyncio.run(main())
+    assert not counting.server.sessions.channels
+
+
+def test_the_right_types_pass_the_check(counting: Served) -> None:
+    async def main() -> int:
+        async with CountClient(counting.url, check_schema=True) as client:
+            return (await client.reset()).total
+
+    assert asyncio.run(main()) == 0
+
+
+@pytest.mark.parametrize("missing", ["action_type", "observation_type", "state_type"])
+def test_a_client_that_does_not_name_its_types_is_refused(missing: str) -> None:
+    types: dict[str, Any] = {"action_type": Count, "observation_type": Counted, "state_type": CountState}
+    del types[missing]
+
+    with pytest.raises(ComponentError, match=missing):
+        EnvClient("http://127.0.0.1:9", **types)
+    with pytest.raises(ComponentError, match=missing):
+        EnvClient("http://127.0.0.1:9", **(types | {missing: int}))
+
+
+def test_a_client_shows_where_it_is_and_not_how_to_get_in() -> None:
+    client = CountClient("http://proctor:some-secret@127.0.0.1:9")
+
+    assert repr(client) == "CountClient('ws://127.0.0.1:9/ws')"
+
+
+def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> None:
+    async def test(client: CountClient) -> Counted:
+        await client.reset()
+        with pytest.raises(EpisodeLost):
+            await client.step(Count(by=-99))
+        with pytest.raises(EpisodeLost):
+            await client.state()
+        return await client.reset()
+
+    assert on(counting, test).steps == 0
+
+
+FIELDS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+    st.sampled_from(["total", "reward", "terminated", "metadata", "ö", "}"]),
+    st.none() | st.integers() | st.text() | st.just({}) | st.lists(st.integers(), max_size=3),
+)
+
+
+@given(
+    FIELDS, st.none() | st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.booleans(), st.booleans()
+)
+def test_what_travelled_beside_an_observation_holds_and_what_is_inside_stays(
+    inside: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, told: bool
+) -> None:
+    metadata: Any = Raw(b'{"seed":1}') if told else UNSET
+    seen = Seen(Raw(msgspec.json.encode(inside)), reward, terminated or truncated, metadata, terminated, truncated)
+    found = msgspec.json.decode(observation_text(seen))
+    beside = {"reward": reward, "terminated": terminated, "truncated": truncated}
+
+    assert {key: found[key] for key in beside} == beside
+    assert found["metadata"] == ({"seed": 1} if told else inside.get("metadata", {}))
+    assert {key: found[key] for key in inside.keys() - {*beside, "metadata"}} == {
+        key: inside[key] for key in inside.keys() - {*beside, "metadata"}
+    }
+
+
+@pytest.mark.parametrize("inside", [b"[]", b"1", b'"{}"', b""])
+def test_an_observation_that_is_no_object_is_refused(inside: bytes) -> None:
+    with pytest.raises(ValidationError):
+        observation_text(Seen(Raw(inside), None, False))
+
+
+def test_without_hello_done_means_terminated() -> None:
+    found = msgspec.json.decode(observation_text(Seen(Raw(b"{}"), 0.5, True)))
+
+    assert found == {"metadata": {}, "reward": 0.5, "terminated": True, "truncated": False}
+
+
+def test_a_client_that_was_never_used_is_closed_in_peace() -> None:
+    asyncio.run(CountClient("http://127.0.0.1:9", settings=Settings(connect_timeout=1.0)).close())
+
+
+def test_the_wire_types_of_a_client_are_models() -> None:
+    assert issubclass(CountClient.action_type, Action)  # type: ignore[misc]

@@ -1,0 +1,79 @@
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.client.outbox import Outbox
+from proctor.errors import ConnectionFailed, StateError, ValidationError
+from proctor.models.control import Kind, RawReply
+
+
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_an_id_alone_tells_whose_reply_it_is(order: list[int]) -> None:
+    outbox = Outbox()
+    asked = [outbox.numbered(Kind.METADATA, b"", None, None, 1000) for _ in range(10)]
+    answered = set()
+    for index in order:
+        reply = RawReply("metadata", id=asked[index].number)
+
+        assert outbox.answer(reply) == (index not in answered)
+        answered.add(index)
+        assert asked[index].reply is not None
+    assert [each.number for each in outbox.waiting()] == [
+        each.number for index, each in enumerate(asked) if index not in answered
+    ]
+
+
+def test_a_reply_that_nobody_waits_for_is_nobody_s() -> None:
+    assert not Outbox().answer(RawReply("state", id=3))
+
+
+def test_without_ids_one_request_waits_at_a_time() -> None:
+    outbox = Outbox()
+    first = outbox.plain(Kind.STATE, b"")
+
+    with pytest.raises(StateError):
+        outbox.plain(Kind.STATE, b"")
+    outbox.forget(first)
+    assert outbox.plain(Kind.STATE, b"").number is None
+
+
+def test_a_request_that_is_too_large_does_not_wait() -> None:
+    outbox = Outbox()
+
+    with pytest.raises(ValidationError):
+        outbox.numbered(Kind.STEP, b"x" * 100, None, 1, 50)
+    assert outbox.waiting() == []
+
+
+def test_a_request_is_forgotten_only_by_itself() -> None:
+    outbox = Outbox()
+    first = outbox.plain(Kind.STATE, b"")
+    outbox.forget(first)
+    second = outbox.plain(Kind.STATE, b"")
+    outbox.forget(first)
+
+    assert outbox.waiting() == [second]
+
+
+def test_an_error_without_an_id_is_about_the_only_one_or_nobody_knows() -> None:
+    outbox = Outbox()
+    error = RawReply("error")
+    asked = [outbox.numbered(Kind.METADATA, b"", None, None, 1000) for _ in range(2)]
+    outbox.blame(error)
+    before = [each.reply for each in asked]
+    outbox.forget(asked[0])
+    outbox.blame(error)
+
+    assert before == [None, None]
+    assert asked[1].reply is error
+
+
+def test_all_who_wait_learn_that_there_will_be_no_answer() -> None:
+    outbox = Outbox()
+    asked = outbox.numbered(Kind.METADATA, b"", None, None, 1000)
+    outbox.fail(None, "broken")
+
+    with pytest.raises(ConnectionFailed, match="broken"):
+        asyncio.run(asked.answer(20))

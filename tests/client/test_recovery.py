@@ -1,0 +1,409 @@
+"""After a broken connection an episode goes on exactly where it was, or is lost; it is never another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from proctor.client.backoff import Backoff
+from proctor.client.connection import Connection
+from proctor.client.session import Session
+from proctor.client.settings import Settings
+from proctor.errors import ConnectionFailed, EpisodeLost
+from proctor.models.control import Seen
+from tests.client.conftest import COUNTING
+from tests.client.counting import GATE
+from tests.client.fake_server import Fake, Request, faking
+from tests.client.test_conversation import neglect, until
+from tests.client.test_session import ADD, told
+from tests.client.wire_cutter import Wire, wire_to
+from tests.server.served import Served, serving
+
+WAIT = b'{"by":1,"wait":true}'
+QUICK = Settings(backoff=Backoff(first=0.01, longest=0.05))
+
+
+def run(test: Coroutine[Any, Any, Any]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(60):
+            return await test
+
+    return asyncio.run(bounded())
+
+
+def test_a_cut_between_two_steps_is_not_noticed(wire: Wire, served: Served) -> None:
+    async def main() -> list[Any]:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            session = await connection.session()
+            seen = [told(await session.reset(b""))]
+            for _ in range(5):
+                await asyncio.to_thread(wire.cut)
+                seen.append(told(await session.step(ADD)))
+            return seen
+
+    seen = run(main())
+
+    assert [each["steps"] for each in seen] == [0, 1, 2, 3, 4, 5]
+    assert len({(each["instance"], each["episode"]) for each in seen}) == 1
+    assert wire.made > 1
+
+
+def test_a_step_that_runs_while_the_connection_breaks_is_taken_once(wire: Wire, served: Served) -> None:
+    async def main() -> tuple[Any, Any]:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            running = asyncio.create_task(session.step(WAIT))
+            await asyncio.to_thread(GATE.reached.wait, 20)
+            await asyncio.to_thread(wire.cut)
+            await until(lambda: wire.made > 1)
+            GATE.opened.set()
+            return told(await running), told(await session.step(ADD))
+
+    first, second = run(main())
+
+    assert (first["steps"], second["steps"]) == (1, 2)
+
+
+@pytest.mark.parametrize("request_kind", ["step", "reset"])
+def test_a_request_whose_reply_is_lost_takes_place_once(wire: Wire, served: Served, request_kind: str) -> None:
+    async def main() -> tuple[Any, Any]:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            await session.step(ADD)
+            wire.deaf = True
+            call = session.step(ADD) if request_kind == "step" else session.reset(b"")
+            running = asyncio.create_task(call)
+            await until(lambda: _carried_out(served, request_kind))
+            wire.deaf = False
+            await asyncio.to_thread(wire.cut)
+            return told(await running), told(await session.step(ADD))
+
+    answer, after = run(main())
+
+    if request_kind == "step":
+        assert (answer["steps"], after["steps"], after["episode"]) == (2, 3, 1)
+    else:
+        assert (answer["steps"], after["steps"], after["episode"]) == (0, 1, 2)
+
+
+def _carried_out(served: Served, kind: str) -> bool:
+    (channel,) = served.server.sessions.channels.values()
+    session = channel.session
+    return session.step_count == 2 if kind == "step" else session.epoch == 2
+
+
+def test_all_sessions_of_a_connection_are_found_again(wire: Wire, served: Served) -> None:
+    async def main() -> list[list[int]]:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            sessions = [await connection.session() for _ in range(5)]
+            for number, session in enumerate(sessions):
+                await session.reset(b'{"seed":%d}' % (10 * number))
+            rows = []
+            for _ in range(3):
+                await asyncio.to_thread(wire.cut)
+                seen = await asyncio.gather(*(session.step(ADD) for session in sessions))
+                rows.append([told(each)["total"] for each in seen])
+            return rows
+
+    assert run(main()) == [[1, 11, 21, 31, 41], [2, 12, 22, 32, 42], [3, 13, 23, 33, 43]]
+
+
+def test_a_server_that_cannot_be_reached_in_time_is_a_loss_and_a_reset_begins_anew(wire: Wire, served: Served) -> None:
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        await asyncio.sleep(0)
+
+    async def main() -> tuple[Any, Any]:
+        async with Connection(wire.url, settings=QUICK, clock=lambda: now[0], sleep=sleep) as connection:
+            session = await connection.session()
+            first = told(await session.reset(b""))
+            wire.accepts = False
+            await asyncio.to_thread(wire.cut)
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            assert loss.value.code == "CONNECTION_LOST"
+            with pytest.raises(EpisodeLost):
+                await session.state()
+            with pytest.raises(ConnectionFailed):
+                await session.reset(b"")
+            with pytest.raises(EpisodeLost):
+                await session.step(ADD)
+            wire.accepts = True
+            second = told(await session.reset(b""))
+            assert told(await session.step(ADD))["steps"] == 1
+            return first, second
+
+    first, second = run(main())
+
+    assert first["instance"] != second["instance"]
+    assert now[0] >= 60
+
+
+def test_a_server_that_was_started_anew_is_a_loss() -> None:
+    here: dict[str, Any] = {"allow_hosts": ["127.0.0.1"]}
+    with serving(COUNTING, **here) as first, serving(COUNTING, **here) as second, wire_to(first.port) as wire:
+
+        async def main() -> str:
+            async with Connection(wire.url, settings=QUICK) as connection:
+                session = await connection.session()
+                await session.reset(b"")
+                wire.target = second.port
+                await asyncio.to_thread(wire.cut)
+                with pytest.raises(EpisodeLost) as loss:
+                    await session.step(ADD)
+                await session.reset(b"")
+                assert told(await session.step(ADD))["steps"] == 1
+                return loss.value.code
+
+        assert run(main()) == "SERVER_RESTARTED"
+
+
+def test_a_session_that_the_server_gave_up_meanwhile_is_a_loss() -> None:
+    with serving(COUNTING, allow_hosts=["127.0.0.1"], grace_seconds=0.0) as there, wire_to(there.port) as wire:
+
+        async def main() -> str:
+            async with Connection(wire.url, settings=QUICK) as connection:
+                session = await connection.session()
+                await session.reset(b"")
+                await asyncio.to_thread(wire.cut)
+                with pytest.raises(EpisodeLost) as loss:
+                    await session.step(ADD)
+                return loss.value.code
+
+        assert run(main()) == "CONNECTION_LOST"
+
+
+def test_a_session_that_another_connection_has_resumed_is_lost_here_and_not_taken_back(served: Served) -> None:
+    async def main() -> str:
+        async with Connection(served.url) as first, Connection(served.url) as second:
+            session = await first.session()
+            await session.reset(b"")
+            assert session.opened is not None
+            order = f'{{"session":"{session.name}","resume_token":"{session.opened.resume_token}"}}'
+            assert (await second.request("resume", order.encode())).type == "resumed"
+            await until(lambda: session.place.loss is not None)
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            return loss.value.code
+
+    assert run(main()) == "SUPERSEDED"
+
+
+def test_a_wrong_credential_on_the_way_back_ends_the_attempts(served: Served) -> None:
+    guarded = serving(COUNTING, secret="another-secret-1234", allow_hosts=["127.0.0.1"])
+    with guarded as other, wire_to(served.port) as wire:
+
+        async def main() -> tuple[str, int]:
+            async with Connection(wire.url, settings=QUICK) as connection:
+                session = await connection.session()
+                await session.reset(b"")
+                wire.target = other.port
+                await asyncio.to_thread(wire.cut)
+                with pytest.raises(EpisodeLost) as loss:
+                    await session.step(ADD)
+                return loss.value.code, wire.made
+
+        code, made = run(main())
+
+    assert (code, made) == ("CONNECTION_LOST", 2)
+
+
+def test_a_session_is_sought_before_anybody_asks(wire: Wire, served: Served) -> None:
+    async def main() -> None:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            await asyncio.to_thread(wire.cut)
+            await until(lambda: wire.made == 2)
+
+    run(main())
+
+
+def test_a_connection_without_sessions_is_made_again_when_it_is_needed(wire: Wire, served: Served) -> None:
+    async def main() -> int:
+        async with Connection(wire.url, settings=QUICK) as connection:
+            await connection.metadata()
+            await asyncio.to_thread(wire.cut)
+            await until(lambda: not connection._up)
+            before = wire.made
+            await connection.metadata()
+            return wire.made - before
+
+    assert run(main()) == 1
+
+
+def faked(test: Callable[[Fake, Session[Seen]], Awaitable[None]], settings: Settings = QUICK) -> None:
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url, settings=settings) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            await session.step(ADD)
+            await test(fake, session)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "code"),
+    [(1, 1, None), (1, 2, "WRONG_EPISODE"), (1, 0, "WRONG_EPISODE"), (2, 0, "WRONG_EPISODE"), (2, 1, "WRONG_EPISODE")],
+)
+def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code: str | None) -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.epoch, fake.step = epoch, step
+        await fake.cut()
+        if code is None:
+            assert told(await session.step(ADD)) == {"count": 2}
+        else:
+            await until(lambda: fake.asked("resume"))
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            assert loss.value.code == code
+
+    faked(test)
+
+
+def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one() -> None:
+    async def lost(fake: Fake, request: Request) -> None:
+        await fake.reply(request, "resumed", fake.resumed(lost=True))
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies["resume"] = lost
+        await fake.cut()
+        await until(lambda: session.place.loss is not None)
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+        await session.reset(b"")
+
+        assert len(fake.asked("open")) == 1
+
+    faked(test)
+
+
+@pytest.mark.parametrize("manner", ["busy", "silent", "cut", "garbage"])
+def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
+    tries = []
+
+    async def at_first(fake: Fake, request: Request) -> None:
+        tries.append(request)
+        if len(tries) > 2:
+            await fake.honest(request)
+        elif manner == "busy":
+            await fake.reply(request, "error", {"message": "later", "code": "BUSY"})
+        elif manner == "cut":
+            await fake.cut()
+        elif manner == "garbage":
+            await fake.send("{")
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies["resume"] = at_first
+        await fake.cut()
+
+        assert told(await session.step(ADD)) == {"count": 2}
+        assert len(tries) == 3
+
+    faked(test, Settings(backoff=QUICK.backoff, connect_timeout=0.2))
+
+
+def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
+    async def garbled(fake: Fake, request: Request) -> None:
+        if len(fake.asked("step")) == 2:
+            await fake.send("no JSON")
+        else:
+            await fake.honest(request)
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies["step"] = garbled
+
+        assert told(await session.step(ADD)) == {"count": 2}
+        assert fake.connections == 2
+        assert len(fake.asked("step")) == 3
+
+    faked(test)
+
+
+def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies |= {"step": neglect, "cancel": neglect}
+        running = asyncio.create_task(session.step(b'{"by":3}'))
+        await until(lambda: fake.asked("cancel"))
+        await fake.cut()
+        await until(lambda: len(fake.asked("cancel")) == 2)
+        first, second = (fake.asked(kind)[-2:] for kind in ("step", "cancel"))
+        kinds = [request["type"] for request in fake.requests[-2:]]
+        await fake.reply(second[1], "cancelled", {"id": 1, "outcome": "finished"})
+        fake.step = 2
+        await fake.reply(first[1], "observation", fake.seen())
+
+        assert told(await running) == {"count": 2}
+        assert (first[0], second[0]) == (first[1], second[1])
+        assert kinds == ["step", "cancel"]
+
+    faked(test, Settings(backoff=QUICK.backoff, request_timeout=0.1))
+
+
+def test_the_address_that_the_server_gave_is_where_the_client_returns_to() -> None:
+    async def main() -> tuple[int, int]:
+        async with faking() as shared, faking() as own:
+            shared.welcome["address"] = own.url.replace("http", "ws") + "/ws"
+            own.welcome = shared.welcome
+            async with Connection(shared.url, settings=QUICK) as connection:
+                session = await connection.session()
+                await session.reset(b"")
+                own.epoch = shared.epoch
+                await shared.cut()
+                await session.step(ADD)
+            return shared.connections, own.connections
+
+    assert run(main()) == (1, 1)
+
+
+def test_delays_grow_when_a_connection_breaks_as_soon_as_it_is_there() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(0)
+
+    async def brief(fake: Fake, request: Request) -> None:
+        if len(fake.asked("step")) < 5:
+            await fake.cut()
+        else:
+            await fake.honest(request)
+
+    async def main() -> None:
+        settings = Settings(backoff=Backoff(first=1.0, longest=100.0))
+        timeless: dict[str, Any] = {"clock": lambda: 0.0, "chance": lambda: 0.0, "sleep": sleep}
+        async with faking() as fake, Connection(fake.url, settings=settings, **timeless) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            fake.lies["step"] = brief
+            await session.step(ADD)
+
+    run(main())
+
+    assert slept == [0.0, 1.0, 2.0, 4.0]
+
+
+def test_closing_ends_the_attempts(wire: Wire, served: Served) -> None:
+    async def main() -> None:
+        connection = Connection(wire.url, settings=QUICK)
+        session = await connection.session()
+        await session.reset(b"")
+        wire.accepts = False
+        await asyncio.to_thread(wire.cut)
+        await until(lambda: wire.made > 2)
+        await connection.close()
+        made = wire.made
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others, timeout=1) if others else None
+        assert wire.made <= made + 1
+        assert not any(not task.done() for task in others)
+
+    run(main())

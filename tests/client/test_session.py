@@ -1,0 +1,352 @@
+"""Sessions against a real server, and against one that lies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.client.connection import Connection
+from proctor.client.session import Session
+from proctor.client.settings import Settings
+from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, StateError, ValidationError
+from proctor.models.control import Seen
+from tests.client.conftest import COUNTING
+from tests.client.fake_server import Fake, Request, faking
+from tests.server.served import Served, serving
+
+ADD = b'{"by":1}'
+
+
+def told(seen: Seen) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(seen.observation)
+    return found
+
+
+def on(url: str, test: Callable[[Session[Seen]], Awaitable[Any]], **settings: Any) -> Any:
+    """Run a test with a session on a connection of its own."""
+
+    async def main() -> Any:
+        async with Connection(url, settings=Settings(**settings)) as connection:
+            return await test(await connection.session())
+
+    return asyncio.run(main())
+
+
+def with_lies(test: Callable[[Fake, Session[Seen]], Awaitable[None]], **settings: Any) -> None:
+    """Run a test with a session on a server that lies."""
+
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url, settings=Settings(**settings)) as connection:
+            await test(fake, await connection.session())
+
+    asyncio.run(main())
+
+
+def test_an_episode_counts_from_its_reset(served: Served) -> None:
+    async def test(session: Session[Seen]) -> list[Any]:
+        first = await session.reset(b'{"seed":5,"episode_id":"mine"}')
+        seen = [await session.step(ADD) for _ in range(3)]
+        return [told(first), [told(each)["total"] for each in seen], await session.state(), session.episode_id]
+
+    first, totals, state, episode_id = on(served.url, test)
+
+    assert (first["total"], first["steps"], first["episode"]) == (5, 0, 1)
+    assert totals == [6, 7, 8]
+    assert msgspec.json.decode(state) == {"episode_id": "mine", "step_count": 3, "total": 8}
+    assert episode_id == "mine"
+
+
+def test_many_sessions_on_one_connection_do_not_mix(served: Served) -> None:
+    async def play(session: Session[Seen], start: int) -> list[int]:
+        await session.reset(b'{"seed":%d}' % start)
+        return [told(await session.step(ADD))["total"] for _ in range(5)]
+
+    async def main() -> list[list[int]]:
+        async with Connection(served.url) as connection:
+            sessions = [await connection.session() for _ in range(8)]
+            return await asyncio.gather(*(play(each, 10 * number) for number, each in enumerate(sessions)))
+
+    assert asyncio.run(main()) == [[10 * number + step for step in range(1, 6)] for number in range(8)]
+
+
+def test_calls_of_one_session_wait_for_each_other(served: Served) -> None:
+    async def test(session: Session[Seen]) -> list[int]:
+        await session.reset(b"")
+        seen = await asyncio.gather(*(session.step(ADD) for _ in range(20)))
+        return [told(each)["total"] for each in seen]
+
+    assert on(served.url, test) == list(range(1, 21))
+
+
+@pytest.mark.parametrize("after", ["nothing", "the end", "the close"])
+def test_a_step_that_may_not_come_is_refused_here(served: Served, after: str) -> None:
+    async def test(session: Session[Seen]) -> str | None:
+        if after != "nothing":
+            await session.reset(b"")
+            await session.step(b'{"by":100}')
+        if after == "the close":
+            await session.close()
+        with pytest.raises(StateError) as refusal:
+            await session.step(ADD)
+        return refusal.value.clause
+
+    clauses = {"nothing": "NO-STEP-BEFORE-RESET", "the end": "NO-STEP-AFTER-END", "the close": "NO-STEP-AFTER-CLOSE"}
+    assert on(served.url, test) == clauses[after]
+
+
+def test_a_refused_action_changes_nothing(served: Served) -> None:
+    async def test(session: Session[Seen]) -> int:
+        await session.reset(b"")
+        for action in (b'{"by":"one"}', b'{"by":13}', b'{"unknown":1}', b"[]"):
+            with pytest.raises(ValidationError):
+                await session.step(action)
+        return int(told(await session.step(ADD))["steps"])
+
+    assert on(served.url, test) == 1
+
+
+def test_after_a_failure_inside_only_a_reset_goes_on(served: Served) -> None:
+    async def test(session: Session[Seen]) -> tuple[int, int]:
+        instance = told(await session.reset(b""))["instance"]
+        with pytest.raises(EpisodeLost) as loss:
+            await session.step(b'{"by":-99}')
+        assert loss.value.code == "EXECUTION_ERROR"
+        assert "text from inside" not in str(loss.value)
+        for call in (session.step(ADD), session.state(), session.step(ADD)):
+            with pytest.raises(EpisodeLost):
+                await call
+        again = told(await session.reset(b""))
+        assert told(await session.step(ADD))["steps"] == 1
+        return instance, again["instance"]
+
+    before, after = on(served.url, test)
+
+    assert before != after
+
+
+def test_a_refused_reset_leaves_the_episode(served: Served) -> None:
+    async def test(session: Session[Seen]) -> int:
+        await session.reset(b"")
+        await session.step(ADD)
+        with pytest.raises(ValidationError):
+            await session.reset(b'{"options":{"unknown":1}}')
+        return int(told(await session.step(ADD))["steps"])
+
+    assert on(served.url, test) == 2
+
+
+def test_a_session_that_its_server_has_ended_begins_again_with_a_reset_only() -> None:
+    now = [0.0]
+    with serving(COUNTING, idle_seconds=10.0, clock=lambda: now[0]) as there:
+
+        async def test(session: Session[Seen]) -> tuple[Any, Any]:
+            first = told(await session.reset(b""))
+            now[0] = 1000.0
+            await asyncio.to_thread(there.on_loop, there.server.sessions.sweep)
+            await asyncio.to_thread(_until_empty, there)
+            with pytest.raises(EpisodeLost):
+                await session.step(ADD)
+            with pytest.raises(EpisodeLost):
+                await session.state()
+            return first, told(await session.reset(b""))
+
+        first, second = on(there.url, test)
+
+    assert first["instance"] != second["instance"]
+
+
+def _until_empty(there: Served) -> None:
+    from tests.server.served import until
+
+    until(lambda: not there.server.sessions.channels)
+
+
+def test_a_closed_session_is_closed_on_the_server_too(served: Served) -> None:
+    async def test(session: Session[Seen]) -> int:
+        await session.reset(b"")
+        await session.close()
+        await session.close()
+        return len(served.server.sessions.channels)
+
+    assert on(served.url, test) == 0
+
+
+def test_a_message_too_large_for_the_server_is_not_sent() -> None:
+    with serving(COUNTING, limits={"max_message_bytes": 2000}) as there:
+
+        async def test(session: Session[Seen]) -> int:
+            await session.reset(b"")
+            with pytest.raises(ValidationError, match="too large"):
+                await session.step(b'{"by":1,"x":"%b"}' % (b"x" * 3000))
+            return int(told(await session.step(ADD))["steps"])
+
+        assert on(there.url, test) == 1
+
+
+def test_a_request_that_the_server_does_not_read_is_not_waited_for_in_vain(served: Served) -> None:
+    async def test(session: Session[Seen]) -> int:
+        await session.reset(b"")
+        with pytest.raises(RemoteError) as refusal:
+            await session.step(b'{"by":' + b"[" * 100 + b"]" * 100 + b"}")
+        assert refusal.value.code == "TOO_DEEP"
+        return int(told(await session.step(ADD))["steps"])
+
+    assert on(served.url, test) == 1
+
+
+def test_a_limited_rate_slows_a_client_down_and_loses_nothing() -> None:
+    with serving(COUNTING, limits={"requests_per_second": 100.0, "burst": 5}) as there:
+
+        async def test(session: Session[Seen]) -> list[int]:
+            await session.reset(b"")
+            return [told(await session.step(ADD))["steps"] for _ in range(20)]
+
+        assert on(there.url, test) == list(range(1, 21))
+
+
+Lie = Callable[[Fake, Request], Awaitable[None]]
+
+
+def lying_seen(**numbers: int) -> Lie:
+    async def lie(fake: Fake, request: Request) -> None:
+        fake.step += 1
+        epoch = numbers.get("epoch", fake.epoch)
+        await fake.reply(
+            request, "observation", fake.seen(**{k: v for k, v in numbers.items() if k == "step"}), epoch=epoch
+        )
+
+    return lie
+
+
+async def another_session(fake: Fake, request: Request) -> None:
+    await fake.reply(request, "observation", fake.seen(step=1), session="of another")
+
+
+async def another_type(fake: Fake, request: Request) -> None:
+    await fake.reply(request, "state", {"episode_id": "e", "step_count": 1})
+
+
+async def no_step(fake: Fake, request: Request) -> None:
+    seen = fake.seen()
+    del seen["step"]
+    await fake.reply(request, "observation", seen)
+
+
+async def misshapen(fake: Fake, request: Request) -> None:
+    await fake.reply(request, "observation", {"observation": {}, "reward": "much"})
+
+
+async def error_of_another_epoch(fake: Fake, request: Request) -> None:
+    await fake.reply(request, "error", {"message": "no", "code": "VALIDATION_ERROR"}, epoch=7)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lying_seen(step=2),
+        lying_seen(step=0),
+        lying_seen(epoch=2, step=1),
+        lying_seen(epoch=0, step=1),
+        another_session,
+        another_type,
+        no_step,
+        misshapen,
+        error_of_another_epoch,
+    ],
+)
+def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        await session.reset(b"")
+        fake.lies["step"] = lie
+        with pytest.raises(EpisodeLost) as first:
+            await session.step(ADD)
+        fake.lies.clear()
+        steps = len(fake.asked("step"))
+        with pytest.raises(EpisodeLost) as second:
+            await session.step(ADD)
+        with pytest.raises(EpisodeLost):
+            await session.state()
+        assert first.value.code == second.value.code
+        assert first.value.code in ("WRONG_EPISODE", "UNREADABLE")
+        assert len(fake.asked("step")) == steps
+        await session.reset(b"")
+        assert told(await session.step(ADD)) == {"count": 1}
+
+    with_lies(test)
+
+
+@pytest.mark.parametrize("numbers", [{"step": 1}, {"epoch": 5, "step": 0}, {"epoch": 0, "step": 0}])
+def test_a_lie_in_the_reply_to_a_reset_begins_no_episode(numbers: dict[str, int]) -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies["reset"] = lying_seen(**numbers)
+        with pytest.raises(EpisodeLost):
+            await session.reset(b"")
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+
+    with_lies(test)
+
+
+def test_a_state_of_another_epoch_is_a_loss() -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        await session.reset(b"")
+        fake.epoch = 9
+        with pytest.raises(EpisodeLost):
+            await session.state()
+
+    with_lies(test)
+
+
+def test_an_answer_to_state_that_is_none_is_a_loss() -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        await session.reset(b"")
+        fake.lies["state"] = lying_seen(step=0)
+        with pytest.raises(EpisodeLost):
+            await session.state()
+
+    with_lies(test)
+
+
+def test_a_reply_that_comes_twice_is_heard_once() -> None:
+    async def twice(fake: Fake, request: Request) -> None:
+        await fake.honest(request)
+        await fake.reply(request, "observation", fake.seen())
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        await session.reset(b"")
+        fake.lies["step"] = twice
+
+        assert [told(await session.step(ADD))["count"] for _ in range(5)] == [1, 2, 3, 4, 5]
+
+    with_lies(test)
+
+
+def test_a_session_without_a_name_is_none() -> None:
+    async def nameless(fake: Fake, request: Request) -> None:
+        await fake.reply(request, "opened", fake.opened, session=None)
+
+    async def main() -> None:
+        async with faking() as fake, Connection(fake.url) as connection:
+            fake.lies["open"] = nameless
+            with pytest.raises(ConnectionFailed):
+                await connection.session()
+
+    asyncio.run(main())
+
+
+def test_a_reset_after_a_loss_names_no_epoch_and_others_do() -> None:
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        await session.reset(b"")
+        await session.reset(b"")
+        fake.lies["step"] = misshapen
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+        await session.reset(b"")
+
+        assert [request.get("epoch") for request in fake.asked("reset")] == [0, 1, None]
+
+    with_lies(test)

@@ -1,0 +1,189 @@
+"""What a transform sees is plain JSON of one environment, whatever the client asked for and however many there are."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.errors import ComponentError
+from proctor.models.spaces import codec_of
+from proctor.models.wire import Encoding
+from proctor.server.transform_moments import Form, Mask, Moment, Scene, unpacked_leaves, value_of
+from tests.models.space_strategies import members, spaces
+from tests.server.walks import SPACE, Batch, Single
+
+ENCODINGS = [Encoding(), Encoding(packed=True), Encoding(packed=True, compress=True)]
+COUNT = 3
+
+
+def scene_of(moment: Moment, form: Form) -> Scene:
+    return form.scenes(moment)[0]
+
+
+def everyone(count: int = 1) -> Mask:
+    return np.ones(count, np.bool_)
+
+
+def single_json(metadata: bytes) -> Scene:
+    return scene_of(Moment(np.zeros(1), ~everyone(), ~everyone(), b"{}", metadata), Form())
+
+
+def batch_json(infos: object, begins: Mask | None = None, ended: Mask | None = None) -> Scene:
+    ends = ~everyone(2) if ended is None else ended
+    moment = Moment(np.zeros(2), ends, ~everyone(2), b"[0,1]", msgspec.json.encode(infos), begins)
+    return scene_of(moment, Form(num_envs=2))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_one_environment_shows_the_same_in_every_form(encoding: Encoding) -> None:
+    session = Single.made(encoding)
+    session.reset(seed=3)
+
+    scene = scene_of(session.step(2), Form(packed=encoding.packed))
+
+    x = scene.observation(0)["observation"]["x"][0]
+    assert scene.observation(0) == {"observation": {"x": [x], "pair": [1, "ab"]}}
+    assert scene.metadata(0) == {"phi": 0.5 * x, "deep": {"steps": 1}, "grid": [x, 1.5]}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_batch_shows_each_of_its_environments_like_a_session_of_one(encoding: Encoding, mode: AutoresetMode) -> None:
+    batch = Batch.made(COUNT, mode, encoding)
+    form = Form(COUNT, encoding.packed, SPACE)
+    singles = [Single.made(Encoding()) for _ in range(COUNT)]
+
+    for moment, alone in [
+        (batch.reset(seed=5), [one.reset(seed=5 + index) for index, one in enumerate(singles)]),
+        (batch.step([0, 1, 2]), [one.step(index) for index, one in enumerate(singles)]),
+    ]:
+        scene = scene_of(moment, form)
+        for index, one in enumerate(alone):
+            expected = scene_of(one, Form())
+            assert scene.observation(index) == expected.observation(0)
+            assert scene.metadata(index) == expected.metadata(0)
+            assert scene.numbers("phi", np.arange(COUNT) == index).tolist() == [expected.metadata(0)["phi"]]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_episode_that_ends_and_begins_in_one_step_shows_both(encoding: Encoding) -> None:
+    batch = Batch.made(COUNT, AutoresetMode.SAME_STEP, encoding)
+    batch.reset(seed=5)
+    stepped = (batch.step([1] * COUNT) for _ in range(4))
+    moment = next(moment for moment in stepped if moment.truncations.all())
+
+    reached, opening = Form(COUNT, encoding.packed, SPACE).scenes(moment)
+
+    for index in range(COUNT):
+        assert reached.metadata(index)["deep"] == {"steps": 4}
+        assert reached.observation(index)["observation"]["pair"] == [4, "ab"]
+        assert opening.metadata(index)["deep"] == {"steps": 0}
+        assert opening.observation(index)["observation"]["pair"] == [0, "a"]
+    xs = [reached.observation(index)["observation"]["x"][0] for index in range(COUNT)]
+    assert reached.numbers("phi", everyone(COUNT)).tolist() == [0.5 * x for x in xs]
+
+
+@settings(max_examples=50)
+@given(data=st.data(), packed=st.booleans())
+def test_any_batched_value_is_taken_apart_into_what_it_was_made_of(data: st.DataObject, packed: bool) -> None:
+    space = data.draw(spaces(depth=2))
+    batched = batch_space(space, 2)
+    empty: Any = create_empty_array(space, 2)
+    values = [data.draw(members(space)) for _ in range(2)]
+    value = concatenate(space, values, empty)
+    said = msgspec.json.decode(msgspec.json.encode(codec_of(batched).encode(value, Encoding(packed=packed))))
+
+    taken = [value_of(space, unpacked_leaves(said) if packed else said, index) for index in range(2)]
+
+    one = codec_of(space)
+    expected = [msgspec.json.decode(msgspec.json.encode(one.encode(each))) for each in values]
+    assert taken == expected
+
+
+def test_what_nobody_looks_at_is_not_read() -> None:
+    moment = Moment(np.zeros(1), ~everyone(), ~everyone(), b"no json", b"{}")
+
+    scene = scene_of(moment, Form())
+
+    assert scene.metadata(0) == {}
+    with pytest.raises(ComponentError, match="cannot be read"):
+        scene.observation(0)
+
+
+def test_metadata_that_were_never_given_are_empty() -> None:
+    assert single_json(b"null").metadata(0) == {}
+    assert batch_json(None).metadata(0) == {}
+
+
+@pytest.mark.parametrize(
+    "said", [b"{}", b"null", b'{"phi": true}', b'{"phi": "NaN"}', b'{"phi": 1' + b"0" * 400 + b"}"]
+)
+def test_a_number_that_is_none_is_refused(said: bytes) -> None:
+    with pytest.raises(ComponentError, match="no number under 'phi'"):
+        single_json(said).numbers("phi", everyone())
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        None,
+        {"phi": [1.0, 2.0], "_phi": [True, False]},
+        {"phi": [1.0]},
+        {"phi": [1.0, "NaN"]},
+        {"phi": [True, False]},
+        {"phi": [1.0, [2.0]]},
+        {"phi": {"deep": [1.0, 2.0]}},
+    ],
+)
+def test_numbers_that_a_batch_does_not_have_are_refused(infos: object) -> None:
+    with pytest.raises(ComponentError, match="no number under 'phi'"):
+        batch_json(infos).numbers("phi", everyone(2))
+
+
+def test_a_number_is_asked_only_of_those_that_are_marked() -> None:
+    scene = batch_json({"phi": [1.0, 0.0], "_phi": [True, False]})
+
+    assert scene.numbers("phi", np.array([True, False])).tolist() == [1.0]
+
+
+def test_an_info_is_what_the_masks_say_it_is() -> None:
+    scene = batch_json(
+        {
+            "a": [1, 2],
+            "_a": [True, False],
+            "deep": {"b": [3, 4], "_b": [False, True]},
+            "_deep": [False, True],
+            "_own": [5, 6],
+            "final_info": {"c": [7, 8]},
+        }
+    )
+
+    assert scene.metadata(0) == {"a": 1, "_own": 5}
+    assert scene.metadata(1) == {"deep": {"b": 4}, "_own": 6}
+
+
+def test_numbers_of_an_ending_come_from_the_episode_that_ended() -> None:
+    infos = {"phi": [1.0, 2.0], "final_info": {"phi": [9.0, 0.0], "_phi": [True, False]}}
+    scene = batch_json(infos, begins=np.array([True, False]), ended=np.array([True, False]))
+
+    assert scene.numbers("phi", everyone(2)).tolist() == [9.0, 2.0]
+    assert scene.numbers("phi", np.array([False, True])).tolist() == [2.0]
+    assert scene.numbers("phi", np.array([True, False])).tolist() == [9.0]
+    assert [scene.metadata(index) for index in range(2)] == [{"phi": 9.0}, {"phi": 2.0}]
+
+
+def test_an_ending_that_left_nothing_is_refused() -> None:
+    scene = batch_json({"phi": [1.0, 2.0]}, begins=np.array([True, False]), ended=np.array([True, False]))
+
+    with pytest.raises(ComponentError, match="final_info"):
+        scene.metadata(0)
+
+
+def test_observations_of_a_batch_without_a_known_space_are_refused() -> None:
+    with pytest.raises(ComponentError, match="without a known space"):
+        batch_json({}).observation(0)
