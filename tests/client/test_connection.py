@@ -16,6 +16,7 @@ from tests.client.fake_server import Fake, Request, faking
 from tests.client.test_conversation import until
 from tests.client.test_session import ADD, told
 from tests.server.served import Served, serving
+from tests.server.served import until as wait_until
 
 
 def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
@@ -63,7 +64,7 @@ def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
         return len(asyncio.all_tasks())
 
     assert asyncio.run(main()) == 1
-    assert not served.server.sessions.channels
+    wait_until(lambda: not served.server.sessions.channels)
 
 
 def test_notices_reach_the_callback() -> None:
@@ -166,20 +167,31 @@ def test_a_request_that_belongs_to_no_session_fails_with_its_connection() -> Non
     asyncio.run(main())
 
 
-def test_a_session_is_not_opened_twice_for_a_limited_rate() -> None:
+@pytest.mark.parametrize("told", ["which", "not which"])
+def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: str) -> None:
     async def limited(fake: Fake, request: Request) -> None:
-        await fake.send(
-            {"type": "error", "data": {"message": "slower", "code": "RATE_LIMITED", "retry_after_seconds": 0.01}}
-        )
+        if len(fake.asked(request["type"])) > 1:
+            await fake.honest(request)
+            return
+        problem = {"message": "slower", "code": "RATE_LIMITED", "retry_after_seconds": 0.01}
+        beside = {"id": request["id"]} if told == "which" else {}
+        await fake.send({"type": "error", "data": problem, **beside})
 
-    async def main() -> int:
-        async with faking() as fake, Connection(fake.url) as connection:
-            fake.lies["open"] = limited
-            with pytest.raises(ConnectionFailed, match="rate"):
+    async def main() -> tuple[int, int]:
+        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=1.0)) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            fake.lies |= {"step": limited, "open": limited}
+            fake.requests.clear()
+            await session.step(ADD)
+            if told == "which":
                 await connection.session()
-            return len(fake.asked("open"))
+            else:
+                with pytest.raises(RequestTimeout):
+                    await connection.session()
+            return len(fake.asked("step")), len(fake.asked("open"))
 
-    assert asyncio.run(main()) == 1
+    assert asyncio.run(main()) == ((2, 2) if told == "which" else (2, 1))
 
 
 @pytest.mark.parametrize("answer", ["nothing", "garbage", "another", "refusal", "cut"])

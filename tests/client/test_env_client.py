@@ -21,7 +21,7 @@ from proctor.errors import ComponentError, EpisodeLost, ValidationError
 from proctor.models.control import Seen
 from proctor.models.wire import Action, Observation, State
 from tests.client.counting import Count, Counted, CountState
-from tests.server.served import Served, serving
+from tests.server.served import Served, serving, until
 
 
 class CountClient(EnvClient[Count, Counted, CountState]):
@@ -169,7 +169,7 @@ def test_other_types_than_the_server_s_are_found_before_the_first_episode(counti
         await client.close()
 
     asyncio.run(main())
-    assert not counting.server.sessions.channels
+    until(lambda: not counting.server.sessions.channels)
 
 
 def test_the_right_types_pass_the_check(counting: Served) -> None:

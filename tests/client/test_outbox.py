@@ -13,20 +13,21 @@ from proctor.models.control import Kind, RawReply
 def test_an_id_alone_tells_whose_reply_it_is(order: list[int]) -> None:
     outbox = Outbox()
     asked = [outbox.numbered(Kind.METADATA, b"", None, None, 1000) for _ in range(10)]
-    answered = set()
     for index in order:
-        reply = RawReply("metadata", id=asked[index].number)
+        outbox.answer(RawReply("metadata", id=asked[index].number))
 
-        assert outbox.answer(reply) == (index not in answered)
-        answered.add(index)
-        assert asked[index].reply is not None
-    assert [each.number for each in outbox.waiting()] == [
-        each.number for index, each in enumerate(asked) if index not in answered
-    ]
+    assert [each.reply is not None for each in asked] == [index in order for index in range(10)]
+    assert outbox.waiting() == [each for index, each in enumerate(asked) if index not in order]
 
 
-def test_a_reply_that_nobody_waits_for_is_nobody_s() -> None:
-    assert not Outbox().answer(RawReply("state", id=3))
+def test_a_reply_that_comes_twice_or_to_nobody_is_dropped() -> None:
+    outbox = Outbox()
+    asked = outbox.numbered(Kind.METADATA, b"", None, None, 1000)
+    first = RawReply("metadata", id=asked.number)
+    for reply in (first, RawReply("state", id=asked.number), RawReply("state", id=99)):
+        outbox.answer(reply)
+
+    assert asked.reply is first
 
 
 def test_without_ids_one_request_waits_at_a_time() -> None:

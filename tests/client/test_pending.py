@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.client.alarm import Alarm
 from proctor.client.continuity import Loss
 from proctor.client.pending import Pending, composed
 from proctor.errors import ConnectionFailed, EpisodeLost
@@ -30,7 +31,7 @@ def test_a_request_says_what_it_was_given_and_nothing_else(
 
 
 def pending() -> Pending:
-    return Pending(Kind.STATE, b"", 1, None)
+    return Pending(Kind.STATE, b"", 1, None, Alarm())
 
 
 def test_an_answer_that_came_before_anybody_waited_is_there() -> None:

@@ -265,6 +265,7 @@ def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code
             with pytest.raises(EpisodeLost) as loss:
                 await session.step(ADD)
             assert loss.value.code == code
+            assert len(fake.asked("step")) == 1
 
     faked(test)
 

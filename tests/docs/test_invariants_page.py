@@ -18,14 +18,18 @@ RULES = sorted(set(re.findall(r"`lint: ([^`]+)`", PAGE)))
 
 
 @cache
-def functions(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text("utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+def names_in(path: Path) -> set[str]:
+    """Return the functions of a file and the names that it assigns, as a state machine's test is."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return functions | assigned
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])
 def test_a_test_that_the_page_names_exists(file: str, name: str) -> None:
-    assert name in functions(ROOT / file)
+    assert name.lower().startswith("test")
+    assert name in names_in(ROOT / file)
 
 
 def test_a_lint_rule_that_the_page_names_exists() -> None:

@@ -142,7 +142,7 @@ SIX = (
 
 def validated(url: str, *options: str) -> subprocess.CompletedProcess[str]:
     """What the real `openenv validate --url` says."""
-    command = [openenv_python().with_name("openenv"), "validate", "--url", url, *options]
+    command: list[str | Path] = [openenv_python().with_name("openenv"), "validate", "--url", url, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
 
 

@@ -4,12 +4,11 @@ Rule 1: what the command line says beats the file of settings, which beats the d
 Rule 2: the credential is shown when it is made, and never again; a client's snippet names where it is kept.
 """
 
-import asyncio
 import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.door.credentials import CONTROL, Credential, Found, control_credential, default_state_file
+from proctor.door.credentials import CONTROL, Found, control_credential, default_state_file
 from proctor.door.redaction import Redactor
 from proctor.envs.settings import parsed
 from proctor.errors import ValidationError
@@ -97,29 +96,20 @@ def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> 
     listener = _listener(settings)
     credential = None if found is None else found.credential
     try:
+        ready = partial(_announce, settings, found, listener, as_json)
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
-            return run_workers(settings, credential, listener, lambda: _announce(settings, found, listener, as_json))
-        return asyncio.run(
-            _alone(settings, credential, listener, lambda: _announce(settings, found, listener, as_json))
-        )
+            return run_workers(settings, credential, listener, ready)
+        from proctor.server.app import Listening, Server, run
+
+        run(lambda: Server(settings, credential, Listening([listener])), ready)
+        return 0
     except KeyboardInterrupt:
         return 0
     finally:
         if settings.unix_socket is not None:
             removed(settings.unix_socket)
-
-
-async def _alone(
-    settings: ServerSettings, credential: Credential | None, listener: socket.socket, ready: Callable[[], None]
-) -> int:
-    from proctor.server.app import Listening, Server
-
-    # Made on a thread: an environment may start an event loop of its own while it is made or closed.
-    server = await asyncio.to_thread(Server, settings, credential, Listening([listener]))
-    await server.serve(ready)
-    return 0
 
 
 def _listener(settings: ServerSettings) -> socket.socket:

@@ -28,7 +28,7 @@ from proctor.client.recovery import Recovery
 from proctor.client.session import AnySession, Session, Standing
 from proctor.client.settings import Settings
 from proctor.client.socket import Socket, dial
-from proctor.errors import ConnectionFailed, RequestTimeout, StateError, ValidationError
+from proctor.errors import RequestTimeout, StateError, ValidationError
 from proctor.models.control import Code, Kind, Metadata, Notice, Open, RawReply, Schemas, Seen, SeenBatch, Welcome
 
 LOG: Final = logging.getLogger("proctor.client")
@@ -75,7 +75,6 @@ class Connection:
         self._up = False
         self._closed = False
         self._outbox = Outbox()
-        self._later: asyncio.TimerHandle | None = None
         self._opening = asyncio.Lock()
         self._recovery = Recovery(self)
 
@@ -158,6 +157,7 @@ class Connection:
         await asyncio.gather(*(session.close() for session in list(self.sessions.values())))
         self._up = False
         self._outbox.fail(None, "the connection was closed")
+        self._outbox.alarm.stop()
         if self._socket is not None:
             socket, self._socket = self._socket, None
             await socket.close()
@@ -233,8 +233,9 @@ class Connection:
         if reply.type == WARNING:
             self._notice(reply)
             return
-        if not self._outbox.answer(reply) and reply.type == "error" and reply.id is None:
-            self._complaint(reply)
+        if reply.type == "error" and self.welcome is not None and self._put_off(reply):
+            return
+        self._outbox.answer(reply)
 
     def broken(self, socket: Socket) -> None:
         """Seek the connection again, or give up what was on it."""
@@ -294,25 +295,30 @@ class Connection:
         if socket is not None:
             socket.abort()
 
-    def _complaint(self, reply: RawReply) -> None:
-        """Make sense of an error without an id: the server did not read the request that it is about."""
+    def _put_off(self, reply: RawReply) -> bool:
+        """Take care of an error that is not for whoever asked; return whether it was one.
+
+        A limited rate means that nothing ran and to ask again later. An error without an id is about a request that the
+        server did not read.
+        """
         problem = problem_of(reply.data)
-        LOG.warning("%s did not read a request: %s", self.address, text_of(problem))
-        if problem.code != Code.RATE_LIMITED:
-            self._outbox.blame(reply)
-        elif self._later is None:
+        if problem.code == Code.RATE_LIMITED:
             wait = problem.retry_after_seconds
             seconds = wait if isinstance(wait, float) else RATE_SECONDS
-            self._later = asyncio.get_running_loop().call_later(seconds, self._ask_again)
+            asyncio.get_running_loop().call_later(seconds, self._ask_again, reply.id)
+        elif reply.id is None:
+            LOG.warning("%s did not read a request: %s", self.address, text_of(problem))
+            self._outbox.blame(reply)
+        else:
+            return False
+        return True
 
-    def _ask_again(self) -> None:
-        """Repeat what waits: exactly once holds for sessions, and of the rest all but `open` may be asked twice."""
-        self._later = None
+    def _ask_again(self, number: int | None) -> None:
+        """Repeat what was not read; of what cannot be told apart, all but `open`, which is not to be done twice."""
         for pending in self._outbox.waiting():
-            if pending.kind == Kind.OPEN:
-                self.forget(pending)
-                pending.fail(ConnectionFailed(f"{self.address} limits the rate of requests"))
-            elif pending.session is None or pending.session.standing is Standing.ATTACHED:
+            unknown = number is None and pending.kind != Kind.OPEN
+            suspended = pending.session is not None and pending.session.standing is Standing.SUSPENDED
+            if (unknown or pending.number == number) and not suspended:
                 self.repeat(pending)
 
     def _notice(self, reply: RawReply) -> None:

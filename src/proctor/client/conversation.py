@@ -94,6 +94,11 @@ class Conversation:
             )
         return reply
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether the request of a caller who has gone is still to be judged."""
+        return self._ending is not None
+
     async def settled(self) -> None:
         """Return when the request of a caller who has gone is over, with what that means for the episode noted."""
         if self._ending is None:

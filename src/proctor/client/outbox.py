@@ -4,8 +4,9 @@ Rule 1: with `hello`, ids are counted over the whole connection: an id alone tel
 Rule 2: without `hello` there are no ids, and so there is one request at a time.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from proctor.client.alarm import Alarm
 from proctor.client.continuity import Loss
 from proctor.client.pending import Pending, composed
 from proctor.errors import ConnectionFailed, StateError, ValidationError
@@ -19,6 +20,7 @@ class Outbox:
     """What was asked and not answered yet."""
 
     def __init__(self) -> None:
+        self.alarm: Final = Alarm()
         self._waiting: dict[int | None, Pending] = {}
         self._last = 0
 
@@ -33,23 +35,21 @@ class Outbox:
             raise ValidationError(
                 "this message is too large for the server", found=len(message), expected=f"at most {most_bytes} bytes"
             )
-        pending = self._waiting[number] = Pending(kind, message, number, session)
+        pending = self._waiting[number] = Pending(kind, message, number, session, self.alarm)
         return pending
 
     def plain(self, kind: str, data: bytes, session: "AnySession | None" = None) -> Pending:
         """Return a new request without an id."""
         if None in self._waiting:
             raise StateError("this server answers one request at a time", expected="the answer to the one before")
-        pending = self._waiting[None] = Pending(kind, composed(kind, data, None, None, None), None, session)
+        pending = self._waiting[None] = Pending(kind, composed(kind, data, None, None, None), None, session, self.alarm)
         return pending
 
-    def answer(self, reply: RawReply) -> bool:
-        """Hand a reply to the one who waits for it; return whether there was one."""
+    def answer(self, reply: RawReply) -> None:
+        """Hand a reply to the one who waits for it; one that nobody waits for is dropped."""
         pending = self._waiting.pop(reply.id, None)
-        if pending is None:
-            return False
-        pending.settle(reply)
-        return True
+        if pending is not None:
+            pending.settle(reply)
 
     def blame(self, reply: RawReply) -> None:
         """Hand an error without an id to the request that it must be about: the only one, if there is only one."""

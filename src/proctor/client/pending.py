@@ -7,6 +7,7 @@ Rule 2: the text of a request is made once and repeated byte for byte.
 import asyncio
 from typing import TYPE_CHECKING
 
+from proctor.client.alarm import Alarm
 from proctor.client.continuity import Loss
 from proctor.errors import ConnectionFailed
 from proctor.models.control import RawReply
@@ -33,26 +34,29 @@ def composed(kind: str, data: bytes, number: int | None, session: bytes | None, 
 class Pending:
     """One request; `session` is None for those of the connection itself."""
 
-    __slots__ = ("_failure", "_waiter", "kind", "message", "number", "reply", "session")
+    __slots__ = ("_alarm", "_failure", "_waiter", "kind", "message", "number", "reply", "session")
 
-    def __init__(self, kind: str, message: bytes, number: int | None, session: "AnySession | None") -> None:
+    def __init__(
+        self, kind: str, message: bytes, number: int | None, session: "AnySession | None", alarm: Alarm
+    ) -> None:
         self.kind = kind
         self.message = message
         self.number = number
         self.session = session
         self.reply: RawReply | None = None
+        self._alarm = alarm
         self._failure: Loss | ConnectionFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def settle(self, reply: RawReply) -> None:
         """Take the answer."""
         self.reply = reply
-        self._wake()
+        self.wake()
 
     def fail(self, failure: Loss | ConnectionFailed) -> None:
         """Take the reason why there will be no answer."""
         self._failure = failure
-        self._wake()
+        self.wake()
 
     async def answer(self, seconds: float) -> RawReply | None:
         """Return the answer, or None if there is none in time; raise what `fail` was given.
@@ -60,18 +64,18 @@ class Pending:
         May be called again after it returned None or was cancelled.
         """
         if self.reply is None and self._failure is None:
-            loop = asyncio.get_running_loop()
-            self._waiter = loop.create_future()
-            timer = loop.call_later(seconds, self._wake)
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+            self._alarm.watch(self, seconds)
             try:
-                await self._waiter
+                await waiter
             finally:
-                timer.cancel()
+                self._alarm.let_alone(self)
                 self._waiter = None
         if self._failure is not None:
             raise self._failure.exception() if isinstance(self._failure, Loss) else self._failure
         return self.reply
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """End the waiting, with an answer or without."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -70,7 +70,8 @@ class Session(Generic[SeenT]):
     async def reset(self, data: bytes) -> SeenT:
         """Begin an episode: the only way on after EpisodeLost."""
         async with self._turn:
-            await self._may(Method.RESET)
+            await self._conversation.settled()
+            self._may(Method.RESET)
             if self.standing not in (Standing.NEW, Standing.GONE):
                 return await self._reset(data, known=True)
             await self._open()
@@ -79,8 +80,11 @@ class Session(Generic[SeenT]):
     async def step(self, data: bytes) -> SeenT:
         """Take one step, exactly once."""
         async with self._turn:
-            await self._may(Method.STEP)
-            reply = await self._asked(Kind.STEP, data, self.place.epoch)
+            if self._conversation.unsettled:
+                await self._conversation.settled()
+            self._may(Method.STEP)
+            reply = await self._conversation.exchange(Kind.STEP, data, self.place.epoch if self.greeted else None)
+            self._check_reply(Kind.STEP, reply)
             seen = self._read(reply)
             if self.greeted:
                 self._check(self.place.wrong_step(reply.epoch, seen.step))
@@ -90,10 +94,12 @@ class Session(Generic[SeenT]):
     async def state(self) -> Raw:
         """Return the environment's state as JSON."""
         async with self._turn:
-            await self._may(None)
+            await self._conversation.settled()
+            self._may(None)
             if self.standing is Standing.NEW:
                 await self._open()
-            reply = await self._asked(Kind.STATE, NOTHING, None)
+            reply = await self._conversation.exchange(Kind.STATE, NOTHING, None)
+            self._check_reply(Kind.STATE, reply)
             if reply.type != Kind.STATE:
                 raise self._lost(f"a request for the state was answered with {reply.type!r}", Doubt.UNREADABLE)
             self._check(self.place.wrong_epoch(reply.epoch))
@@ -160,9 +166,8 @@ class Session(Generic[SeenT]):
             raise RequestTimeout("the server did not open a session in time")
         return reply
 
-    async def _may(self, method: Method | None) -> None:
-        """Return when nothing is under way; raise if the call is not legal now, or the episode is lost."""
-        await self._conversation.settled()
+    def _may(self, method: Method | None) -> None:
+        """Raise if the call is not legal now, or the episode is lost."""
         place = self.place
         if self.standing is Standing.CLOSED:
             guard(EnvironmentState.CLOSED, method or Method.STEP)
@@ -174,8 +179,8 @@ class Session(Generic[SeenT]):
             guard(EnvironmentState.CREATED if place.epoch == 0 else EnvironmentState.TERMINATED, method)
 
     async def _reset(self, data: bytes, *, known: bool = False) -> SeenT:
-        epoch = self.place.epoch if self.place.loss is None else None
-        reply = await self._exchanged(Kind.RESET, data, epoch)
+        epoch = self.place.epoch if self.greeted and self.place.loss is None else None
+        reply = await self._conversation.exchange(Kind.RESET, data, epoch)
         if known and self.greeted and reply.type == "error" and problem_of(reply.data).code in FORGOTTEN:
             self.lose("the server does not know this session any more", Code.EPISODE_LOST)
             await self._open()
@@ -187,15 +192,6 @@ class Session(Generic[SeenT]):
         self.place.begin(reply.epoch or self.place.epoch + 1, ended=isinstance(seen, Seen) and seen.done)
         self.episode_id = seen.episode_id if isinstance(seen.episode_id, str) else None
         return seen
-
-    async def _asked(self, kind: str, data: bytes, epoch: int | None) -> RawReply:
-        """Return a reply that is no error."""
-        reply = await self._exchanged(kind, data, epoch)
-        self._check_reply(kind, reply)
-        return reply
-
-    async def _exchanged(self, kind: str, data: bytes, epoch: int | None) -> RawReply:
-        return await self._conversation.exchange(kind, data, epoch if self.greeted else None)
 
     def _check_reply(self, kind: str, reply: RawReply) -> None:
         """Raise what an error says, and refuse a reply that is not for this session."""

@@ -22,6 +22,9 @@ from proctor.errors import ConnectionFailed
 
 MOST_BYTES: Final = 100 * 2**20
 """The largest message that is read."""
+READ_BYTES: Final = 2**16
+"""asyncio makes a buffer of this size for every read; its own 256 KiB are given back to the system each time, which can
+take as long as all the rest of a step."""
 CLOSE_SECONDS: Final = 2.0
 FINAL_STATUS: Final = frozenset({400, 401, 403, 404, 405, 421, 426})
 """Answers to a handshake after which asking again is useless."""
@@ -95,6 +98,12 @@ class Socket(ClientConnection):
         if frame.fin:
             message, self._parts = b"".join(self._parts), []
             self._listener.heard(message)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read in pieces of moderate size, where the event loop lets one choose."""
+        super().connection_made(transport)
+        if hasattr(transport, "max_size"):
+            transport.max_size = READ_BYTES
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the listener, after the library has put itself in order."""

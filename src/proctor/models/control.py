@@ -205,7 +205,11 @@ class Cancel(Struct, forbid_unknown_fields=True):
 
 
 class Cancelled(Struct):
-    """`outcome`: dropped (it never ran), lost (it ran: the episode is lost), or finished (its reply is kept)."""
+    """`outcome`: what became of the request.
+
+    dropped: it never ran. lost: it ran, and the episode is lost. finished: it had ended, and its reply is kept. unknown:
+    it never came, or it ended long ago.
+    """
 
     id: int
     outcome: str

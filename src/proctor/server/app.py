@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
+import uvloop
 
 from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
@@ -131,6 +132,14 @@ class Server:
             await self.sessions.sweep()
 
 
+def run(server_of: Callable[[], Server], ready: Callable[[], object]) -> None:
+    """Make a server and serve, on an event loop of its own, until told to stop."""
+    # Made before there is a loop: an environment may run one of its own while it is made or closed.
+    server = server_of()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.serve(ready))
+
+
 class _Draining(uvicorn.Server):
     """uvicorn, which says when it listens, and lets us say goodbye before it closes the sockets.
 
@@ -167,7 +176,6 @@ class _Draining(uvicorn.Server):
 def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         plane,
-        loop="uvloop",
         http=PatientHttp,
         ws=PatientWebSocket,
         lifespan="off",

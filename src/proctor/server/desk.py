@@ -128,7 +128,8 @@ class Desk:
     def _asked(self, ask: Callable[[], Any], conclude: Callable[[Any], Outcome], method: str) -> MaybeLater[Outcome]:
         """Return what the environment answers, now or later; its exceptions become refusals and failures."""
         answer = self._answered(ask, method)
-        if inspect.isawaitable(answer):
+        # The first question spares most answers the second, which takes as long as a step.
+        if not isinstance(answer, Observation) and inspect.isawaitable(answer):
             return self._later(answer, conclude, method)
         return self._concluded(answer, conclude, method)
 

@@ -15,7 +15,9 @@ from proctor.door.gate import is_loopback
 from proctor.door.limits import Limits
 from proctor.errors import ValidationError
 
-Seconds = Annotated[float, Field(gt=0, le=10**9)]
+LONGEST: Final = 10**9
+Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
+Patience = Annotated[float, Field(ge=0, le=LONGEST)]
 Some = Annotated[int, Field(ge=1)]
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
 
@@ -28,8 +30,12 @@ class LimitSettings(BaseModel):
     max_message_bytes: Some = 16 * 2**20
     max_body_bytes: Some = 2**20
     max_depth: Some = 64
-    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    requests_per_second: Annotated[float, Field(gt=0, le=10**9)] | None = None
     burst: Some = 100
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse what the door refuses."""
+        self.limits()
 
     def limits(self) -> Limits:
         """Return them as the door reads them."""
@@ -58,18 +64,18 @@ class ServerSettings(BaseModel):
     """At once, in each worker."""
     max_waiting: Annotated[int, Field(ge=0)] = 256
     """Clients that may wait for a session when all are taken."""
-    wait_seconds: Annotated[float, Field(ge=0)] = 30.0
+    wait_seconds: Patience = 30.0
     max_connections: Some = 4096
     max_pending: Annotated[int, Field(ge=1, le=1024)] = 32
     """Requests that may wait in one session; so many replies are kept, too."""
-    grace_seconds: Annotated[float, Field(ge=0)] = 60.0
+    grace_seconds: Patience = 60.0
     """How long a session waits for its client to come back."""
     idle_seconds: Seconds | None = 3600.0
     """A session that is not used for so long is closed; its client is warned before."""
     warn_seconds: Seconds = 60.0
     """How long before."""
     step_timeout_seconds: Seconds | None = 60.0
-    drain_seconds: Annotated[float, Field(ge=0)] = 10.0
+    drain_seconds: Patience = 10.0
     """How long a server that is told to stop waits for requests that run."""
     place: Literal["auto", "inline", "thread", "process"] = "auto"
     """Where environments run; auto: on the event loop if they are quick, else each on a thread of its own."""
@@ -118,6 +124,6 @@ def settings_in(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as problem:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise ValidationError(f"cannot read {path}: {reason}", expected="a TOML file with settings") from None

@@ -7,7 +7,7 @@ Rule 2: the queue has a limit, and waiting has one; beyond them CAPACITY_REACHED
 import asyncio
 from collections import deque
 
-from proctor.models.control import Code
+from proctor.models.control import Code, Problem
 from proctor.server.answers import Refused, refused
 
 
@@ -19,6 +19,7 @@ class Slots:
         self.taken = 0
         self._most_waiting = most_waiting
         self._wait_seconds = wait_seconds
+        self._closed: Problem | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -28,6 +29,8 @@ class Slots:
 
     async def take(self) -> None:
         """Take a slot, now or when it is our turn, or raise a refusal."""
+        if self._closed is not None:
+            raise Refused(self._closed)
         if self.taken < self.most and not self._waiting:
             self.taken += 1
             return
@@ -46,6 +49,14 @@ class Slots:
             if not got:
                 self._leave(turn)
 
+    def close(self, problem: Problem) -> None:
+        """Give out no more slots; whoever asks or waits is refused with `problem`."""
+        self._closed = problem
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(Refused(problem))
+
     def give_back(self) -> None:
         """Give a slot back; whoever waits longest has it now."""
         self.taken -= 1
@@ -58,7 +69,7 @@ class Slots:
     def _leave(self, turn: "asyncio.Future[None]") -> None:
         if turn in self._waiting:
             self._waiting.remove(turn)
-        elif turn.done() and not turn.cancelled():
+        elif turn.done() and not turn.cancelled() and turn.exception() is None:
             # It was our turn in the very moment in which we gave up.
             self.give_back()
 

@@ -5,7 +5,6 @@ Rule 2: a worker that dies is started again on the same addresses; its sessions 
 Rule 3: the parent serves nothing: it starts, watches and stops. It gives away only the credential's digest.
 """
 
-import asyncio
 import logging
 import multiprocessing
 import os
@@ -26,7 +25,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from proctor.door.credentials import Credential
 from proctor.door.redaction import Redactor
-from proctor.server.app import Listening, Server
+from proctor.server.app import Listening, Server, run
 from proctor.server.logs import set_up_logs
 from proctor.server.metrics import FOLDER
 from proctor.server.settings import ServerSettings
@@ -126,9 +125,9 @@ def _work(
     record = settings.record
     if record is not None:
         settings = settings.model_copy(update={"record": _numbered(record)})
-    server = Server(settings, credential, Listening(sockets, port_of(sockets[-1])))
+    listening = Listening(sockets, port_of(sockets[-1]))
     with suppress(KeyboardInterrupt):
-        asyncio.run(server.serve(ready.release))
+        run(lambda: Server(settings, credential, listening), ready.release)
 
 
 def _numbered(record: Path) -> Path:

@@ -74,7 +74,22 @@ def altered(kind: str, **fields: tuple[object, ...]) -> Maker:
 
 GOOD: Final[dict[str, Any]] = {"step": {"message": "never said"}, "reset": {}, "state": None, "close": None}
 
-NUMBERS: Final[tuple[object, ...]] = (-1, 0, -(2**63), 2**53 + 1, 2**64, 10**400, 1.5, 1e300, "1", "", True, [], {}, [1])
+NUMBERS: Final[tuple[object, ...]] = (
+    -1,
+    0,
+    -(2**63),
+    2**53 + 1,
+    2**64,
+    10**400,
+    1.5,
+    1e300,
+    "1",
+    "",
+    True,
+    [],
+    {},
+    [1],
+)
 TEXTS: Final[tuple[object, ...]] = (7, True, [], {}, ["x"], 1.5)
 UNKNOWN: Final = ("", " ", "STEP", "step ", "__class__", "__init__", "mcp", "\x00", "é" * 40, "a" * HUGE, "step\n")
 RESETS: Final[tuple[object, ...]] = (

@@ -10,7 +10,7 @@ from proctor.models.control import Code
 from tests.server.attacks.patient import BROKEN
 
 FROM_INSIDE: Final = re.compile(
-    rb"Traceback|File \\?\"|site-packages|\.py\b|\b[A-Z][a-z]+[A-Za-z]*(?:Error|Exception|Warning)\b"
+    rb"Traceback|File \\?\"|site-packages|\.py\b|\b[A-Z]\w*(?:Error|Exception|Warning)\b"
     rb"|pydantic|msgspec|starlette|uvicorn|websockets\.|json\.|proctor\.|0x[0-9a-f]{6,}|<class|object at|"
     + re.escape(BROKEN.encode())
 )

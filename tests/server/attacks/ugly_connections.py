@@ -29,6 +29,8 @@ TARGET: Final = "tests.server.attacks.patient:Patient"
 SETTINGS: Final[dict[str, Any]] = {"grace_seconds": 1.0, "max_sessions": 2048}
 ATTACKERS: Final = 32
 MUTES: Final = 20
+MUTE_SECONDS, GRACE_SECONDS = 90.0, 30.0
+"""How long a server may take to give up a peer that answers no pings, and a session whose client is gone."""
 STATE: Final = {"type": "state"}
 
 
@@ -270,7 +272,9 @@ async def attacked(
         held = [await mute(there.address) for _ in range(mutes)]
         await dropped_all(there.address, ways, told)
         say(f"{told.total()} connections, {await there.vitals()}")
-        after = await there.settled(lambda vitals: not vitals.complaints(before))
+        after = await there.settled(
+            lambda vitals: not vitals.complaints(before), MUTE_SECONDS if mutes else GRACE_SECONDS
+        )
         say(f"a while later, {after}")
         for raw in held:
             raw.reset()

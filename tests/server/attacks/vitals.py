@@ -98,7 +98,7 @@ class Victim:
             raise AssertionError(f"GET {path} was answered with {status}: {found!r}")
         return body.decode()
 
-    async def settled(self, good: Callable[[Vitals], bool], seconds: float = PATIENCE) -> Vitals:
+    async def settled(self, good: Callable[[Vitals], bool], seconds: float = 30.0) -> Vitals:
         """Return the vitals once they are good, or the last ones when the time is over."""
         until = time.monotonic() + seconds
         while not good(found := await self.vitals()) and time.monotonic() < until:

@@ -45,6 +45,19 @@ class New:
         return "<a new one>" if self._value is None else repr(self._value)
 
 
+class Either:
+    """One of several values; which one is the server's choice."""
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+
+    def __eq__(self, found: object) -> bool:
+        return found in self._values
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+
 @dataclass(eq=False, frozen=True)
 class Trouble:
     """The data of an error: its code, whether the episode is lost, and that nothing from inside is told."""
@@ -63,6 +76,9 @@ class Trouble:
             and ("incident" in found) is self.incident
             and INSIDE not in str(found)
         )
+
+    def __hash__(self) -> int:
+        return hash(self.code)
 
 
 GONE: Final = Trouble("EPISODE_LOST", lost=True)
@@ -144,6 +160,8 @@ class SessionModel:
     last_id: int = 0
     asks: dict[int, Ask] = field(default_factory=dict)
     waiting: deque[Ask] = field(default_factory=deque)
+    replied: list[Ask] = field(default_factory=list)
+    """All that have a reply, in the order in which they got it."""
     answered: list[Ask] = field(default_factory=list)
     """Carried out since it was last looked at, in order."""
 
@@ -180,6 +198,7 @@ class SessionModel:
         if ask.kind == "cancel":
             outcome: dict[str, Any] = {"id": ask.nonce}
             ask.expected = self._reply("cancelled", outcome, ask)  # before what waits goes on
+            self.replied.append(ask)
             outcome["outcome"] = self._given_up(ask.nonce)
             return ask.expected
         self.enqueue(ask)
@@ -192,7 +211,7 @@ class SessionModel:
 
     def still_kept(self, ask: Ask) -> bool:
         """Return whether the reply must still be there; older ones may be."""
-        return ask.id in sorted(self.asks)[-MAX_PENDING:]
+        return ask in self.replied[-MAX_PENDING:]
 
     def release(self) -> int:
         """Let the held request end; return its number."""
@@ -219,9 +238,8 @@ class SessionModel:
         """Have it end if nobody came back to it, or nobody used it; never while a request runs."""
         if self.busy or self.gone:
             return
-        if self.detached_at is not None and now - self.detached_at >= GRACE:
-            self.end()
-        elif now - self.used_at >= IDLE:
+        waited = 0.0 if self.detached_at is None else now - self.detached_at
+        if waited >= GRACE or now - self.used_at >= IDLE:
             self.end()
 
     def _stopped(self) -> Ask:
@@ -229,7 +247,7 @@ class SessionModel:
         assert ask is not None
         return ask
 
-    def _given_up(self, target: int) -> str:
+    def _given_up(self, target: int) -> Any:
         waiting = next((each for each in self.waiting if each.id == target), None)
         if waiting is not None:
             self.waiting.remove(waiting)
@@ -238,7 +256,9 @@ class SessionModel:
         if self.running is not None and self.running.id == target:
             self.give_up(GIVEN_UP)
             return "lost"
-        return "finished" if target in self.asks else "unknown"
+        if target not in self.asks:
+            return "unknown"
+        return "finished" if self.still_kept(self.asks[target]) else Either("finished", "unknown")
 
     def _carry_on(self) -> None:
         while self.waiting and self.running is None:
@@ -325,6 +345,7 @@ class SessionModel:
 
     def _answer(self, ask: Ask, expected: dict[str, Any]) -> None:
         ask.expected = expected
+        self.replied.append(ask)
         self.answered.append(ask)
 
     def _reply(self, kind: str, data: Any, ask: Ask) -> dict[str, Any]:

@@ -6,12 +6,10 @@ loop's are moved by the test, so that grace, idleness and time-outs come when th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
@@ -162,8 +160,10 @@ class ConnectionMachine(RuleBasedStateMachine):
                 self._judge(line, line.hear())
         for session in (*self.sessions, *self.plain.values()):
             if session.running is not None:
-                nonce = session.running.nonce
-                until(lambda nonce=nonce: nonce in LEDGER.holding)
+                self._wait_until_held(session.running.nonce)
+
+    def _wait_until_held(self, nonce: int) -> None:
+        until(lambda: nonce in LEDGER.holding)
 
     def _judge(self, line: Line, text: str) -> None:
         message = json.loads(text)
@@ -301,11 +301,11 @@ class ConnectionMachine(RuleBasedStateMachine):
             self._submit(session, self._ask(session, deed))
         self._pump()
 
-    @rule(which=WHICH, after=st.lists(DEEDS, max_size=2))
-    def close_a_session(self, which: int, after: list[Deed]) -> None:
+    @rule(which=WHICH, epoch=st.sampled_from([None, None, 0, 1]), after=st.lists(DEEDS, max_size=2))
+    def close_a_session(self, which: int, epoch: int | None, after: list[Deed]) -> None:
         """Close it, and ask for more before the `close` is answered."""
         session = self._one_held(which)
-        for deed in (Deed("close", "move", None, 1), *after):
+        for deed in (Deed("close", "move", epoch, 1), *after):
             ask = self._ask(session, deed)
             if session.gone:
                 ask.id = session.last_id = session.last_id + deed.gap
@@ -405,7 +405,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             number = line.request("metadata", None)
             self._heard(line, number)
 
-    @precondition(lambda self: LEDGER.holding)
+    @precondition(lambda self: bool(LEDGER.holding))
     @rule()
     def strays_come_home(self) -> None:
         """Let go of what was given up long ago: nobody may notice."""
@@ -416,8 +416,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     def _wait_until_quiet(self, session: SessionModel) -> None:
         """Wait until a session that nobody holds has done what it was asked to."""
         if session.running is not None:
-            nonce = session.running.nonce
-            until(lambda: nonce in LEDGER.holding)
+            self._wait_until_held(session.running.nonce)
             return
         channels = self.served.server.sessions.channels
         until(lambda: self.served.on_loop(lambda: session.name not in channels or not channels[session.name].busy))
@@ -498,7 +497,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         """Have the model take requests whose client has gone."""
         for ask in asks:
             session.submit(ask)
-        self._owe(session)
+            self._owe(session)
 
     def _resumed(self, session: SessionModel, line: Line, token: str | None = None) -> dict[str, Any]:
         wish = {"session": session.name, "resume_token": session.resume_token if token is None else token}
@@ -534,7 +533,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.holders[session.name] = line
         session.detached_at = None
         if repeat:
-            for ask in list(session.asks.values())[-MAX_PENDING:]:
+            for ask in [*session.replied[-MAX_PENDING:], *session.waiting]:
                 self._repeat(session, ask)
         self._pump()
 
@@ -587,7 +586,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     @rule(deeds=st.lists(DEEDS, max_size=2), politely=st.booleans())
     def cut_without_hello(self, deeds: list[Deed], politely: bool) -> None:
         ((line, session),) = self.plain.items()
-        for deed in deeds[: MAX_PENDING - len(session.waiting)]:
+        for deed in deeds:
             ask = self._ask(session, deed)
             self.maybe.add(ask.nonce)
             self._send(session, ask, line)

@@ -43,7 +43,7 @@ from proctor.server.sandbox.pipe import (
 from proctor.server.sandbox.process import InProcess
 from proctor.server.sandbox.worker import main
 from proctor.server.sockets import bound_tcp
-from tests.server.environments import HIDDEN_TEXT, PLAIN_TEXT, TROUBLE
+from tests.server.environments import HIDDEN_TEXT, PLAIN_TEXT, TROUBLE, children
 from tests.server.served import PATIENCE, until
 
 HERE = "tests.server.environments"
@@ -75,17 +75,6 @@ async def comes_true(holds: Any) -> Any:
 async def gone(pid: int) -> None:
     """Wait until the process is not even a zombie."""
     await comes_true(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def children() -> set[int]:
-    """Return our processes, the dead that nobody buried among them."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            status = (entry / "stat").read_text()
-            if int(status.rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(entry.name))
-    return found
 
 
 def files() -> set[str]:

@@ -25,12 +25,16 @@ from proctor.server.metrics import Metrics
 from proctor.server.session import Session
 
 LOG: Final = logging.getLogger("proctor.control")
-ABUSE: Final = 1008
+NORMAL, ABUSE = 1000, 1008
 DROPPED: Final = Problem("this request was given up before it ran", Code.CANCELLED)
 GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELLED, lost=True)
 BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
 REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
 GONE: Final = Problem("there is no such session: it ended, or it never was", Code.EPISODE_LOST, lost=True)
+
+
+Waiting = tuple[Request, Rule] | bytes | None
+"""What waits: a request, or, without hello, an answer whose turn has not come yet (None: the end of the connection)."""
 
 
 class Outlet(Protocol):
@@ -79,11 +83,13 @@ class Channel:
         self._ended = ended
         self._prepare = prepare
         self._observed = "observation" if session.opening.num_envs is None else "batch"
-        self._replies = Replies(max_pending)
+        # One runs while so many wait: the reply to each is kept for whoever comes back for it.
+        self._replies = Replies(max_pending + 1)
         self._max_pending = max_pending
-        self._queue: deque[tuple[Request, Rule]] = deque()
+        self._queue: deque[Waiting] = deque()
         self._running: Request | None = None
         self._given_up = False
+        self._leaving = False
         self._turn = asyncio.Lock()
         self._drainer: asyncio.Task[None] | None = None
 
@@ -109,6 +115,8 @@ class Channel:
 
     async def take(self, request: Request, rule: Rule) -> bytes | None:
         """Return the reply to a request if there is one now; else it is sent when its turn has come."""
+        if self.closed:
+            return self._error(GONE, request)
         self.used_at = self._clock()
         self.warned = False
         if request.id is not None:
@@ -119,7 +127,7 @@ class Channel:
                 return self._kept(request, self._cancelled(request))
         if self._drainer is None and self._running is None and rule.kind is not Kind.CLOSE and self.session.immediate:
             return self._kept(request, await self._performed(request, rule))
-        self._queued(request, rule)
+        self._queued((request, rule))
         return None
 
     def warn(self, notice: Notice) -> None:
@@ -152,13 +160,20 @@ class Channel:
             self._replies.keep(request.id, answer)
         return answer
 
-    def _queued(self, request: Request, rule: Rule) -> None:
+    def follow(self, answer: bytes | None) -> bool:
+        """Send an answer (None: close the connection) after those that are still to come; False if there are none."""
+        if self._drainer is None:
+            return False
+        self._queued(answer)
+        return True
+
+    def _queued(self, waiting: Waiting) -> None:
         if len(self._queue) >= self._max_pending:
             # Only without hello: there replies come in the order of requests, so that none can be refused early.
             if self.outlet is not None:
                 self.outlet.end(ABUSE, "too many requests wait")
             return
-        self._queue.append((request, rule))
+        self._queue.append(waiting)
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
 
@@ -168,13 +183,20 @@ class Channel:
             if not await self._prepared():
                 return
             while self._queue:
-                request, rule = self._queue.popleft()
-                answer = self._kept(request, await self._performed(request, rule))
-                await self._sent(answer)
-                if rule.kind is Kind.CLOSE:
-                    await self._leave()
+                waiting = self._queue.popleft()
+                if isinstance(waiting, tuple):
+                    await self._carried_out(*waiting)
+                elif waiting is not None:
+                    await self._sent(waiting)
+                elif self.outlet is not None:
+                    self.outlet.end(NORMAL, "closed")
         finally:
             self._drainer = None
+
+    async def _carried_out(self, request: Request, rule: Rule) -> None:
+        await self._sent(self._kept(request, await self._performed(request, rule)))
+        if self._leaving:
+            await self._leave()
 
     async def _sent(self, answer: bytes) -> None:
         if self.outlet is not None:
@@ -182,7 +204,7 @@ class Channel:
 
     async def _leave(self) -> None:
         """End the session that its client has closed; what waited behind the close is told so."""
-        late = [request for request, _ in self._queue]
+        late = [waiting[0] for waiting in self._queue if isinstance(waiting, tuple)]
         await self._ended(self)
         for request in late:
             await self._sent(self._error(GONE, request))
@@ -198,7 +220,7 @@ class Channel:
             self._queue.clear()
             await self._sent(error(problem.problem))
             if self.outlet is not None:
-                self.outlet.end(1000, problem.problem.code)
+                self.outlet.end(NORMAL, problem.problem.code)
             return False
         self._prepare = None
         return True
@@ -250,6 +272,7 @@ class Channel:
             return self._observed, Raw(await session.reset(data_of(request, Reset), request.id))
         if rule.kind is Kind.STATE:
             return "state", Raw(await session.state(request.id))
+        self._leaving = True
         return "closed", Closed(session.epoch, session.total_steps)
 
     def _cancelled(self, request: Request) -> bytes:
@@ -261,7 +284,7 @@ class Channel:
         return self._reply("cancelled", Cancelled(target, self._given_up_as(target)), request)
 
     def _given_up_as(self, target: int) -> str:
-        waiting = next((each for each in self._queue if each[0].id == target), None)
+        waiting = next((each for each in self._queue if isinstance(each, tuple) and each[0].id == target), None)
         if waiting is not None:
             self._queue.remove(waiting)
             answer = self._kept(waiting[0], self._error(DROPPED, waiting[0]))
@@ -272,7 +295,7 @@ class Channel:
             self._given_up = True
             self._drainer.cancel()
             return "lost"
-        return "finished" if target <= self._replies.last_id else "unknown"
+        return "finished" if self._replies.keeps(target) else "unknown"
 
     def _reply(self, kind: str, data: object, request: Request) -> bytes:
         if request.id is None:

@@ -23,7 +23,9 @@ from proctor.server.incidents import new_incident
 from proctor.server.metrics import Metrics
 
 LOG: Final = logging.getLogger("proctor.control")
-NORMAL, ABUSE, INTERNAL = 1000, 1008, 1011
+NORMAL: Final = 1000
+LARGE: Final = 64 * 1024
+"""A message beyond this is not even read when there were too many before it."""
 SEND_SECONDS: Final = 30.0
 """How long a peer may leave its replies unread before its connection is cut."""
 TEXT_ONLY: Final = Problem("a message is a text frame", Code.INVALID_JSON)
@@ -126,11 +128,11 @@ class Connection:
     async def _take(self, text: str | None) -> None:
         """Answer one frame."""
         request: Request | None = None
+        wait = 0.0 if self._bucket is None else self._bucket.take()
         try:
-            if text is None:
-                raise Refused(TEXT_ONLY)
-            self._check_rate()
-            request = read_request(text.encode("utf-8", "surrogatepass"), self._limits)
+            request = self._read(text, wait)
+            if wait:
+                raise _too_many(wait)
             rule = judge(request, greeted=self._hello is not None, fresh=self._fresh)
             self._fresh = False
             answer = await self._answer(request, rule)
@@ -142,14 +144,18 @@ class Connection:
             LOG.exception("a request failed inside, incident %s", incident)
             problem_inside = Problem("the server failed", Code.SESSION_ERROR, incident=incident)
             answer = self._error(problem_inside, request)
-        if answer is not None:
+        # Without hello replies come in the order of requests, so an answer of our own waits for those before it.
+        if answer is not None and not (self._plain is not None and self._plain.follow(answer)):
             await self.send(answer)
 
-    def _check_rate(self) -> None:
-        if self._bucket is not None:
-            wait = self._bucket.take()
-            if wait > 0:
-                raise refused(Code.RATE_LIMITED, "too many requests", retry_after_seconds=wait)
+    def _read(self, text: str | None, wait: float) -> Request:
+        """Return the request in a frame, or refuse it; one that came too early is read to know which one it was."""
+        if text is None or (wait and len(text) > LARGE):
+            raise _too_many(wait) if wait else Refused(TEXT_ONLY)
+        try:
+            return read_request(text.encode("utf-8", "surrogatepass"), self._limits)
+        except Refused as problem:
+            raise _too_many(wait) if wait else problem from None
 
     def _error(self, problem: Problem, request: Request | None) -> bytes:
         if request is None or self._hello is None:
@@ -223,7 +229,8 @@ class Connection:
     async def _close(self, request: Request, rule: Rule) -> bytes | None:
         if request.session is not None:
             return await self._channel(request).take(request, rule)
-        await self._ended(NORMAL, "closed")
+        if self._plain is None or not self._plain.follow(None):
+            await self._ended(NORMAL, "closed")
         return None
 
     async def _metadata(self, request: Request, rule: Rule) -> bytes:
@@ -231,6 +238,10 @@ class Connection:
 
     async def _schema(self, request: Request, rule: Rule) -> bytes:
         return reply("schema", self._description.schemas, request.id)
+
+
+def _too_many(wait: float) -> Refused:
+    return refused(Code.RATE_LIMITED, "too many requests", retry_after_seconds=wait)
 
 
 _HANDLERS: Final[dict[Kind, Callable[[Connection, Request, Rule], Awaitable[bytes | None]]]] = {

@@ -45,6 +45,7 @@ RULES: Final = {
     )
 }
 
+LONGEST: Final = 200
 _REQUEST: Final = msgspec.json.Decoder(Request).decode
 _DECODERS: Final = {rule.data: msgspec.json.Decoder(rule.data).decode for rule in RULES.values() if rule.data}
 encode: Final = msgspec.json.Encoder().encode
@@ -59,7 +60,7 @@ def read_request(raw: bytes, limits: Limits) -> Request:
     try:
         request = _REQUEST(raw)
     except msgspec.ValidationError as problem:
-        raise _misshapen(raw, str(problem)) from None
+        raise _misshapen(raw, _short(problem)) from None
     except (msgspec.DecodeError, RecursionError):
         raise refused(Code.INVALID_JSON, "this is not JSON") from None
     if has_duplicate_keys(raw):
@@ -77,6 +78,12 @@ def _misshapen(raw: bytes, message: str) -> Exception:
         f"this is not a request: {message}",
         errors=[{"loc": [], "msg": message, "type": "request"}],
     )
+
+
+def _short(problem: Exception) -> str:
+    """Return what msgspec says, which may repeat a name that the peer made up, in short."""
+    text = str(problem)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _type_of(raw: bytes) -> str | None:
@@ -138,8 +145,8 @@ def data_of(request: Request, kind: type[Read]) -> Read:
     except msgspec.ValidationError as problem:
         raise refused(
             Code.VALIDATION_ERROR,
-            f"this is no data of {request.type}: {problem}",
-            errors=[{"loc": ["data"], "msg": str(problem), "type": "data"}],
+            f"this is no data of {request.type}: {_short(problem)}",
+            errors=[{"loc": ["data"], "msg": _short(problem), "type": "data"}],
         ) from None
     except (msgspec.DecodeError, RecursionError):
         raise refused(Code.INVALID_JSON, "the data is not JSON") from None

@@ -31,6 +31,7 @@ from proctor.server.transforms import Plan
 LOG: Final = logging.getLogger("proctor.sessions")
 SUPERSEDED: Final = 4000
 IDLE: Final = 1008
+STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
 LOST: Final = Problem(
     "this session cannot be resumed: it ended, or it belongs to another run of the server, or the token is wrong",
     Code.EPISODE_LOST,
@@ -71,15 +72,8 @@ class Sessions:
         """Open a session for a client that said hello, or raise a refusal."""
         opening = self._opening_for(wish, encoding)
         secret, credential = token()
-        await self._take_slot()
         session = self._session(opening, self._timeout(wish), extended=True)
-        opened = False
-        try:
-            await session.open()
-            opened = True
-        finally:
-            if not opened:
-                self.slots.give_back()
+        await self._made_ready(session)
         channel = Channel(
             session,
             outlet,
@@ -105,14 +99,7 @@ class Sessions:
         session = self._session(opening, self._settings.step_timeout_seconds, extended=False)
 
         async def prepare() -> None:
-            await self._take_slot()
-            opened = False
-            try:
-                await session.open()
-                opened = True
-            finally:
-                if not opened:
-                    self.slots.give_back()
+            await self._made_ready(session)
             self._has_begun(channel)
 
         channel = Channel(
@@ -152,16 +139,20 @@ class Sessions:
             self.start_ending(channel, "disconnected")
 
     def start_ending(self, channel: Channel, reason: str) -> None:
-        """End a session without waiting for it."""
-        task = asyncio.create_task(self.end(channel, reason))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        """End a session without waiting for it; from now on its requests are told that it is gone."""
+        if not channel.closed:
+            channel.closed = True
+            task = asyncio.create_task(self._finish(channel, reason))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def end(self, channel: Channel, reason: str) -> None:
         """End a session; doing it twice is harmless."""
-        if channel.closed:
-            return
-        channel.closed = True
+        if not channel.closed:
+            channel.closed = True
+            await self._finish(channel, reason)
+
+    async def _finish(self, channel: Channel, reason: str) -> None:
         held = self.channels.pop(channel.session.name, None) is not None
         try:
             await channel.stop()
@@ -184,6 +175,7 @@ class Sessions:
     async def drain(self) -> None:
         """Take nothing new, let run what runs, then end every session."""
         self.stopping = True
+        self.slots.close(STOPPING)
         notice = Notice("SHUTTING_DOWN", "the server is stopping", self._settings.drain_seconds)
         for channel in list(self.channels.values()):
             channel.warn(notice)
@@ -215,10 +207,19 @@ class Sessions:
             left = (settings.idle_seconds or 0.0) - idle
             channel.warn(Notice("IDLE", "this session is not used and will be closed", left))
 
-    async def _take_slot(self) -> None:
-        if self.stopping:
-            raise refused(Code.SHUTTING_DOWN, "the server is stopping")
+    async def _made_ready(self, session: Session) -> None:
+        """Take a slot and make the environment, or raise a refusal and hold neither."""
         await self.slots.take()
+        opened = False
+        try:
+            await session.open()
+            if self.stopping:
+                await session.close("shutdown")
+                raise Refused(STOPPING)
+            opened = True
+        finally:
+            if not opened:
+                self.slots.give_back()
 
     def _has_begun(self, channel: Channel) -> None:
         self.channels[channel.session.name] = channel

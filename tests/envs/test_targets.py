@@ -1,0 +1,248 @@
+"""A target makes what its text says: an id, a class or a factory, one environment or many that step together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.contracts.environment import Environment
+from proctor.envs.adapted import GymEnvironment
+from proctor.envs.plume.batch import BatchedPlumeSearch
+from proctor.envs.plume.served import PlumeEnvironment
+from proctor.envs.popper.batch import BatchedColumnPopper, BatchedContractColumnPopper
+from proctor.envs.popper.served import PopperEnvironment
+from proctor.envs.targets import MODES, Target, is_async, served
+from proctor.errors import ComponentError, ProctorError, ValidationError
+from tests.server.environments import HIDDEN_TEXT, Corridor, Counting, Later, RaisingLater, diary
+
+HERE = "tests.server.environments"
+
+
+# ------------------------------------------------------------------------------------------------------ one environment
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("CartPole-v1", GymEnvironment, "CartPole-v1"),
+        ("proctor/PlumeSearch-v0", PlumeEnvironment, "proctor/PlumeSearch-v0"),
+        ("proctor/ColumnPopper-v0", PopperEnvironment, "proctor/ColumnPopper-v0"),
+        ("SpecKitAI/ColumnPopper-v1", PopperEnvironment, "SpecKitAI/ColumnPopper-v1"),
+        ("proctor.envs.plume.env:PlumeSearchEnv", PlumeEnvironment, "PlumeSearchEnv"),
+        (f"{HERE}:Counting", Counting, "Counting"),
+        (f"{HERE}:counting", Counting, "Counting"),
+        (f"{HERE}:Later", Later, "Later"),
+        (f"{HERE}:Corridor", GymEnvironment, "Corridor"),
+        (f"{HERE}:corridor", GymEnvironment, "Corridor"),
+        (f"{HERE}:Corridor-v0", GymEnvironment, "Corridor-v0"),
+        ("gymnasium:CartPole-v1", GymEnvironment, "CartPole-v1"),
+        ("gymnasium:envs.classic_control.CartPoleEnv", GymEnvironment, "CartPoleEnv"),
+    ],
+)
+def test_a_text_makes_what_it_names(text: str, kind: type, name: str) -> None:
+    environment = Target(text).make()
+
+    assert type(environment) is kind
+    assert isinstance(environment, Environment)
+    assert environment.name == name
+
+
+@pytest.mark.parametrize("text", [f"{HERE}:Corridor", f"{HERE}:corridor", f"{HERE}:Corridor-v0"])
+def test_settings_reach_the_constructor(text: str) -> None:
+    environment: Any = Target(text, {"length": 1, "key": "settings"}).make()
+
+    environment.reset()
+    last = environment.step(environment.action_type(action=1))
+
+    assert last.terminated
+    assert diary("settings").methods()[-2:] == ["reset", "step"]
+
+
+def test_a_setting_of_a_plume_search_is_a_key_of_its_configuration() -> None:
+    environment: Any = Target("proctor/PlumeSearch-v0", {"max_steps": 1}).make()
+
+    environment.reset(seed=1)
+
+    assert environment.step(environment.action_type(action=0)).truncated
+
+
+def test_every_environment_is_a_new_one() -> None:
+    target = Target(f"{HERE}:Counting", {"key": "new ones"})
+
+    first, second = target.make(), target.make()
+
+    assert first is not second
+    assert diary("new ones").made == 2
+
+
+def test_making_does_not_change_the_target() -> None:
+    values: dict[str, Any] = {"max_steps": 3, "plume": {"type": "gaussian"}}
+    target = Target("proctor/PlumeSearch-v0", values)
+    before = json.dumps(values)
+
+    target.make()
+    target.make_batch(2)
+
+    assert json.dumps(target.settings) == before
+    assert dataclasses.replace(target) == target
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("CartPole-v1", {"nonsense": 1}, "no such setting"),
+        (f"{HERE}:Counting", {"nonsense": 1}, "could not be made"),
+        (f"{HERE}:Corridor", {"fails_at": -1}, "could not be made"),
+        (f"{HERE}:Corridor-v0", {"nonsense": 1}, "no such setting"),
+        (f"{HERE}:Missing", {}, "no such member"),
+        (f"{HERE}:Corridor.missing", {}, "no such member"),
+        (f"{HERE}:NOT_A_FACTORY", {}, "cannot be called"),
+        ("no.such.module:Thing", {}, "cannot import"),
+        ("no.such.module:Thing-v0", {}, "cannot import"),
+        (":Thing", {}, "cannot import"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_a_reason(text: str, values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        Target(text, values).make()
+
+
+def test_a_factory_of_something_else_breaks_its_contract() -> None:
+    with pytest.raises(ComponentError, match="makes no environment"):
+        Target(f"{HERE}:nothing").make()
+
+
+def test_a_factory_that_fails_is_not_covered_up() -> None:
+    with pytest.raises(RuntimeError, match=HIDDEN_TEXT):
+        Target(f"{HERE}:Raising", {"where": "make"}).make()
+
+
+@settings(max_examples=60)
+@given(st.text("aZ9-v0/:. _", max_size=14))
+def test_any_text_is_made_or_refused(text: str) -> None:
+    try:
+        Target(text).make()
+        outcome = "made"
+    except (ProctorError, gym.error.Error):
+        outcome = "refused"
+
+    assert outcome == "refused"
+
+
+# -------------------------------------------------------------------------------------------------------------- batches
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("proctor/PlumeSearch-v0", BatchedPlumeSearch),
+        ("proctor/ColumnPopper-v0", BatchedColumnPopper),
+        ("SpecKitAI/ColumnPopper-v1", BatchedContractColumnPopper),
+    ],
+)
+def test_ours_are_batched_by_their_own_engines(text: str, engine: type, mode: str) -> None:
+    vector = Target(text).make_batch(3, mode)
+
+    assert type(vector.unwrapped) is engine
+    assert vector.num_envs == 3
+    assert vector.metadata["autoreset_mode"] is MODES[mode]
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "sync"),
+    [
+        ("CartPole-v1", None, False),
+        ("CartPole-v1", "next_step", False),
+        ("CartPole-v1", "same_step", True),
+        ("CartPole-v1", "disabled", True),
+        ("FrozenLake-v1", "next_step", True),
+        (f"{HERE}:Corridor", "next_step", True),
+        (f"{HERE}:corridor", "disabled", True),
+        (f"{HERE}:Corridor-v0", "same_step", True),
+        ("proctor.envs.plume.env:PlumeSearchEnv", "next_step", True),
+    ],
+)
+def test_others_have_an_engine_where_it_restarts_as_wanted(text: str, mode: str | None, sync: bool) -> None:
+    vector = Target(text).make_batch(2, mode)
+
+    assert isinstance(vector, SyncVectorEnv) == sync
+    assert vector.num_envs == 2
+    assert vector.metadata["autoreset_mode"] is MODES[mode or "next_step"]
+    vector.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("CartPole-v1", {"max_episode_steps": 2}),
+        ("proctor/PlumeSearch-v0", {"max_steps": 2}),
+        (f"{HERE}:Corridor-v0", {"max_episode_steps": 2}),
+    ],
+)
+def test_settings_reach_every_environment_of_a_batch(text: str, values: dict[str, Any], mode: str) -> None:
+    vector = Target(text, values).make_batch(2, mode)
+    vector.reset(seed=1)
+    actions = np.zeros(2, np.int64)
+
+    first, second = vector.step(actions)[3], vector.step(actions)[3]
+
+    assert (first.tolist(), second.tolist()) == ([False, False], [True, True])
+    vector.close()
+
+
+def test_a_batch_closes_every_environment() -> None:
+    Target(f"{HERE}:Corridor", {"key": "batch"}).make_batch(3).close()
+
+    assert diary("batch").methods() == ["close"] * 3
+
+
+@pytest.mark.parametrize("mode", ["", "sometimes", "NEXT_STEP", "NextStep"])
+@pytest.mark.parametrize("text", ["CartPole-v1", "proctor/PlumeSearch-v0", f"{HERE}:Corridor"])
+def test_a_mode_that_does_not_exist_is_refused(text: str, mode: str) -> None:
+    with pytest.raises(ValidationError, match="unknown autoreset mode") as caught:
+        Target(text).make_batch(2, mode)
+
+    assert caught.value.found == mode
+
+
+@pytest.mark.parametrize("name", ["Counting", "counting", "Later", "Spaced"])
+def test_what_is_no_gymnasium_environment_cannot_be_batched(name: str) -> None:
+    with pytest.raises(ValidationError, match="cannot be batched"):
+        Target(f"{HERE}:{name}").make_batch(2)
+
+
+@pytest.mark.parametrize("text", ["CartPole-v1", "proctor/PlumeSearch-v0", f"{HERE}:Corridor-v0"])
+def test_a_batch_with_settings_that_do_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        Target(text, {"nonsense": 1}).make_batch(2)
+
+
+def test_the_modes_are_gymnasiums() -> None:
+    assert set(MODES.values()) == set(AutoresetMode)
+
+
+# ------------------------------------------------------------------------------------------------------- small questions
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (Counting(), False),
+        (Later(), True),
+        (RaisingLater(), True),
+        (served(Corridor()), False),
+    ],
+)
+def test_steps_are_coroutines_or_not(environment: Environment[Any, Any, Any], expected: bool) -> None:
+    assert is_async(environment) == expected
+
+
+def test_an_environment_of_ours_is_served_typed_however_it_was_made() -> None:
+    assert type(served(gym.make("proctor/PlumeSearch-v0"))) is PlumeEnvironment
+    assert type(served(gym.make("CartPole-v1"))) is GymEnvironment

@@ -1,0 +1,283 @@
+"""A session's environment is made where it disturbs nobody; what a factory does wrong is told by a number."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.envs.targets import Target
+from proctor.errors import ProctorError
+from proctor.models.control import Code, Problem, Schemas
+from proctor.models.wire import Encoding
+from proctor.server import opening as module
+from proctor.server.answers import BatchOutcome, Outcome, Refused
+from proctor.server.desk import ResetOrder
+from proctor.server.opening import MOST_QUICK, Card, Kind, Opening, card_of, kind_for
+from proctor.server.places import strays
+from tests.server.environments import HIDDEN_TEXT, children, diary
+from tests.server.served import PATIENCE, until
+
+HERE = "tests.server.environments"
+KINDS: tuple[Kind, ...] = ("inline", "thread", "process")
+ORDER = ResetOrder(3, "e", None)
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def key() -> str:
+    """A name that no other test has."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    async def bounded() -> Result:
+        async with asyncio.timeout(3 * PATIENCE):
+            return await scenario
+
+    return uvloop.run(bounded())
+
+
+def opening_of(target: Target, kind: Kind | None = None, **details: Any) -> Opening:
+    card = card_of(target)
+    return Opening(target, card, kind or kind_for(target, card, None, details.get("num_envs")), **details)
+
+
+def refusal(opening: Opening) -> Problem:
+    async def scenario() -> Problem:
+        with pytest.raises(Refused) as caught:
+            await opening.place("refused")
+        await asyncio.to_thread(until, lambda: children() <= before)
+        return caught.value.problem
+
+    before = children()
+    return run(scenario())
+
+
+# -------------------------------------------------------------------------------------------------- what it says of itself
+def test_a_card_says_what_the_environment_says() -> None:
+    card = card_of(Target("CartPole-v1"))
+
+    assert (card.name, card.version) == ("CartPole-v1", "1")
+    assert card.description
+    assert card.schemas.spaces is not None
+    assert set(card.schemas.spaces) == {"action", "observation"}
+    assert card.schemas.action["properties"].keys() == {"action"}
+    assert (card.quick, card.steps_are_coroutines, card.can_batch) == (True, False, True)
+
+
+@pytest.mark.parametrize("name", ["Counting", "Later", "HalfLater"])
+def test_the_environment_that_was_asked_is_closed(name: str, key: str) -> None:
+    card = card_of(Target(f"{HERE}:{name}", {"key": key}))
+
+    assert diary(key).methods() == ["close"]
+    assert card.name == name
+    assert card.schemas.spaces is None
+    assert not card.can_batch
+
+
+@pytest.mark.parametrize(
+    ("text", "can"),
+    [
+        ("CartPole-v1", True),
+        ("proctor/PlumeSearch-v0", True),
+        (f"{HERE}:Corridor", True),
+        (f"{HERE}:corridor", True),
+        (f"{HERE}:Counting", False),
+        (f"{HERE}:Spaced", False),
+    ],
+)
+def test_a_card_promises_a_batch_only_where_there_is_one(text: str, can: bool) -> None:
+    target = Target(text)
+
+    assert card_of(target).can_batch == can
+    try:
+        target.make_batch(2).close()
+        possible = True
+    except ProctorError:
+        possible = False
+    assert possible == can
+
+
+def test_a_target_that_cannot_be_made_stops_the_server() -> None:
+    with pytest.raises(RuntimeError):
+        card_of(Target(f"{HERE}:Raising", {"where": "make"}))
+
+
+# ------------------------------------------------------------------------------------------------------------ where it works
+@pytest.mark.parametrize(
+    ("text", "num_envs", "expected"),
+    [
+        ("CartPole-v1", None, "inline"),
+        ("proctor/PlumeSearch-v0", None, "inline"),
+        ("proctor/PlumeSearch-v0", MOST_QUICK, "inline"),
+        ("proctor/PlumeSearch-v0", MOST_QUICK + 1, "thread"),
+        ("CartPole-v1", 2, "thread"),
+        (f"{HERE}:Quick", None, "inline"),
+        (f"{HERE}:Counting", None, "thread"),
+        (f"{HERE}:Corridor", None, "thread"),
+        (f"{HERE}:Corridor", 2, "thread"),
+        (f"{HERE}:Later", None, "inline"),
+    ],
+)
+def test_what_may_block_does_not_work_on_the_loop(text: str, num_envs: int | None, expected: Kind) -> None:
+    target = Target(text)
+
+    assert kind_for(target, card_of(target), None, num_envs) == expected
+
+
+@given(
+    st.sampled_from(["CartPole-v1", "proctor/PlumeSearch-v0", "a:b"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, *KINDS]),
+    st.none() | st.integers(1, 10_000),
+)
+def test_coroutines_never_work_on_a_thread_and_a_wish_is_granted_else(
+    text: str, quick: bool, coroutines: bool, wanted: Kind | None, num_envs: int | None
+) -> None:
+    card = Card("n", "d", "0", Schemas({}, {}, {}), None, quick, coroutines, True)
+
+    kind = kind_for(Target(text), card, wanted, num_envs)
+
+    assert not (coroutines and kind == "thread")
+    assert wanted is None or kind == wanted or (coroutines and wanted == "thread")
+    assert kind != "inline" or wanted == "inline" or coroutines or quick or num_envs is not None
+
+
+@pytest.mark.parametrize("name", ["Counting", "Quick", "Later", "HalfLater"])
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_every_environment_works_in_every_place_where_it_can(name: str, kind: Kind | None, key: str) -> None:
+    target = Target(f"{HERE}:{name}", {"key": key})
+    card = card_of(target)
+    opening = Opening(target, card, kind_for(target, card, kind, None))
+
+    async def scenario() -> tuple[Any, Any]:
+        place = await opening.place(key)
+        begun, stepped = await place.reset(ORDER), await place.step(b'{"action":4}')
+        await place.close()
+        return begun, stepped
+
+    begun, stepped = run(scenario())
+
+    assert begun.observation == b'{"observation":3}'
+    assert stepped == Outcome(b'{"observation":1}', b"{}", 4.0)
+    assert kind == "process" or diary(key).methods()[1:] == ["reset", "step", "close"]
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == f"proctor-{key}"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_works_in_every_place(kind: Kind) -> None:
+    opening = opening_of(
+        Target(f"{HERE}:Corridor", {"length": 1}),
+        kind,
+        encoding=Encoding(),
+        num_envs=2,
+        autoreset_mode="same_step",
+        infos=True,
+    )
+
+    async def scenario() -> Any:
+        place = await opening.place("batch")
+        await place.reset(ORDER)
+        stepped = await place.step(b'{"actions":[1,0]}')
+        await place.close()
+        return stepped
+
+    outcome = run(scenario())
+
+    assert isinstance(outcome, BatchOutcome)
+    assert outcome.terminations is not None
+    assert outcome.terminations.tolist() == [True, False]
+    assert b"final_obs" in outcome.infos
+
+
+# ---------------------------------------------------------------------------------------------------------- what goes wrong
+@pytest.mark.parametrize("what", ["error", "value", "stop", "exit"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_factory_that_fails_is_told_by_a_number(
+    kind: Kind, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    card = card_of(Target(f"{HERE}:Raising"))
+    target = Target(f"{HERE}:Raising", {"where": "make", "what": what})
+
+    with caplog.at_level(logging.ERROR, "proctor.environment"):
+        problem = refusal(Opening(target, card, kind))
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
+    assert problem.incident
+    log = capfd.readouterr().err if kind == "process" else caplog.text
+    assert str(problem.incident) in log
+    assert HIDDEN_TEXT in log
+
+
+@pytest.mark.parametrize("kind", ["inline", "thread"])
+def test_a_batch_that_fails_is_told_by_a_number(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    card = card_of(Target(f"{HERE}:Corridor"))
+    target = Target(f"{HERE}:Corridor", {"fails_at": -1})
+
+    problem = refusal(Opening(target, card, kind, num_envs=2))
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
+    assert HIDDEN_TEXT in caplog.text
+
+
+def test_a_factory_must_not_change_its_mind() -> None:
+    opening = opening_of(Target(f"{HERE}:fickle", {"key": f"fickle-{uuid.uuid4().hex}"}))
+
+    assert opening.kind == "inline"
+    assert refusal(opening).code == Code.FACTORY_ERROR
+
+
+def test_when_too_many_environments_hang_no_more_are_made(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    opening = opening_of(Target(f"{HERE}:Counting", {"key": key}), "thread")
+    monkeypatch.setattr(module, "MOST_STRAYS", len(strays))
+
+    problem = refusal(opening)
+
+    assert problem.code == Code.CAPACITY_REACHED
+    assert diary(key).made == 1
+
+
+def test_a_process_that_cannot_be_started_is_told_by_a_number(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opening = opening_of(Target(f"{HERE}:Counting"), "process")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    problem = refusal(opening)
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert "nowhere" not in msgspec.json.encode(problem).decode()
+    assert str(problem.incident) in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["inline", "thread"])
+def test_an_environment_whose_session_has_gone_is_closed_once_it_is_made(kind: Kind, key: str) -> None:
+    card = card_of(Target(f"{HERE}:Counting"))
+    opening = Opening(Target(f"{HERE}:Blocking", {"key": key, "where": "make"}), card, kind)
+
+    async def scenario() -> None:
+        making = asyncio.create_task(opening.place(key))
+        assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        diary(key).gate.set()
+        await asyncio.to_thread(until, lambda: diary(key).count("close"))
+
+    run(scenario())
+
+    assert diary(key).methods() == ["close"]

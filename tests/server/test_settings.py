@@ -1,0 +1,172 @@
+"""Settings that make no sense are refused when they are made, with the place and a reason."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.door.limits import Limits
+from proctor.errors import ValidationError
+from proctor.server.settings import LimitSettings, ServerSettings, settings_in, settings_of
+
+SECONDS = ["wait_seconds", "grace_seconds", "idle_seconds", "warn_seconds", "step_timeout_seconds", "drain_seconds"]
+
+
+def made(**values: Any) -> ServerSettings:
+    return settings_of({"target": "CartPole-v1", **values})
+
+
+def nested(path: str, value: object) -> dict[str, Any]:
+    *outer, last = path.split(".")
+    tree: dict[str, Any] = {last: value}
+    for name in reversed(outer):
+        tree = {name: tree}
+    return tree
+
+
+def test_a_target_is_all_that_is_needed() -> None:
+    settings = made()
+
+    assert settings.target == "CartPole-v1"
+    assert settings.host == "127.0.0.1"
+    assert not settings.insecure
+    assert settings.limits.limits() == Limits()
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        made().port = 1  # type: ignore[misc]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("target", None),
+        ("port", -1),
+        ("port", 65536),
+        ("port", "http"),
+        ("workers", 0),
+        ("workers", 65),
+        ("max_sessions", 0),
+        ("max_waiting", -1),
+        ("max_connections", 0),
+        ("max_pending", 0),
+        ("max_pending", 1025),
+        ("wait_seconds", -1),
+        ("grace_seconds", -0.1),
+        ("idle_seconds", 0),
+        ("warn_seconds", 0),
+        ("step_timeout_seconds", 0),
+        ("drain_seconds", -1),
+        ("place", "moon"),
+        ("log_level", "loud"),
+        ("transforms", {}),
+        ("transforms", ["clip"]),
+        ("settings", []),
+        ("nonsense", 1),
+        ("limits.max_depth", 0),
+        ("limits.max_depth", 513),
+        ("limits.max_message_bytes", 0),
+        ("limits.max_message_bytes", 2**31),
+        ("limits.max_body_bytes", 2**31),
+        ("limits.requests_per_second", 0),
+        ("limits.requests_per_second", math.inf),
+        ("limits.burst", 0),
+        ("limits.burst", 2 * 10**9),
+        ("limits.nonsense", 1),
+        *((name, value) for name in SECONDS for value in (math.nan, math.inf)),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_by_its_place(place: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        settings_of({"target": "CartPole-v1", **nested(place, value)})
+
+    assert place.rpartition(".")[2] in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "example.org"])  # nobody listens there
+def test_a_server_without_a_credential_listens_on_loopback_only(host: str) -> None:
+    with pytest.raises(ValidationError, match="without a credential") as caught:
+        made(insecure=True, host=host)
+
+    assert caught.value.found == host
+    assert made(host=host).host == host
+
+
+@pytest.mark.parametrize("values", [{"host": "127.0.0.1"}, {"host": "::1"}, {"host": "localhost"}])
+def test_on_loopback_a_server_may_go_without_a_credential(values: dict[str, Any]) -> None:
+    assert made(insecure=True, **values).insecure
+
+
+def test_a_unix_socket_may_go_without_a_credential(tmp_path: Path) -> None:
+    assert made(insecure=True, host="0.0.0.0", unix_socket=tmp_path / "socket").insecure  # not bound
+
+
+@pytest.mark.parametrize(
+    ("idle", "warn", "after"), [(None, 60.0, None), (3600.0, 60.0, 3540.0), (60.0, 60.0, 30.0), (10.0, 2.0, 8.0)]
+)
+def test_a_client_is_warned_in_time(idle: float | None, warn: float, after: float | None) -> None:
+    assert made(idle_seconds=idle, warn_seconds=warn).warn_after == after
+
+
+@given(st.floats(0.001, 10**9), st.floats(0.001, 10**9))
+def test_a_client_is_always_warned_before_the_end(idle: float, warn: float) -> None:
+    after = made(idle_seconds=idle, warn_seconds=warn).warn_after
+
+    assert after is not None
+    assert idle / 2 <= after < idle
+
+
+@given(
+    st.builds(
+        LimitSettings,
+        max_message_bytes=st.integers(1, 2**20),
+        max_depth=st.integers(1, 512),
+        requests_per_second=st.none() | st.floats(0.1, 1000),
+        burst=st.integers(1, 1000),
+    )
+)
+def test_limits_reach_the_door_as_they_are(limits: LimitSettings) -> None:
+    found = limits.limits()
+
+    assert (found.max_message_bytes, found.max_depth) == (limits.max_message_bytes, limits.max_depth)
+    assert (found.requests_per_second, found.burst) == (limits.requests_per_second, limits.burst)
+
+
+# ------------------------------------------------------------------------------------------------------------ the file
+def test_a_file_says_what_a_program_could_say(tmp_path: Path) -> None:
+    path = tmp_path / "serve.toml"
+    path.write_text(
+        'target = "CartPole-v1"\nport = 0\nrecord = "events.jsonl"\n'
+        '[settings]\nsutton_barto_reward = true\n[limits]\nmax_depth = 8\n[[transforms]]\ntype = "scale"\nfactor = 2.0\n'
+    )
+
+    settings = settings_of(settings_in(path))
+
+    assert settings == made(
+        port=0,
+        record="events.jsonl",
+        settings={"sutton_barto_reward": True},
+        limits={"max_depth": 8},
+        transforms=[{"type": "scale", "factor": 2.0}],
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"target = ", b"\xff", b"a = 1\na = 2\n"])
+def test_a_file_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "serve.toml"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(ValidationError, match=r"cannot read .*serve\.toml"):
+        settings_in(path)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="cannot read"):
+        settings_in(tmp_path)

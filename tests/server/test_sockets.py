@@ -1,0 +1,295 @@
+"""A server listens where it was told to and nowhere else, and loses patience with peers that do not do their part."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import ValidationError
+from proctor.server import app, sockets
+from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
+from tests.server.attacks.raw_socket import CLOSE, PING, PONG, TEXT, Address, frame, handshake
+from tests.server.served import PATIENCE, Served, serving
+
+SOON = 0.3
+"""The patience of the servers below, in seconds."""
+
+
+@contextmanager
+def raw(served: Served) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as peer:
+        yield peer
+
+
+def ends(peer: socket.socket) -> bytes:
+    """Return everything until the connection ends; fail if it does not."""
+    said = b""
+    while True:
+        try:
+            piece = peer.recv(65536)
+        except ConnectionResetError:
+            return said
+        if not piece:
+            return said
+        said += piece
+
+
+def upgraded(served: Served, peer: socket.socket) -> None:
+    peer.sendall(handshake(Address(served.port, None)))
+    said = b""
+    while not said.endswith(b"\r\n\r\n"):
+        said += peer.recv(1)
+    assert said.startswith(b"HTTP/1.1 101")
+
+
+def next_frame(peer: socket.socket) -> tuple[int, bytes]:
+    """Return the opcode and the payload of the next frame from the server, which is never masked."""
+
+    def exactly(count: int) -> bytes:
+        piece = peer.recv(count, socket.MSG_WAITALL)
+        assert len(piece) == count, "the connection has ended"
+        return piece
+
+    first, length = exactly(2)
+    if length >= 126:
+        length = int.from_bytes(exactly(2 if length == 126 else 8), "big")
+    return first & 0x0F, exactly(length)
+
+
+def get(served: Served, path: str = "/health") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
+
+
+# ----------------------------------------------------------------------------------------------------------- listening
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
+def test_any_free_port_is_taken_and_told(host: str) -> None:
+    with closing(bound_tcp(host, 0)) as listener:
+        port = port_of(listener)
+        assert port
+        with socket.create_connection((host.strip("[]"), port), PATIENCE) as peer:
+            assert peer.getpeername()[1] == port
+
+
+def test_a_port_that_is_taken_is_refused_by_its_name() -> None:
+    with closing(bound_tcp("127.0.0.1", 0)) as listener, pytest.raises(ValidationError) as caught:
+        bound_tcp("127.0.0.1", port_of(listener) or 0)
+
+    assert re.search(r"127\.0\.0\.1:\d+: .*in use", str(caught.value))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "a..b", "x" * 300, "2001:db8::zz"])
+def test_an_address_that_is_not_ours_is_refused(host: str) -> None:
+    with pytest.raises(ValidationError, match="cannot listen"):
+        bound_tcp(host, 0)
+
+
+def test_no_name_is_not_every_address_of_the_machine() -> None:
+    with pytest.raises(ValidationError, match="cannot listen"), closing(bound_tcp("", 0)):
+        pass
+
+
+def test_a_port_can_be_taken_again_at_once() -> None:
+    listener = bound_tcp("127.0.0.1", 0)
+    port = port_of(listener) or 0
+    with socket.create_connection(("127.0.0.1", port), PATIENCE), closing(listener.accept()[0]):
+        listener.close()
+
+    with closing(bound_tcp("127.0.0.1", port)) as again:
+        assert port_of(again) == port
+
+
+def test_a_unix_socket_is_its_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    before = os.umask(0)
+    try:
+        with closing(bound_unix(path)) as listener:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            found = port_of(listener)
+    finally:
+        os.umask(before)
+
+    assert mode == 0o600
+    assert found is None
+
+
+def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    bound_unix(path).close()
+    assert path.is_socket()
+
+    with closing(bound_unix(path)):
+        with pytest.raises(ValidationError, match="somebody listens"):
+            bound_unix(path)
+        assert path.is_socket()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "missing folder", "long"])
+def test_a_path_that_is_no_place_for_a_socket_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("x" * 200 if kind == "long" else "place")
+    if kind == "file":
+        path.write_text("kept")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "missing folder":
+        path = path / "socket"
+
+    with pytest.raises(ValidationError, match="cannot listen on") as caught:
+        bound_unix(path)
+
+    assert "None" not in str(caught.value)
+    assert kind != "file" or path.read_text() == "kept"
+
+
+def test_a_socket_of_another_kind_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(path))
+
+        with pytest.raises(ValidationError, match="cannot listen on"):
+            bound_unix(path)
+
+    assert path.is_socket()
+
+
+def test_a_sockets_path_is_removed_with_its_server(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    bound_unix(path).close()
+
+    removed(path)
+    removed(path)
+
+    assert not path.exists()
+
+
+def test_a_refused_address_leaves_no_file_open(tmp_path: Path) -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with closing(bound_tcp("127.0.0.1", 0)) as listener:
+        before = held()
+        for _ in range(10):
+            with pytest.raises(ValidationError):
+                bound_tcp("127.0.0.1", port_of(listener) or 0)
+            with pytest.raises(ValidationError):
+                bound_unix(tmp_path / "missing" / "socket")
+
+        assert held() == before
+
+
+# ------------------------------------------------------------------------------------------------------------ patience
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server that waits for nobody for long."""
+    monkeypatch.setattr(sockets, "HEADER_SECONDS", SOON)
+    monkeypatch.setattr(sockets, "LINGER_SECONDS", SOON)
+    monkeypatch.setattr(app, "PING_SECONDS", SOON)
+    with serving() as served:
+        yield served
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\n"])
+def test_a_request_that_never_ends_is_cut_off(impatient: Served, sent: bytes) -> None:
+    with raw(impatient) as peer:
+        peer.sendall(sent)
+
+        assert ends(peer) == b""
+
+
+def test_a_body_that_never_ends_is_cut_off(impatient: Served) -> None:
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{impatient.port}\r\nContent-Length: 100\r\n\r\n"
+    with raw(impatient) as peer:
+        peer.sendall(head.encode() + b"{")
+
+        assert b"200" not in ends(peer)
+
+
+def test_a_second_request_that_never_ends_is_cut_off(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        peer.sendall(get(impatient) + b"\r\n")
+        first = peer.recv(65536)
+        peer.sendall(get(impatient))
+
+        assert first.startswith(b"HTTP/1.1 200")
+        assert ends(peer) == b""
+
+
+def test_a_second_request_in_time_is_answered(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        peer.sendall(get(impatient) + b"\r\n")
+        first = peer.recv(65536)
+        peer.sendall(get(impatient) + b"Connection: close\r\n\r\n")
+        second = ends(peer)
+
+    assert first.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 200" in second
+
+
+def test_a_peer_that_answers_pings_stays_however_long_it_says_nothing(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        upgraded(impatient, peer)
+        for _ in range(4):
+            opcode, payload = next_frame(peer)
+            assert opcode == PING
+            peer.sendall(frame(payload, PONG))
+        peer.sendall(frame(b'{"type":"metadata"}'))
+        opcode, payload = next_frame(peer)
+
+    assert opcode == TEXT
+    assert b"CartPole" in payload
+
+
+def test_many_messages_at_once_are_answered_in_order() -> None:
+    bad = b'{"type":"schema","id":1}'
+    large = b'{"type":"nonsense","data":"' + b"x" * 200_000 + b'"}'
+    with serving() as served, raw(served) as peer:
+        upgraded(served, peer)
+        for message in (b'{"type":"metadata"}', bad, large, bad):
+            peer.sendall(frame(message) * 12)
+        answers = [json.loads(next_frame(peer)[1]) for _ in range(48)]
+
+    codes = [answer["data"].get("code") for answer in answers]
+    assert codes == [None] * 12 + ["VALIDATION_ERROR"] * 12 + ["UNKNOWN_TYPE"] * 12 + ["VALIDATION_ERROR"] * 12
+
+
+def test_a_handshake_that_is_none_is_refused(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        peer.sendall(handshake(Address(impatient.port, None)).replace(b"Sec-WebSocket-Key", b"Sec-WebSocket-Quay"))
+
+        assert ends(peer).startswith(b"HTTP/1.1 4")
+
+
+def test_a_peer_that_answers_no_pings_is_cut_off(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        upgraded(impatient, peer)
+
+        said = ends(peer)
+
+    assert said.startswith(bytes([0x89]))
+
+
+def test_a_peer_that_never_says_goodbye_is_cut_off(impatient: Served) -> None:
+    with raw(impatient) as peer:
+        upgraded(impatient, peer)
+        peer.sendall(frame(b'{"type":"close"}'))
+
+        said = ends(peer)
+
+    assert bytes([0x80 | CLOSE]) in said
+
+
+def test_a_closed_connection_leaves_no_clock_behind(impatient: Served) -> None:
+    for _ in range(5):
+        with raw(impatient) as peer:
+            peer.sendall(b"GET")
+
+    with raw(impatient) as peer:
+        peer.sendall(get(impatient) + b"Connection: close\r\n\r\n")
+        assert ends(peer).startswith(b"HTTP/1.1 200")
