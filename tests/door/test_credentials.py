@@ -304,16 +304,16 @@ def test_another_kind_of_credential_has_its_own_variable_and_file(tmp_path: Path
     found = found_credential(kind, environment, None, tmp_path / "state")
 
     assert accepts(found.credential, "secret-of-an-operator")
-    assert default_state_file({"HOME": "/home/a"}, kind).name == "operator-token"
+    assert default_state_file({"HOME": "/people/a"}, kind).name == "operator-token"
 
 
 @pytest.mark.parametrize(
     ("environment", "path"),
     [
-        ({"XDG_STATE_HOME": "/s", "HOME": "/home/a"}, "/s/proctor/control-token"),
-        ({"XDG_STATE_HOME": "", "HOME": "/home/a"}, "/home/a/.local/state/proctor/control-token"),
-        ({"XDG_STATE_HOME": "relative", "HOME": "/home/a"}, "/home/a/.local/state/proctor/control-token"),
-        ({"HOME": "/home/a"}, "/home/a/.local/state/proctor/control-token"),
+        ({"XDG_STATE_HOME": "/s", "HOME": "/people/a"}, "/s/proctor/control-token"),
+        ({"XDG_STATE_HOME": "", "HOME": "/people/a"}, "/people/a/.local/state/proctor/control-token"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/people/a"}, "/people/a/.local/state/proctor/control-token"),
+        ({"HOME": "/people/a"}, "/people/a/.local/state/proctor/control-token"),
     ],
 )
 def test_the_state_file_lies_where_xdg_says(environment: dict[str, str], path: str) -> None:

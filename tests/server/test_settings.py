@@ -59,9 +59,7 @@ def test_settings_cannot_be_changed() -> None:
         ("max_pending", 1025),
         ("wait_seconds", -1),
         ("grace_seconds", -0.1),
-        ("idle_seconds", 0),
         ("warn_seconds", 0),
-        ("step_timeout_seconds", 0),
         ("drain_seconds", -1),
         ("place", "moon"),
         ("log_level", "loud"),
@@ -170,3 +168,8 @@ def test_a_file_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path, conte
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="cannot read"):
         settings_in(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["idle_seconds", "step_timeout_seconds"])
+def test_zero_seconds_are_no_limit_because_a_file_has_no_word_for_nothing(name: str) -> None:
+    assert getattr(settings_of({"target": "CartPole-v1", name: 0}), name) is None

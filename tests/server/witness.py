@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from proctor.contracts.environment import Environment
+from proctor.door.credentials import CONTROL
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 
@@ -198,6 +200,35 @@ class AsyncWitness(_Witness, Environment[Deed, Sight, Standing]):
 
     async def close(self) -> None:
         LEDGER.close(self._instance)
+
+
+class Address(Observation):
+    """Which process answers, and whether it can read the control plane's secret."""
+
+    pid: int
+    knows: bool
+
+
+class Whereabouts(Environment[Action, Address, State]):
+    """Tells where it runs, for servers of several processes; the reward is the number of its steps."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Address:
+        self._steps = 0
+        return self._address(None)
+
+    def step(self, action: Action) -> Address:
+        self._steps += 1
+        return self._address(float(self._steps))
+
+    def _address(self, reward: float | None) -> Address:
+        return Address(pid=os.getpid(), knows=CONTROL.variable in os.environ, reward=reward)
+
+    @property
+    def state(self) -> State:
+        return State(step_count=self._steps)
 
 
 def _wait_inside(nonce: int) -> None:

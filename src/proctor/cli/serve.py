@@ -39,9 +39,11 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Processes that share the address [1].")] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Sessions at once, in each worker [1024].")] = None,
     place: Annotated[str | None, typer.Option(help="auto, inline, thread or process: where steps run.")] = None,
-    step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take [60].")] = None,
+    step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take; 0: no limit [60].")] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds that a session waits for its client [60].")] = None,
-    idle: Annotated[float | None, typer.Option(help="Seconds after which an unused session ends [3600].")] = None,
+    idle: Annotated[
+        float | None, typer.Option(help="Seconds after which an unused session ends; 0: never [3600].")
+    ] = None,
     record: Annotated[Path | None, typer.Option(help="Write every event to this file, a line each.")] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server.")] = None,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A page that may connect.")] = None,

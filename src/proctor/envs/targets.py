@@ -122,5 +122,5 @@ def served(env: gym.Env[Any, Any]) -> AnyEnvironment:
 
 
 def is_async(environment: AnyEnvironment) -> bool:
-    """Return whether its steps are coroutines, which run on an event loop and nowhere else."""
-    return inspect.iscoroutinefunction(environment.step)
+    """Return whether one of its calls is a coroutine, which runs on an event loop and nowhere else."""
+    return any(map(inspect.iscoroutinefunction, (environment.reset, environment.step, environment.close)))

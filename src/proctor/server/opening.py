@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import gymnasium as gym
 
+from proctor.envs.adapted import AdaptedEnvironment
 from proctor.envs.registration import IDS
 from proctor.envs.targets import Target, is_async
 from proctor.models.control import Code, Schemas
@@ -70,7 +71,7 @@ def card_of(target: Target) -> Card:
         None if spaces is None else spaces[1],
         environment.quick,
         is_async(environment),
-        spaces is not None,
+        isinstance(environment, AdaptedEnvironment),
     )
     closing = environment.close()
     if closing is not None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
@@ -200,13 +201,14 @@ class OnThread:
     def _sit_down(self, maker: Callable[[], AnyDesk]) -> None:
         self._desk = maker()
 
-    def _leave(self) -> None:
+    def _leave(self) -> Awaitable[None] | None:
         strays.discard(id(self))
         if self._desk is not None:
             try:
-                self._desk.close()
+                return self._desk.close()
             except RAISED:
                 LOG.warning("an environment failed to close", exc_info=True)
+        return None
 
     @property
     def _at_desk(self) -> Any:
@@ -218,14 +220,20 @@ class OnThread:
         return await done
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            call, done = job
-            try:
-                result = call()
-            except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
-                self._tell(done, problem, failed=True)
-            else:
-                self._tell(done, result, failed=False)
+        # Nothing is made for a desk that never answers with a coroutine.
+        with closing(asyncio.Runner()) as runner:
+            while (job := self._jobs.get()) is not None:
+                self._do(*job, runner)
+
+    def _do(self, call: Callable[[], Any], done: "asyncio.Future[Any]", runner: asyncio.Runner) -> None:
+        try:
+            result = call()
+            if isinstance(result, Awaitable):
+                result = runner.run(_awaited(result))
+        except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
+            self._tell(done, problem, failed=True)
+        else:
+            self._tell(done, result, failed=False)
 
     def _tell(self, done: "asyncio.Future[Any]", result: Any, *, failed: bool) -> None:
         try:

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic import ValidationError as ModelError
 
 from proctor.door.gate import is_loopback
@@ -18,6 +18,8 @@ from proctor.errors import ValidationError
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 Patience = Annotated[float, Field(ge=0, le=LONGEST)]
+Limit = Annotated[Seconds | None, BeforeValidator(lambda value: value or None)]
+"""Seconds; 0, as in a file that has no word for nothing, is no limit."""
 Some = Annotated[int, Field(ge=1)]
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
 
@@ -43,7 +45,7 @@ class LimitSettings(BaseModel):
 
 
 class ServerSettings(BaseModel):
-    """Everything that `proctor serve` can be told; the field's comment is the help text."""
+    """Everything that `proctor serve` can be told."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,11 +72,12 @@ class ServerSettings(BaseModel):
     """Requests that may wait in one session; so many replies are kept, too."""
     grace_seconds: Patience = 60.0
     """How long a session waits for its client to come back."""
-    idle_seconds: Seconds | None = 3600.0
-    """A session that is not used for so long is closed; its client is warned before."""
+    idle_seconds: Limit = 3600.0
+    """A session that is not used for so long is closed; its client is warned before. 0: never."""
     warn_seconds: Seconds = 60.0
     """How long before."""
-    step_timeout_seconds: Seconds | None = 60.0
+    step_timeout_seconds: Limit = 60.0
+    """How long a step or a reset may take; then the episode is lost. 0: as long as it likes."""
     drain_seconds: Patience = 10.0
     """How long a server that is told to stop waits for requests that run."""
     place: Literal["auto", "inline", "thread", "process"] = "auto"

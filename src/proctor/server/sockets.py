@@ -38,6 +38,12 @@ class PatientHttp(HttpToolsProtocol):
         self._late.cancel()
         super().connection_lost(exc)
 
+    def on_message_begin(self) -> None:
+        """Start the clock for this request; the first one's runs since the connection was made."""
+        super().on_message_begin()
+        self._late.cancel()
+        self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
+
     def handle_websocket_upgrade(self) -> None:
         """Stop the clock; from here on the WebSocket's own pings watch over the connection."""
         self._late.cancel()
@@ -91,6 +97,10 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
 
 def bound_tcp(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to the address, or raise a ValidationError that says why not."""
+    if not host:
+        raise ValidationError(
+            "cannot listen on no address", expected="a name or a number; 127.0.0.1 is this machine alone"
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -115,7 +125,8 @@ def bound_unix(path: Path) -> socket.socket:
         path.chmod(0o600)
     except OSError as problem:
         listener.close()
-        raise ValidationError(f"cannot listen on {path}: {problem.strerror}", expected="a new path") from None
+        reason = problem.strerror or str(problem)
+        raise ValidationError(f"cannot listen on {path}: {reason}", expected="a new path") from None
     listener.listen(BACKLOG)
     return listener
 

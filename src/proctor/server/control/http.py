@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -49,10 +49,13 @@ def http_routes(description: Description, sessions: Sessions, metrics: Metrics, 
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     async def no_agents(request: Request) -> Response:
-        await _bounded_body(request, max_body)
+        try:
+            await _bounded_body(request, max_body)
+        except ClientDisconnect:
+            return Response(status_code=400)
         return _json(NO_AGENTS)
 
-    return Starlette(
+    pages = Starlette(
         routes=[
             Route("/health", health),
             Route("/metadata", metadata),
@@ -63,6 +66,9 @@ def http_routes(description: Description, sessions: Sessions, metrics: Metrics, 
         ],
         exception_handlers={HTTPException: _refused},
     )
+    # A redirect would be a route that the description does not know.
+    pages.router.redirect_slashes = False
+    return pages
 
 
 def _json(value: Any, status: int = 200) -> Response:
