@@ -79,7 +79,8 @@ class Fake:
         return {**told, "truncated": False, "step": self.step, "episode_id": "e", **other}
 
     def resumed(self, **other: Any) -> dict[str, Any]:
-        told = {"episode_id": "e", "step": self.step, "last_id": 1, "lost": False, "num_envs": None}
+        last = max((request["id"] for request in self.requests if "session" in request), default=0)
+        told = {"episode_id": "e", "step": self.step, "last_id": last, "lost": False, "num_envs": None}
         return {**told, "autoreset_mode": None, **other}
 
     async def reply(self, request: Request, kind: str, data: Any, **other: Any) -> None:

@@ -270,6 +270,30 @@ def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code
     faked(test)
 
 
+def test_a_step_that_was_never_begun_does_not_excuse_one_that_nobody_asked_for() -> None:
+    asked = asyncio.Event()
+
+    async def held(fake: Fake, request: Request) -> None:
+        await asyncio.wait_for(asked.wait(), 20)
+        await fake.honest(request)
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.lies["resume"] = held
+        fake.step = 2
+        await fake.cut()
+        await until(lambda: fake.asked("resume"))
+        running = asyncio.create_task(session.step(ADD))
+        await asyncio.sleep(0)
+        asked.set()
+        with pytest.raises(EpisodeLost) as loss:
+            await running
+
+        assert loss.value.code == "WRONG_EPISODE"
+        assert len(fake.asked("step")) == 1
+
+    faked(test)
+
+
 def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one() -> None:
     async def lost(fake: Fake, request: Request) -> None:
         await fake.reply(request, "resumed", fake.resumed(lost=True))

@@ -8,6 +8,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ from proctor.models.wire import Encoding
 from proctor.server import session as module
 from proctor.server.accounts import BatchAccount, SingleAccount
 from proctor.server.answers import NotDone, Refused
-from proctor.server.opening import Kind, Opening, card_of, kind_for
+from proctor.server.opening import Card, Kind, Opening, card_of, kind_for
 from proctor.server.places import strays
 from proctor.server.recorders import MemoryRecorder
 from proctor.server.session import Session
@@ -58,7 +59,10 @@ class Fallible(MemoryRecorder):
         self.later = later
 
     def record(self, event: Event) -> Awaitable[None] | None:  # type: ignore[override]  # a Recorder may answer later
-        return self._late(event) if self.later else self._now(event)
+        if self.later:
+            return self._late(event)
+        self._now(event)
+        return None
 
     async def _late(self, event: Event) -> None:
         await asyncio.sleep(0)
@@ -78,9 +82,9 @@ class Held(MemoryRecorder):
         self.open = asyncio.Event()
 
     def record(self, event: Event) -> Awaitable[None]:  # type: ignore[override]  # a Recorder may answer later
-        return self._kept(event)
+        return self._held(event)
 
-    async def _kept(self, event: Event) -> None:
+    async def _held(self, event: Event) -> None:
         await self.open.wait()
         super().record(event)
 
@@ -104,6 +108,12 @@ def run(scenario: Coroutine[Any, Any, Result]) -> Result:
     return uvloop.run(bounded())
 
 
+def card_of_any(target: Target) -> Card:
+    """Return the target's card, on a thread without a loop, as a server has none when it reads the card."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(card_of, target).result(PATIENCE)
+
+
 def session_of(
     name: str,
     recorder: Any = None,
@@ -111,14 +121,12 @@ def session_of(
     kind: Kind | None = None,
     timeout: float | None = None,
     transforms: Any = (),
-    text: str | None = None,
     num_envs: int | None = None,
     **keywords: Any,
 ) -> Session:
     """Return a session of an environment of ours by its name, with these settings."""
-    target = Target(text or f"{HERE}:{name}", keywords)
-    plain = Target(target.text, {} if text is None and name == "Raising" else keywords)
-    card = card_of(plain)
+    target = Target(f"{HERE}:{name}", keywords)
+    card = card_of_any(Target(target.text, {} if name in ("Raising", "Blocking") else keywords))
     plan = plan_of(list(transforms))
     opening = Opening(
         target,
@@ -380,7 +388,7 @@ def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key
     assert diary(key).made == 3
     assert diary(key).count("step", instance=3) == 1
     until(lambda: len(strays) == before)
-    assert [event.code for event in recorder.events if isinstance(event, Failed)][0] == Code.STEP_TIMEOUT
+    assert next(event.code for event in recorder.events if isinstance(event, Failed)) == Code.STEP_TIMEOUT
 
 
 def test_a_process_that_does_not_answer_in_time_is_killed() -> None:
@@ -481,7 +489,7 @@ def test_what_cannot_be_recorded_has_lost_the_episode(
     assert (epoch, step) == (1, 0)
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
     assert str(problem.incident) in caplog.text
-    assert [event.code for event in recorder.events if isinstance(event, Failed)][0] == Code.RECORDING_FAILED
+    assert next(event.code for event in recorder.events if isinstance(event, Failed)) == Code.RECORDING_FAILED
     assert diary(key).made == 3
     until(lambda: diary(key).count("close") == 3)
 
@@ -638,17 +646,7 @@ def test_an_environment_that_fails_to_close_ends_its_session_all_the_same(
 def test_an_environment_that_hangs_when_it_is_closed_is_abandoned(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = MemoryRecorder()
     before = len(strays)
-    target = Target(f"{HERE}:Blocking", {"key": key, "where": "close"})
-    card = card_of(Target(f"{HERE}:Counting"))
-    session = Session(
-        "s",
-        Opening(target, card, "thread"),
-        SingleAccount(plan_of([]).pipeline(), extended=True),
-        recorder,
-        clock=lambda: 0.0,
-        boot="",
-        step_timeout=None,
-    )
+    session = session_of("Blocking", recorder, key=key, where="close")
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
 
     async def scenario() -> int:

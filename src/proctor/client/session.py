@@ -129,8 +129,11 @@ class Session(Generic[SeenT]):
         return loss
 
     def come_back(self, reply: RawReply, resumed: Resumed, waiting: list[Pending]) -> None:
-        """Go on where the session stands, if that is where it can stand; `waiting` has not been answered."""
-        kinds = {pending.kind for pending in waiting}
+        """Go on where the session stands, if that is where it can stand; `waiting` has not been answered.
+
+        Of these, what the server never began has changed nothing.
+        """
+        kinds = {pending.kind for pending in waiting if (pending.number or 0) <= resumed.last_id}
         self.standing = Standing.ATTACHED
         if resumed.lost:
             self.place.lose(Loss("the episode was lost while the connection was broken", Code.EPISODE_LOST))

@@ -6,6 +6,7 @@ Rule 2: nothing about a request is logged here: paths and headers may hold what 
 """
 
 import socket
+from asyncio import TimerHandle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from proctor.errors import ValidationError
 HEADER_SECONDS: Final = 20.0
 LINGER_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
+UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 LARGE: Final = 64 * 1024
 MOST_UNREAD: Final = 8
 """Messages that may have arrived before they are looked at; after a large one, none."""
@@ -37,6 +39,7 @@ class PatientHttp(HttpToolsProtocol):
         """Stop the clock."""
         self._late.cancel()
         super().connection_lost(exc)
+        self._let_go()
 
     def on_message_begin(self) -> None:
         """Start the clock for this request; the first one's runs since the connection was made."""
@@ -48,6 +51,11 @@ class PatientHttp(HttpToolsProtocol):
         """Stop the clock; from here on the WebSocket's own pings watch over the connection."""
         self._late.cancel()
         super().handle_websocket_upgrade()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # The parser and this object hold each other; thousands of connections would wait for the garbage collector.
+        self.parser = None  # type: ignore[assignment]  # uvicorn never parts with it
 
     def on_message_complete(self) -> None:
         """Stop the clock: the request is there."""
@@ -61,6 +69,8 @@ class PatientHttp(HttpToolsProtocol):
 class PatientWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that ends in bounded time, whatever its peer does not do."""
 
+    _linger: TimerHandle | None = None
+
     def handle_connect(self, event: Any) -> None:
         """Let the application cut the connection, and know whether its peer reads."""
         super().handle_connect(event)
@@ -68,6 +78,21 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT] = self._cut
             extensions[WRITABLE] = self.writable
+
+    def data_received(self, data: bytes) -> None:
+        """Refuse a handshake that cannot be read; left to itself it would wait for ever."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.handshake_initiated = self.handshake_complete = self.close_sent = True
+            self.transport.write(UNREADABLE)
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of what was kept for a peer that has gone."""
+        super().connection_lost(exc)
+        self.frames = []
+        if self._linger is not None:
+            self._linger.cancel()
 
     def send_receive_event_to_app(self) -> None:
         """Go on reading while little waits: to stop and start again costs two system calls a message."""
@@ -88,7 +113,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         """Serve, and see to it that the connection is gone some time after."""
         await super().run_asgi()
         if not self.disconnected:
-            self.loop.call_later(LINGER_SECONDS, self._cut)
+            self._linger = self.loop.call_later(LINGER_SECONDS, self._cut)
 
     def _cut(self) -> None:
         if self.transport is not None:

@@ -586,7 +586,8 @@ class ConnectionMachine(RuleBasedStateMachine):
     @rule(deeds=st.lists(DEEDS, max_size=2), politely=st.booleans())
     def cut_without_hello(self, deeds: list[Deed], politely: bool) -> None:
         ((line, session),) = self.plain.items()
-        for deed in deeds:
+        # One more than may wait ends the connection as well.
+        for deed in deeds[: MAX_PENDING - len(session.waiting) + 1]:
             ask = self._ask(session, deed)
             self.maybe.add(ask.nonce)
             self._send(session, ask, line)
