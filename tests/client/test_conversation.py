@@ -18,19 +18,26 @@ from tests.client.fake_server import Fake, Request, faking
 from tests.client.test_session import ADD, told
 from tests.server.served import Served
 
-SOON = Settings(request_timeout=0.1, cancel_timeout=PATIENCE)
-SOON_LOST = Settings(request_timeout=0.1, cancel_timeout=0.1)
+SOON = 0.1
 WAIT = b'{"by":1,"wait":true}'
 
 
-def faked(test: Callable[[Fake, Session[Seen]], Awaitable[None]], settings: Settings = SOON) -> None:
+def faked(
+    test: Callable[[Fake, Session[Seen]], Awaitable[None]], request: float = SOON, cancel: float = PATIENCE
+) -> None:
     async def main() -> None:
-        async with faking() as fake, Connection(fake.url, settings=settings) as connection:
+        async with faking() as fake, Connection(fake.url, settings=Settings(cancel_timeout=cancel)) as connection:
             session = await connection.session()
             await session.reset(b"")
+            impatient(session, request)
             await test(fake, session)
 
     asyncio.run(main())
+
+
+def impatient(session: Session[Seen], seconds: float) -> None:
+    """Have what comes next wait no longer than this; what came before had all the time that a slow machine needs."""
+    session._conversation._seconds = seconds
 
 
 async def silence(fake: Fake, request: Request) -> None:
@@ -53,7 +60,7 @@ async def healed(fake: Fake, session: Session[Seen]) -> None:
     """Make the server honest, once it has heard the cancel, and the client patient, so that no slow machine is a fault."""
     await until(lambda: fake.asked("cancel"))
     fake.lies.clear()
-    session._conversation._seconds = PATIENCE
+    impatient(session, PATIENCE)
 
 
 async def open_gate_when(reached: bool) -> None:
@@ -106,7 +113,7 @@ def test_a_request_that_ran_and_whose_reply_is_not_to_be_had_is_a_loss(word: str
 
         assert told(await session.step(ADD)) == {"count": 1}
 
-    faked(test, SOON_LOST)
+    faked(test, cancel=0.1)
 
 
 @pytest.mark.parametrize("kind", ["neglect", "error", "garbage"])
@@ -123,7 +130,7 @@ def test_no_answer_to_a_cancel_is_a_loss(kind: str) -> None:
             await session.step(ADD)
         assert loss.value.code == "NO_ANSWER"
 
-    faked(test, SOON_LOST)
+    faked(test, cancel=0.1)
 
 
 def test_a_reply_that_comes_while_its_request_is_taken_back_counts() -> None:
@@ -155,14 +162,16 @@ def test_a_reply_that_comes_after_its_request_was_dropped_is_not_heard() -> None
 
 def test_a_real_step_that_runs_for_too_long_takes_its_episode_with_it(served: Served) -> None:
     async def main() -> tuple[Any, Any]:
-        async with Connection(served.url, settings=SOON) as connection:
+        async with Connection(served.url, settings=Settings(cancel_timeout=PATIENCE)) as connection:
             session = await connection.session()
             first = told(await session.reset(b""))
+            impatient(session, SOON)
             with pytest.raises(EpisodeLost):
                 await session.step(WAIT)
             with pytest.raises(EpisodeLost):
                 await session.step(ADD)
             GATE.opened.set()
+            impatient(session, PATIENCE)
             return first, told(await session.reset(b""))
 
     first, second = asyncio.run(main())
@@ -172,7 +181,7 @@ def test_a_real_step_that_runs_for_too_long_takes_its_episode_with_it(served: Se
 
 def test_a_real_request_that_waits_behind_another_is_dropped(served: Served) -> None:
     async def main() -> int:
-        async with Connection(served.url) as slow, Connection(served.url, settings=SOON) as other:
+        async with Connection(served.url) as slow:
             session = await slow.session()
             await session.reset(b"")
             running = asyncio.create_task(session.step(WAIT))
@@ -185,7 +194,6 @@ def test_a_real_request_that_waits_behind_another_is_dropped(served: Served) -> 
             assert b"dropped" in bytes(answer.data)
             GATE.opened.set()
             await running
-            await other.ready()
             return int(told(await session.step(ADD))["steps"])
 
     assert asyncio.run(main()) == 2
@@ -205,7 +213,7 @@ class TestACallerWhoGoes:
             assert told(await session.step(ADD)) == {"count": 1}
             assert len(fake.asked("cancel")) == 1
 
-        faked(test, Settings())
+        faked(test, PATIENCE)
 
     @pytest.mark.parametrize("word", ["lost", "finished"])
     def test_loses_the_episode_if_the_step_took_place(self, word: str) -> None:
@@ -221,7 +229,7 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, Settings(cancel_timeout=0.1))
+        faked(test, PATIENCE, cancel=0.1)
 
     def test_loses_the_episode_if_the_reply_was_there_and_nobody_heard_it(self, served: Served) -> None:
         async def main() -> str:
@@ -253,7 +261,7 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, Settings())
+        faked(test, PATIENCE)
 
     def test_loses_the_episode_if_the_error_says_so(self) -> None:
         async def test(fake: Fake, session: Session[Seen]) -> None:
@@ -273,7 +281,7 @@ class TestACallerWhoGoes:
 
             assert loss.value.code == "STEP_TIMEOUT"
 
-        faked(test, Settings())
+        faked(test, PATIENCE)
 
     def test_may_go_a_second_time_while_the_first_is_cleaned_up(self) -> None:
         async def test(fake: Fake, session: Session[Seen]) -> None:
@@ -290,7 +298,7 @@ class TestACallerWhoGoes:
             assert told(await session.step(ADD)) == {"count": 1}
             assert len(fake.asked("step")) == 2
 
-        faked(test, Settings())
+        faked(test, PATIENCE)
 
     def test_may_go_while_a_request_that_took_too_long_is_taken_back(self) -> None:
         async def test(fake: Fake, session: Session[Seen]) -> None:
@@ -321,7 +329,7 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, Settings())
+        faked(test, PATIENCE)
 
 
 def test_a_session_that_is_closed_does_not_wait_for_what_runs(served: Served) -> None:

@@ -131,7 +131,7 @@ class Observation(WireModel):
     reward: float | None = None
     terminated: bool = False
     truncated: bool = False
-    metadata: dict[str, JsonValue] = {}
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
     def done(self) -> bool:

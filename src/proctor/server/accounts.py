@@ -5,7 +5,6 @@ Rule 2: rewards are transformed here and nowhere else; a client sees the transfo
     part.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -25,8 +24,7 @@ NULL: Final = Raw(b"null")
 encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(msgspec.Struct, frozen=True):
     """Where a session stands after an outcome: which episode, which step, at what time, by whose request."""
 
     session: str

@@ -75,7 +75,8 @@ def card_of(target: Target) -> Card:
     )
     closing = environment.close()
     if closing is not None:
-        asyncio.run(_awaited(closing))
+        # On a thread: whoever makes a server may be inside an event loop of its own.
+        MAKERS.submit(asyncio.run, _awaited(closing)).result()
     return card
 
 

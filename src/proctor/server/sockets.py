@@ -6,13 +6,15 @@ Rule 2: nothing about a request is logged here: paths and headers may hold what 
 """
 
 import socket
-from asyncio import TimerHandle
+from asyncio import Handle, TimerHandle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from proctor.errors import ValidationError
 
@@ -70,6 +72,11 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that ends in bounded time, whatever its peer does not do."""
 
     _linger: TimerHandle | None = None
+    _unsent: Handle | None = None
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._out: list[bytes] = []
 
     def handle_connect(self, event: Any) -> None:
         """Let the application cut the connection, and know whether its peer reads."""
@@ -103,6 +110,39 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         if not before and (large or self.queue.qsize() >= MOST_UNREAD):
             self.read_paused = True
             self.transport.pause_reading()
+
+    async def send(self, message: Any) -> None:
+        """Send; replies to messages that came together leave together, in one system call."""
+        text = message.get("text")
+        if text is None or self.close_sent or not (self.handshake_complete and self.writable.is_set()):
+            self._flush()
+            await super().send(message)
+            return
+        if self.disconnected:
+            raise ClientDisconnected
+        try:
+            self.conn.send_text(text.encode())
+        except InvalidState:
+            raise ClientDisconnected from None
+        self._out += self.conn.data_to_send()
+        if self.queue.empty():
+            self._flush()
+        elif self._unsent is None:
+            # Whoever is next may take long, or answer nothing.
+            self._unsent = self.loop.call_soon(self._flush)
+
+    def handle_close(self, event: Any) -> None:
+        """Say what is left to say before goodbye."""
+        self._flush()
+        super().handle_close(event)
+
+    def _flush(self) -> None:
+        if self._unsent is not None:
+            self._unsent.cancel()
+            self._unsent = None
+        if self._out:
+            out, self._out = self._out, []
+            self.transport.write(b"".join(out))
 
     def keepalive_timeout(self) -> None:
         """Cut a peer that answers no pings: a polite goodbye would wait for it to read."""
