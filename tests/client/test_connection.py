@@ -56,6 +56,23 @@ def test_a_closed_connection_stays_closed(served: Served) -> None:
     asyncio.run(main())
 
 
+def test_a_connection_that_is_closed_while_it_is_made_stays_closed() -> None:
+    async def main() -> None:
+        async with faking() as fake:
+
+            async def close_first(fake: Fake, request: Request) -> None:
+                connection._closed = True
+                await fake.honest(request)
+
+            fake.lies["hello"] = close_first
+            connection = Connection(fake.url)
+            with pytest.raises(StateError):
+                await connection.ready()
+            assert connection._socket is None
+
+    asyncio.run(main())
+
+
 def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
     async def main() -> int:
         async with Connection(served.url) as connection:

@@ -172,6 +172,20 @@ def test_other_types_than_the_server_s_are_found_before_the_first_episode(counti
     until(lambda: not counting.server.sessions.channels)
 
 
+@pytest.mark.parametrize("face", ["async", "sync"])
+def test_a_client_that_cannot_be_entered_leaves_no_connection_behind(counting: Served, face: str) -> None:
+    client = EnvClient(
+        counting.url, action_type=Count, observation_type=Wrong, state_type=CountState, check_schema=True
+    )
+
+    enter = client.sync().__enter__ if face == "sync" else lambda: asyncio.run(client.__aenter__())
+
+    with pytest.raises(ValidationError):
+        enter()
+    assert client.connection._socket is None
+    assert client.connection._closed
+
+
 def test_the_right_types_pass_the_check(counting: Served) -> None:
     async def main() -> int:
         async with CountClient(counting.url, check_schema=True) as client:

@@ -156,23 +156,21 @@ def test_ours_are_batched_by_their_own_engines(text: str, engine: type, mode: st
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "sync"),
+    ("text", "mode"),
     [
-        ("CartPole-v1", None, False),
-        ("CartPole-v1", "next_step", False),
-        ("CartPole-v1", "same_step", True),
-        ("CartPole-v1", "disabled", True),
-        ("FrozenLake-v1", "next_step", True),
-        (f"{HERE}:Corridor", "next_step", True),
-        (f"{HERE}:corridor", "disabled", True),
-        (f"{HERE}:Corridor-v0", "same_step", True),
-        ("proctor.envs.plume.env:PlumeSearchEnv", "next_step", True),
+        ("CartPole-v1", None),
+        ("CartPole-v1", "same_step"),
+        ("FrozenLake-v1", "next_step"),
+        (f"{HERE}:Corridor", "next_step"),
+        (f"{HERE}:corridor", "disabled"),
+        (f"{HERE}:Corridor-v0", "same_step"),
+        ("proctor.envs.plume.env:PlumeSearchEnv", "next_step"),
     ],
 )
-def test_others_have_an_engine_where_it_restarts_as_wanted(text: str, mode: str | None, sync: bool) -> None:
+def test_others_are_batched_by_a_sync_vector_that_restarts_as_wanted(text: str, mode: str | None) -> None:
     vector = Target(text).make_batch(2, mode)
 
-    assert isinstance(vector, SyncVectorEnv) == sync
+    assert isinstance(vector, SyncVectorEnv)
     assert vector.num_envs == 2
     assert vector.metadata["autoreset_mode"] is MODES[mode or "next_step"]
     vector.close()
@@ -195,6 +193,17 @@ def test_settings_reach_every_environment_of_a_batch(text: str, values: dict[str
     first, second = vector.step(actions)[3], vector.step(actions)[3]
 
     assert (first.tolist(), second.tolist()) == ([False, False], [True, True])
+    vector.close()
+
+
+@pytest.mark.parametrize("text", ["CartPole-v1", "proctor/PlumeSearch-v0"])
+def test_a_sub_environment_is_the_single_one_of_its_own_seed(text: str) -> None:
+    vector = Target(text).make_batch(3)
+    observations, _ = vector.reset(seed=5)
+
+    alone = [gym.make(text).reset(seed=5 + i)[0] for i in range(3)]
+
+    assert np.array_equal(observations, np.stack(alone))
     vector.close()
 
 

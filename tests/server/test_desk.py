@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from proctor.contracts.lifecycle import AFTER_STEP, REFUSALS, EnvironmentState, Method
 from proctor.envs.targets import AnyEnvironment, Target
+from proctor.errors import ValidationError
 from proctor.models.control import Code
-from proctor.models.wire import Encoding
+from proctor.models.wire import PLAIN, Encoding
 from proctor.server.answers import Failed, NotDone, Outcome, Refused
 from proctor.server.desk import Desk, ResetOrder
 from tests.server.environments import (
@@ -24,10 +26,12 @@ from tests.server.environments import (
     HIDDEN_TEXT,
     PLAIN_TEXT,
     TROUBLE,
+    Count,
     Counting,
     HalfLater,
     Later,
     Lying,
+    Move,
     Optional,
     Paid,
     Raising,
@@ -265,6 +269,50 @@ def test_whatever_comes_as_an_action_is_taken_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize("reward", ["nan", "inf", "-inf"])
 def test_a_reward_that_is_no_finite_number_is_a_failure(reward: str) -> None:
     desk = desk_of(Paid(reward))
+    now(desk.reset(ORDER))
+
+    assert failure(lambda: desk.step(GO)).problem.code == Code.EXECUTION_ERROR
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (math.nan, b'"NaN"'),
+        (math.inf, b'"Infinity"'),
+        (-math.inf, b'"-Infinity"'),
+        (None, b"null"),
+        ("null", b'"null"'),
+        (1.5, b"1.5"),
+        ([math.nan, None], b'["NaN",null]'),
+    ],
+)
+def test_metadata_say_what_they_hold(value: Any, written: bytes) -> None:
+    class Noting(Counting):
+        """Notes the value."""
+
+        def stepped(self, action: Move) -> Count:
+            return Count(observation=1, reward=0.0, metadata={"value": value})
+
+    desk = desk_of(Noting())
+    now(desk.reset(ORDER))
+
+    assert now(desk.step(GO)).metadata == b'{"value":' + written + b"}"
+
+
+def test_an_answer_that_cannot_be_written_is_a_failure_and_no_refusal() -> None:
+    class Unwritable(Count):
+        """Refuses to be written down, as if nothing had happened."""
+
+        def inside(self, encoding: Encoding = PLAIN) -> bytes:
+            raise ValidationError("not now")
+
+    class Silent(Counting):
+        """Answers with what cannot be written."""
+
+        def stepped(self, action: Move) -> Count:
+            return Unwritable(observation=1)
+
+    desk = desk_of(Silent())
     now(desk.reset(ORDER))
 
     assert failure(lambda: desk.step(GO)).problem.code == Code.EXECUTION_ERROR

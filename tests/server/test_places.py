@@ -322,6 +322,23 @@ def test_a_close_that_was_given_up_leaves_no_stray_behind(key: str) -> None:
     assert set(strays) == before
 
 
+def test_an_abandoned_thread_that_hangs_in_its_close_is_a_stray(key: str) -> None:
+    async def scenario() -> int:
+        place = await on_thread(key, lambda: Blocking(key, where="close"))
+        place.abandon()
+        await reached(diary(key))
+        counted = len(strays)
+        diary(key).gate.set()
+        await asyncio.to_thread(gone, key)
+        return counted
+
+    before = len(strays)
+    counted = run(scenario())
+
+    assert counted == before + 1
+    assert len(strays) == before
+
+
 @pytest.mark.parametrize("what", ["error", "exit", "stop", "validation"])
 def test_a_making_that_fails_is_raised_and_ends_the_thread(what: str, key: str) -> None:
     async def scenario() -> BaseException:

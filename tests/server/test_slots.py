@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import UNSET
 
-from proctor.models.control import Code
+from proctor.models.control import Code, Problem
 from proctor.server.answers import Refused
 from proctor.server.slots import Slots
 
 Result = TypeVar("Result")
 WAIT = 10.0
+STOPPING = Problem("the server is stopping", Code.SHUTTING_DOWN)
 
 
 class Clockwork(asyncio.SelectorEventLoop):
@@ -39,6 +40,12 @@ class Clockwork(asyncio.SelectorEventLoop):
         return task
 
 
+def refusal_of(task: asyncio.Task[None]) -> Problem:
+    problem = task.exception()
+    assert isinstance(problem, Refused)
+    return problem.problem
+
+
 class Queue(RuleBasedStateMachine):
     """Clients that come, wait, give up, get a slot and give it back."""
 
@@ -50,6 +57,7 @@ class Queue(RuleBasedStateMachine):
         self.queue: list[asyncio.Task[None]] = []
         self.holders: list[asyncio.Task[None]] = []
         self.came: list[asyncio.Task[None]] = []
+        self.closed = False
 
     def teardown(self) -> None:
         for task in self.queue:
@@ -68,6 +76,40 @@ class Queue(RuleBasedStateMachine):
         if got and still:
             assert all(self.came.index(first) < self.came.index(second) for first in got for second in still)
 
+    @precondition(lambda self: self.closed)
+    @rule()
+    def somebody_comes_too_late(self) -> None:
+        task = self.loop.come(self.slots)
+
+        assert refusal_of(task) is STOPPING
+
+    @rule()
+    def the_house_closes(self) -> None:
+        waiting, self.queue = self.queue, []
+        self.closed = True
+
+        self.slots.close(STOPPING)
+        self.loop.spin()
+
+        assert [refusal_of(task) for task in waiting] == [STOPPING] * len(waiting)
+
+    @precondition(lambda self: self.queue)
+    @rule(data=st.data())
+    def somebody_gives_up_as_the_house_closes(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(self.queue), label="who")
+        self.queue.remove(task)
+
+        if data.draw(st.booleans(), label="first the house"):
+            self.slots.close(STOPPING)
+            task.cancel()
+        else:
+            task.cancel()
+            self.slots.close(STOPPING)
+        self.the_house_closes()
+
+        assert task.done()
+
+    @precondition(lambda self: not self.closed)
     @rule()
     def somebody_comes(self) -> None:
         free = len(self.holders) < self.most and not self.queue
@@ -83,10 +125,9 @@ class Queue(RuleBasedStateMachine):
         elif room:
             self.queue.append(task)
         else:
-            problem = task.exception()
-            assert isinstance(problem, Refused)
-            assert problem.problem.code == Code.CAPACITY_REACHED
-            assert (problem.problem.active_sessions, problem.problem.max_sessions) == (len(self.holders), self.most)
+            problem = refusal_of(task)
+            assert problem.code == Code.CAPACITY_REACHED
+            assert (problem.active_sessions, problem.max_sessions) == (len(self.holders), self.most)
 
     @precondition(lambda self: self.holders)
     @rule()

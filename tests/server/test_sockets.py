@@ -7,6 +7,8 @@ import os
 import re
 import socket
 import stat
+import struct
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +19,8 @@ from proctor.errors import ValidationError
 from proctor.server import app, sockets
 from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
 from tests.server.attacks.raw_socket import CLOSE, PING, PONG, TEXT, Address, frame, handshake
-from tests.server.served import PATIENCE, Served, serving
+from tests.server.environments import diary
+from tests.server.served import PATIENCE, Served, serving, until
 
 SOON = 0.3
 """The patience of the servers below, in seconds."""
@@ -259,6 +262,43 @@ def test_many_messages_at_once_are_answered_in_order() -> None:
 
     codes = [answer["data"].get("code") for answer in answers]
     assert codes == [None] * 12 + ["VALIDATION_ERROR"] * 12 + ["UNKNOWN_TYPE"] * 12 + ["VALIDATION_ERROR"] * 12
+
+
+def test_a_reply_does_not_wait_for_what_comes_after_it() -> None:
+    key = f"held-{uuid.uuid4().hex}"
+    with serving("tests.server.environments:Blocking", settings={"key": key}) as served, raw(served) as peer:
+        upgraded(served, peer)
+        peer.sendall(frame(b'{"type":"reset"}'))
+        next_frame(peer)
+        peer.sendall(frame(b'{"type":"state"}') + frame(b'{"type":"step","data":{"action":9}}'))
+        first = json.loads(next_frame(peer)[1])
+        hanging = diary(key).reached.wait(PATIENCE) and not diary(key).gate.is_set()
+        diary(key).gate.set()
+        second = json.loads(next_frame(peer)[1])
+
+    assert hanging
+    assert (first["type"], second["type"]) == ("state", "observation")
+
+
+def test_a_peer_that_leaves_with_replies_on_their_way_disturbs_nobody() -> None:
+    with serving() as served:
+        for _ in range(10):
+            with raw(served) as peer:
+                upgraded(served, peer)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.sendall(frame(b'{"type":"schema"}') * 50)
+        until(lambda: not served.server.plane.connections)
+        with raw(served) as peer:
+            peer.sendall(get(served) + b"Connection: close\r\n\r\n")
+            assert ends(peer).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("extra", ["X-Long: " + "x" * 9000 + "\r\n", "".join(f"X-{n}: y\r\n" for n in range(300))])
+def test_a_handshake_that_is_too_much_is_refused(impatient: Served, extra: str) -> None:
+    with raw(impatient) as peer:
+        peer.sendall(handshake(Address(impatient.port, None), extra=extra))
+
+        assert ends(peer).startswith(b"HTTP/1.1 4")
 
 
 def test_a_handshake_that_is_none_is_refused(impatient: Served) -> None:

@@ -17,7 +17,7 @@ from proctor.envs.policies import policies_of
 from proctor.envs.registration import register
 from proctor.envs.settings import Tree, creator_of, is_plume, keywords_of, made
 
-HOME: Final = "proctor."
+HOME: Final = "proctor.envs."
 """How the entry points of our own ids begin."""
 
 

@@ -133,7 +133,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return f"{self.client!r}.sync()"
 
     def __enter__(self) -> Self:
-        self.connect()
+        self._run(self.client.__aenter__())
         return self
 
     def __exit__(

@@ -175,6 +175,9 @@ class Connection:
             if not self._up:
                 await self.greet(self.address)
                 self._up = True
+            if self._closed:
+                self._drop_socket()
+                raise StateError("the connection was closed meanwhile", expected="a new one")
 
     def ask(self, kind: str, data: bytes, *, session: AnySession | None = None, epoch: int | None = None) -> Pending:
         """Send a request, or keep it until its session is attached again."""

@@ -99,7 +99,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return f"{type(self).__name__}({str(self.connection.address)!r})"
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        entered = False
+        try:
+            await self.connect()
+            entered = True
+        finally:
+            if not entered:
+                await self.close()
         return self
 
     async def __aexit__(

@@ -2,7 +2,8 @@
 
 Rule 1: a target is a value of texts and settings, so that another process can make the same environment.
 Rule 2: environments of ours are served by their typed `Environment`; every other Gymnasium environment is adapted.
-Rule 3: a batch is the environment's own engine where it has one, else Gymnasium's sync vector.
+Rule 3: a batch is the environment's own engine where it has one that keeps the promise of seeds, else Gymnasium's sync
+    vector: sub-environment i of `reset(seed=s)` is the single environment of `reset(seed=s + i)`. Engines of ours do.
 """
 
 import inspect
@@ -22,7 +23,7 @@ from proctor.envs.plume.served import PlumeEnvironment
 from proctor.envs.popper.env import ColumnPopperEnv
 from proctor.envs.popper.served import PopperEnvironment
 from proctor.envs.registration import IDS
-from proctor.envs.settings import REFUSALS, Tree, constructor_keywords, creator_of, made, spec_of
+from proctor.envs.settings import REFUSALS, Tree, constructor_keywords, creator_of, known_id, made, spec_of
 from proctor.errors import ComponentError, ValidationError
 
 AnyEnvironment = Environment[Any, Any, Any]
@@ -58,8 +59,14 @@ class Target:
         if mode is not None and mode not in MODES:
             raise ValidationError("unknown autoreset mode", found=mode, expected=f"one of {', '.join(MODES)}")
         wanted = MODES[mode or "next_step"]
-        engine = None if self._names_a_member else self._engine(num_envs, wanted)
-        return self._sync_vector(num_envs, wanted) if engine is None else engine
+        if self.has_engine:
+            return self._engine(num_envs, wanted)
+        return self._sync_vector(num_envs, wanted)
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether a batch of it is stepped by one compiled loop."""
+        return not self._names_a_member and known_id(self.text) in IDS
 
     @property
     def _names_a_member(self) -> bool:
@@ -85,19 +92,12 @@ class Target:
             )
         return found
 
-    def _engine(self, num_envs: int, wanted: AutoresetMode) -> Vector | None:
-        """Return the environment's own batch; None if it has none that restarts as wanted."""
+    def _engine(self, num_envs: int, wanted: AutoresetMode) -> Vector:
         spec = spec_of(self.text)
-        if spec.vector_entry_point is None:
-            return None
         keywords = constructor_keywords(self.text, creator_of(spec), self.settings)
-        if spec.id in IDS:
-            keywords["autoreset_mode"] = wanted
-        engine = gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **keywords)
-        if engine.metadata.get("autoreset_mode") == wanted:
-            return engine
-        engine.close()
-        return None
+        return gym.make_vec(
+            spec, num_envs=num_envs, vectorization_mode="vector_entry_point", autoreset_mode=wanted, **keywords
+        )
 
     def _sync_vector(self, num_envs: int, wanted: AutoresetMode) -> Vector:
         def one() -> gym.Env[Any, Any]:

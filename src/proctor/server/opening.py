@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 import gymnasium as gym
 
 from proctor.envs.adapted import AdaptedEnvironment
-from proctor.envs.registration import IDS
 from proctor.envs.targets import Target, is_async
 from proctor.models.control import Code, Schemas
 from proctor.models.spaces import described
@@ -157,5 +156,5 @@ def kind_for(target: Target, card: Card, wanted: Kind | None, num_envs: int | No
         return wanted
     if card.steps_are_coroutines:
         return "inline"
-    quick = card.quick if num_envs is None else target.text in IDS and num_envs <= MOST_QUICK
+    quick = card.quick if num_envs is None else target.has_engine and num_envs <= MOST_QUICK
     return "inline" if quick else "thread"

@@ -192,7 +192,7 @@ def test_the_data_is_left_as_it_came() -> None:
     assert request.id == 7
 
 
-@given(st.text(min_size=2_000, max_size=2_500))
+@given(st.text(min_size=1, max_size=5).map(lambda name: name * 2_000))
 def test_a_long_name_is_not_said_again_at_length(name: str) -> None:
     problem = refusal(lambda: read_request(message(type="step", **{name: 1}), LIMITS))
 
@@ -312,7 +312,7 @@ def test_any_data_is_what_it_must_be_or_is_refused(kind: type[msgspec.Struct], r
     assert found in (kind, Code.VALIDATION_ERROR, Code.INVALID_JSON)
 
 
-@given(st.text(min_size=2_000, max_size=2_500))
+@given(st.text(min_size=1, max_size=5).map(lambda name: name * 2_000))
 def test_a_long_name_in_the_data_is_not_said_again_at_length(name: str) -> None:
     raw = msgspec.json.encode({name: 1})
 

@@ -43,7 +43,9 @@ class Remembered(RuleBasedStateMachine):
     def kept(self) -> dict[int, bytes]:
         """Return the replies that a repeated request would get."""
         found = {number: self.replies.admit(number, content) for number, content in self.contents.items()}
-        return {number: answer for number, answer in found.items() if isinstance(answer, bytes)}
+        kept = {number: answer for number, answer in found.items() if isinstance(answer, bytes)}
+        assert all(self.replies.keeps(number) == (number in kept) for number in found)
+        return kept
 
     @rule(ahead=st.integers(1, 3), content=st.integers(0, 1))
     def a_new_request_comes(self, ahead: int, content: int) -> None:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 import uvloop
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.envs.targets import Target
@@ -385,6 +385,8 @@ OUTCOME = Outcome(b'{"observation":1}', b"{}", 1.0)
         framed(Answer(outcome=Outcome(b"{}", b"nonsense"))),
         framed(Answer(outcome=Outcome(b"{}", b"{}", float("nan")))),
         framed(Answer(batch=BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
+        framed(Answer(batch=BatchArrays(b"[]", b"{}", bytes(16), b"\x00", b"\x00\x00", b"\x00\x00"))),
+        framed(Answer(batch=BatchArrays(b"[]", b"{}", b"\xff" * 16, b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
         framed(Answer(batch=BatchArrays(b"[", b"{}", bytes(16), b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
     ],
 )
@@ -405,6 +407,7 @@ def test_a_state_that_is_no_json_is_a_failure(said: bytes) -> None:
     assert run(scenario()).code == Code.EXECUTION_ERROR
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=40))
 def test_no_bytes_from_a_process_raise_anything_but_a_failure(body: bytes) -> None:
     problem = ask_a_liar(LENGTH.pack(len(body)) + body)
@@ -539,6 +542,7 @@ def plain(outcome: BatchOutcome) -> list[Any]:
     return [(each.dtype, each.tolist()) if isinstance(each, np.ndarray) else each for each in values]
 
 
+@settings(max_examples=50)
 @given(outcomes())
 def test_a_batchs_outcome_survives_the_pipe(outcome: BatchOutcome) -> None:
     message = framed(as_arrays(outcome))
