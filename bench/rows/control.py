@@ -113,13 +113,30 @@ def _cost(name: str, subject: Opener, anchor: Opener, unit: str, goal: Goal | No
     return Row(name, subject, anchor, "OpenEnv", goal, unit=unit, better=Better.LOWER, note=note, tier="none")
 
 
-def _against_openenv(name: str, bound: float, *arguments: str) -> tuple[Row, Row]:
-    """Return the rows of one load, inline and in threads; OpenEnv has the same environment, written synchronously."""
-    anchor = driven(OPENENV, THEIR_CLIENT, *arguments)
+def _against_openenv(name: str, bound: float, sessions: int = 1) -> tuple[Row, Row]:
+    """Return the rows of one load, inline and in threads; OpenEnv has the same environment, written synchronously.
+
+    Each client drives its sessions as its own docs say: ours all on one connection, OpenEnv's one on each.
+    """
+    anchor = driven(OPENENV, THEIR_CLIENT, str(sessions))
+    way = (str(sessions), "shared" if sessions > 1 else "async")
     goal = ratio_at_least(bound)
+    note = ", one connection" if sessions > 1 else ""
     return (
-        _rate(f"{name}/openenv", driven(QUICK, OUR_CLIENT, *arguments), anchor, "OpenEnv", goal, "inline"),
-        _rate(f"{name}-thread/openenv", driven(THREADED, OUR_CLIENT, *arguments), anchor, "OpenEnv", goal, "thread"),
+        _rate(f"{name}/openenv", driven(QUICK, OUR_CLIENT, *way), anchor, "OpenEnv", goal, f"inline{note}"),
+        _rate(f"{name}-thread/openenv", driven(THREADED, OUR_CLIENT, *way), anchor, "OpenEnv", goal, f"thread{note}"),
+    )
+
+
+def _sockets(sessions: int) -> Row:
+    """Return the row of many sessions with a connection each, on both sides."""
+    return _rate(
+        f"control.sockets{sessions}/openenv",
+        driven(QUICK, OUR_CLIENT, str(sessions)),
+        driven(OPENENV, THEIR_CLIENT, str(sessions)),
+        "OpenEnv",
+        None,
+        "inline, a connection each",
     )
 
 
@@ -141,8 +158,10 @@ ROWS: Final = (
         ratio_at_least(2.0),
         "inline, async",
     ),
-    *_against_openenv("control.sessions64", 6.0, "64"),
-    *_against_openenv("control.sessions256", 3.0, "256"),
+    *_against_openenv("control.sessions64", 6.0, 64),
+    *_against_openenv("control.sessions256", 3.0, 256),
+    _sockets(64),
+    _sockets(256),
     _rate(
         "control.sessions64-async/openenv-async",
         driven(ASYNC, OUR_CLIENT, "64"),
@@ -150,14 +169,6 @@ ROWS: Final = (
         "OpenEnv, asynchronous",
         None,
         "inline, async",
-    ),
-    _rate(
-        "control.shared64/openenv",
-        driven(QUICK, OUR_CLIENT, "64", "shared"),
-        driven(OPENENV, THEIR_CLIENT, "64"),
-        "OpenEnv",
-        None,
-        "inline, one connection",
     ),
     _rate(
         "control.blocking/openenv",

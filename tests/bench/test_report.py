@@ -146,7 +146,7 @@ def test_row_names_are_unique_and_say_subject_and_anchor() -> None:
     names = [each.name for each in ROWS]
 
     assert len(set(names)) == len(names)
-    assert all(re.fullmatch(r"[a-z]+\.[a-z-]+/[a-z-]+", name) for name in names)
+    assert all(re.fullmatch(r"[a-z]+\.[a-z0-9-]+/[a-z0-9-]+", name) for name in names)
 
 
 @given(st.text(alphabet="plumesinge./", max_size=8))

@@ -195,20 +195,23 @@ class OnThread:
         if not self._abandoned:
             self._abandoned = True
             strays.add(id(self))
-            self._jobs.put((self._leave, self._loop.create_future()))
+            for job in (self._leave, self._strike_off):
+                self._jobs.put((job, self._loop.create_future()))
             self._jobs.put(None)
 
     def _sit_down(self, maker: Callable[[], AnyDesk]) -> None:
         self._desk = maker()
 
     def _leave(self) -> Awaitable[None] | None:
-        strays.discard(id(self))
         if self._desk is not None:
             try:
                 return self._desk.close()
             except RAISED:
                 LOG.warning("an environment failed to close", exc_info=True)
         return None
+
+    def _strike_off(self) -> None:
+        strays.discard(id(self))
 
     @property
     def _at_desk(self) -> Any:
