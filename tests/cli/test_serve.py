@@ -238,11 +238,11 @@ def test_a_file_sets_everything_and_the_command_line_beats_it(tmp_path: Path) ->
         settings = {{ max_episode_steps = 3 }}
 
         [[transforms]]
-        kind = "scale"
+        type = "scale"
         factor = 0.5
 
         [[transforms]]
-        kind = "step_cost"
+        type = "step_cost"
         cost = 2.0
 
         [limits]
@@ -271,7 +271,7 @@ def test_a_file_sets_everything_and_the_command_line_beats_it(tmp_path: Path) ->
         (["CartPole-v1", "--port", "70000"], "port"),
         (["CartPole-v1", "--port", "many"], "port"),
         (["CartPole-v1", "--place", "moon"], "place"),
-        (["CartPole-v1", "--step-timeout", "0"], "step_timeout"),
+        (["CartPole-v1", "--step-timeout", "-1"], "step_timeout"),
         (["CartPole-v1", "--max-sessions", "0"], "max_sessions"),
         (["CartPole-v1", "--log-level", "loud"], "log_level"),
         (["CartPole-v1", "--no-such-option"], "--no-such-option"),
@@ -282,7 +282,9 @@ def test_a_file_sets_everything_and_the_command_line_beats_it(tmp_path: Path) ->
 def test_a_setting_that_makes_no_sense_is_one_line_and_code_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["serve", *arguments, *([] if "CartPole-v1" not in arguments else ["--insecure"])])
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that a setting that is taken after all ends it, too
+        port = [] if "--port" in arguments else ["--port", str(taken.getsockname()[1])]
+        code = main(["serve", *arguments, "--insecure", *port])
 
     error = capsys.readouterr().err
     assert code == 2
@@ -295,7 +297,7 @@ def test_a_setting_that_makes_no_sense_is_one_line_and_code_2(
     [
         ("target = ", "cannot read"),
         ('target = "CartPole-v1"\nnumber = 3', "number"),
-        ('target = "CartPole-v1"\ninsecure = true\n[[transforms]]\nkind = "magic"', "magic"),
+        ('target = "CartPole-v1"\ninsecure = true\n[[transforms]]\ntype = "magic"', "magic"),
         ('target = "CartPole-v1"\ninsecure = true\n[limits]\nmax_depth = "deep"', "max_depth"),
     ],
 )

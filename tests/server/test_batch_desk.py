@@ -224,7 +224,7 @@ def test_a_mask_resets_those_that_it_names_or_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [CORRIDOR, "CartPole-v1", "proctor/PlumeSearch-v0"])
-@pytest.mark.parametrize("seed", [[1], [1, 2, 3], -1, [-1, 2], 2**70])
+@pytest.mark.parametrize("seed", [[1], [1, 2, 3], -1, [-1, 2], 2**70, 2**64 - 1])
 def test_seeds_that_do_not_fit_are_refused_and_nothing_is_lost(text: str, seed: int | list[int]) -> None:
     desk = desk_of(text)
     desk.reset(order())

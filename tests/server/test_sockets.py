@@ -8,17 +8,29 @@ import re
 import socket
 import stat
 import struct
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
 
 from proctor.errors import ValidationError
 from proctor.server import app, sockets
-from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
-from tests.server.attacks.raw_socket import CLOSE, PING, PONG, TEXT, Address, frame, handshake
+from proctor.server.sockets import (
+    ABORT,
+    LISTEN,
+    PatientHttp,
+    PatientWebSocket,
+    bound_tcp,
+    bound_unix,
+    port_of,
+    removed,
+)
+from tests.server.attacks.raw_socket import BINARY, CLOSE, PING, PONG, TEXT, Address, frame, handshake
 from tests.server.environments import diary
 from tests.server.served import PATIENCE, Served, serving, until
 
@@ -57,9 +69,12 @@ def next_frame(peer: socket.socket) -> tuple[int, bytes]:
     """Return the opcode and the payload of the next frame from the server, which is never masked."""
 
     def exactly(count: int) -> bytes:
-        piece = peer.recv(count, socket.MSG_WAITALL)
-        assert len(piece) == count, "the connection has ended"
-        return piece
+        found = b""
+        while len(found) < count:
+            piece = peer.recv(count - len(found))
+            assert piece, "the connection has ended"
+            found += piece
+        return found
 
     first, length = exactly(2)
     if length >= 126:
@@ -187,6 +202,137 @@ def test_a_refused_address_leaves_no_file_open(tmp_path: Path) -> None:
         assert held() == before
 
 
+# -------------------------------------------------------------------------------------- a socket, seen by an application
+@contextmanager
+def running(application: Any) -> Iterator[int]:
+    """Run an application on the server's own protocols, and give its port."""
+    config = uvicorn.Config(
+        application, http=PatientHttp, ws=PatientWebSocket, lifespan="off", log_config=None, ws_ping_interval=None
+    )
+    server = uvicorn.Server(config)
+    with closing(bound_tcp("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield port_of(listener) or 0
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def linked(port: int) -> Iterator[socket.socket]:
+    """Give a WebSocket to a port of this machine."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+        peer.sendall(handshake(Address(port, None)))
+        while not peer.recv(65536, socket.MSG_PEEK).endswith(b"\r\n\r\n"):
+            pass
+        peer.recv(65536)
+        yield peer
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Send back what comes; a text that begins with - has no answer."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        text = message["text"]
+        if not text.startswith("-"):
+            await send({"type": "websocket.send", "text": text})
+
+
+def test_what_comes_at_once_is_answered_in_order_and_completely() -> None:
+    texts = [b"%d" % number for number in range(100)]
+    silent = [b"-%d" % number for number in range(20)]
+    with running(echo) as port, linked(port) as peer:
+        peer.sendall(b"".join(map(frame, [*texts, *silent])))
+        answers = [next_frame(peer) for _ in texts]
+        peer.sendall(frame(b"last"))
+        last = next_frame(peer)
+
+    assert answers == [(TEXT, text) for text in texts]
+    assert last == (TEXT, b"last")
+
+
+def test_large_messages_are_answered_in_order() -> None:
+    texts = [bytes([65 + number]) * 300_000 for number in range(6)]
+
+    def send_all(peer: socket.socket) -> None:
+        peer.sendall(b"".join(map(frame, texts)))
+
+    with running(echo) as port, linked(port) as peer:
+        sending = threading.Thread(target=send_all, args=(peer,))
+        sending.start()
+        answers = [next_frame(peer) for _ in texts]
+        sending.join(PATIENCE)
+
+    assert answers == [(TEXT, text) for text in texts]
+
+
+def test_an_application_learns_that_its_peer_has_gone() -> None:
+    outcomes: list[str] = []
+    gone = threading.Event()
+
+    async def talkative(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] == "websocket.receive":
+            pass
+        try:
+            await send({"type": "websocket.send", "text": "too late"})
+        except OSError:
+            outcomes.append("gone")
+        gone.set()
+
+    with running(talkative) as port:
+        with linked(port):
+            pass
+        assert gone.wait(PATIENCE)
+
+    assert outcomes == ["gone"]
+
+
+def test_an_application_can_cut_its_peer_off() -> None:
+    async def cutting(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        scope["extensions"][ABORT]()
+        scope["extensions"][ABORT]()
+        assert (await receive())["type"] == "websocket.disconnect"
+
+    with running(cutting) as port, linked(port) as peer:
+        peer.sendall(frame(b"now"))
+
+        assert ends(peer) == b""
+
+
+def test_a_listener_takes_what_it_likes_and_leaves_the_rest() -> None:
+    taken: list[str] = []
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        def listener(text: str) -> bool:
+            if text.startswith("+"):
+                taken.append(text)
+            return text.startswith("+")
+
+        await receive()
+        await send({"type": "websocket.accept"})
+        scope["extensions"][LISTEN](listener)
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message.get("text") or "bytes"})
+
+    with running(listening) as port, linked(port) as peer:
+        for message in (frame(b"+1"), frame(b"a"), frame(b"+2", BINARY), frame(b"+3")):
+            peer.sendall(message)
+            if message != frame(b"+1") and message != frame(b"+3"):
+                next_frame(peer)
+        until(lambda: len(taken) == 2)
+
+    assert taken == ["+1", "+3"]
+
+
 # ------------------------------------------------------------------------------------------------------------ patience
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
@@ -262,6 +408,33 @@ def test_many_messages_at_once_are_answered_in_order() -> None:
 
     codes = [answer["data"].get("code") for answer in answers]
     assert codes == [None] * 12 + ["VALIDATION_ERROR"] * 12 + ["UNKNOWN_TYPE"] * 12 + ["VALIDATION_ERROR"] * 12
+
+
+def test_what_comes_while_a_step_hangs_is_answered_in_its_order() -> None:
+    key = f"held-{uuid.uuid4().hex}"
+    target = "tests.server.environments:Blocking"
+    bad = frame(b'{"type":"step","data":{"action":"' + b"x" * 20_000 + b'"}}')
+    with serving(target, settings={"key": key}, max_pending=1000) as served, raw(served) as peer:
+        upgraded(served, peer)
+        peer.sendall(frame(b'{"type":"reset"}') + frame(b'{"type":"step","data":{"action":9}}'))
+        assert diary(key).reached.wait(PATIENCE)
+        peer.sendall((frame(b'{"type":"state"}') + bad) * 20 + frame(b"[1]", BINARY) + frame(b'{"type":"state"}'))
+        diary(key).gate.set()
+        answers = [json.loads(next_frame(peer)[1]) for _ in range(44)]
+
+    told = [answer["data"].get("code", answer["type"]) for answer in answers]
+    assert told[:2] == ["observation", "observation"]
+    assert told[2:] == ["state", "VALIDATION_ERROR"] * 20 + ["INVALID_JSON", "state"]
+
+
+def test_text_that_is_none_ends_the_connection() -> None:
+    with serving() as served, raw(served) as peer:
+        upgraded(served, peer)
+        peer.sendall(frame(b'{"type":"metadata"}') + frame(b'{"type":"\xff"}'))
+        first, last = next_frame(peer), next_frame(peer)
+
+    assert first[0] == TEXT
+    assert (last[0], int.from_bytes(last[1][:2], "big")) == (CLOSE, 1007)
 
 
 def test_a_reply_does_not_wait_for_what_comes_after_it() -> None:

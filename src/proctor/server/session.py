@@ -96,7 +96,8 @@ class Session:
             order = _order(reset, f"{self.name}.{self.epoch + 1}")
             if self._place is None:
                 self._place = await self._new_place()
-            outcome = await self._timed(self._place.reset(order))
+            place = self._place
+            outcome = await (place.reset(order) if place.immediate else self._timed(place.reset(order)))
             stand = Stand(self.name, self.epoch + 1, 0, order.episode_id, self._clock(), request_id)
             data, event = self._account.begun(outcome, order, stand)
             await self._recorded(event)

@@ -7,6 +7,7 @@ Rule 2: nothing about a request is logged here: paths and headers may hold what 
 
 import socket
 from asyncio import Handle, TimerHandle
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +26,9 @@ UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection
 LARGE: Final = 64 * 1024
 MOST_UNREAD: Final = 8
 """Messages that may have arrived before they are looked at; after a large one, none."""
-ABORT, WRITABLE = "proctor.abort", "proctor.writable"
-"""What a WebSocket's scope has besides: a function that cuts the connection, and an event: is there room to write?"""
+ABORT, WRITABLE, LISTEN = "proctor.abort", "proctor.writable", "proctor.listen"
+"""What a WebSocket's scope has besides: a function that cuts the connection, an event (is there room to write?), and a
+function that takes a listener to which texts are handed at once."""
 
 
 class PatientHttp(HttpToolsProtocol):
@@ -71,12 +73,15 @@ class PatientHttp(HttpToolsProtocol):
 class PatientWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that ends in bounded time, whatever its peer does not do."""
 
+    listener: Callable[[str], bool] | None = None
+    """Takes a text at once, or leaves it (False) to be fetched by `receive`."""
     _linger: TimerHandle | None = None
     _unsent: Handle | None = None
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._out: list[bytes] = []
+        self._reading = False
 
     def handle_connect(self, event: Any) -> None:
         """Let the application cut the connection, and know whether its peer reads."""
@@ -85,10 +90,19 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT] = self._cut
             extensions[WRITABLE] = self.writable
+            extensions[LISTEN] = self._listen
+
+    def _listen(self, listener: Callable[[str], bool] | None) -> None:
+        self.listener = listener
 
     def data_received(self, data: bytes) -> None:
-        """Refuse a handshake that cannot be read; left to itself it would wait for ever."""
-        super().data_received(data)
+        """Read; a handshake that cannot be read is refused, left to itself it would wait for ever."""
+        self._reading = True
+        try:
+            super().data_received(data)
+        finally:
+            self._reading = False
+            self._flush()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
             self.transport.write(UNREADABLE)
@@ -102,7 +116,13 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self._linger.cancel()
 
     def send_receive_event_to_app(self) -> None:
-        """Go on reading while little waits: to stop and start again costs two system calls a message."""
+        """Hand a message over.
+
+        At once, if nothing waits before it: the way through the queue and its task takes as long as a step. And reading
+        goes on while little waits: to stop and start again costs two system calls a message.
+        """
+        if self.listener is not None and self.queue.empty() and self._taken(self.listener):
+            return
         large = sum(map(len, self.frames)) > LARGE
         before, self.read_paused = self.read_paused, True
         super().send_receive_event_to_app()
@@ -110,6 +130,19 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         if not before and (large or self.queue.qsize() >= MOST_UNREAD):
             self.read_paused = True
             self.transport.pause_reading()
+
+    def _taken(self, listener: Callable[[str], bool]) -> bool:
+        """Return whether the listener took the message; bytes and what is no UTF-8 are not for it."""
+        if self.curr_msg_data_type != "text" or self.close_sent:
+            return False
+        try:
+            text = b"".join(self.frames).decode()
+        except UnicodeDecodeError:
+            return False
+        taken = listener(text)
+        if taken:
+            self.frames = []
+        return taken
 
     async def send(self, message: Any) -> None:
         """Send; replies to messages that came together leave together, in one system call."""
@@ -125,6 +158,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         except InvalidState:
             raise ClientDisconnected from None
         self._out += self.conn.data_to_send()
+        if self._reading:
+            return
         if self.queue.empty():
             self._flush()
         elif self._unsent is None:
@@ -135,6 +170,11 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         """Say what is left to say before goodbye."""
         self._flush()
         super().handle_close(event)
+
+    def handle_parser_exception(self) -> None:
+        """The same, where the goodbye is for something that cannot be read."""
+        self._flush()
+        super().handle_parser_exception()
 
     def _flush(self) -> None:
         if self._unsent is not None:

@@ -338,14 +338,15 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytes
 
 # ------------------------------------------------------------------------------------------- a process that lies
 @asynccontextmanager
-async def lying(said: bytes) -> AsyncIterator[InProcess]:
-    """Give a place whose process says just this, whatever it is asked, and then no more."""
+async def lying(said: bytes, *, ends: bool = True) -> AsyncIterator[InProcess]:
+    """Give a place whose process says just this, whatever it is asked, and then no more, or nothing for ever."""
     ours, theirs = socket.socketpair()
     child = await asyncio.create_subprocess_exec("sleep", "60")
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     with theirs:
         theirs.sendall(said)
-        theirs.shutdown(socket.SHUT_WR)
+        if ends:
+            theirs.shutdown(socket.SHUT_WR)
         place = InProcess(child, reader, writer)
         try:
             yield place
@@ -413,6 +414,16 @@ def test_no_bytes_from_a_process_raise_anything_but_a_failure(body: bytes) -> No
     problem = ask_a_liar(LENGTH.pack(len(body)) + body)
 
     assert problem.code == Code.EXECUTION_ERROR
+
+
+def test_a_process_that_claims_too_much_is_not_waited_for() -> None:
+    async def scenario() -> Problem:
+        async with lying(LENGTH.pack(MOST_BYTES + 1), ends=False) as place:
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return problem_of(caught)
+
+    assert run(scenario()).code == Code.EXECUTION_ERROR
 
 
 def test_what_a_process_refuses_is_refused() -> None:

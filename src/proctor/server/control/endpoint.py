@@ -7,7 +7,8 @@ Rule 3: a connection that breaks loses nothing: its sessions are detached, and w
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 from proctor import __version__
@@ -66,19 +67,47 @@ class Connection:
         self._channels: dict[str, Channel] = {}
         self._plain: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._taking = False
+        self._rest: asyncio.Task[None] | None = None
         self._open = True
 
-    async def serve(self, receive: Receive) -> None:
-        """Read until the socket closes, then leave every session to whoever resumes it."""
+    async def serve(self, receive: Receive, listen: Callable[[Callable[[str], bool] | None], None]) -> None:
+        """Read until the socket closes, then leave every session to whoever resumes it.
+
+        Frames come to `hear` first; what it cannot take at once is received here, one after the other.
+        """
+        listen(self.hear)
         try:
             while self._open:
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
                     break
+                if self._rest is not None:
+                    await asyncio.wait([self._rest])
+                self._taking = True
                 await self._take(message.get("text"))
+                self._taking = False
         finally:
+            listen(None)
             self._open = False
             self._leave()
+
+    def hear(self, text: str) -> bool:
+        """Answer a frame at once; False if another is still being answered."""
+        if self._taking or self._rest is not None or not self._open:
+            return False
+        work = self._take(text)
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return True
+        # A peer that reads slowly, or a record that takes its time: the rest is for a task.
+        self._rest = asyncio.create_task(_continued(work, waits_for))
+        self._rest.add_done_callback(self._has_rested)
+        return True
+
+    def _has_rested(self, rest: "asyncio.Task[None]") -> None:
+        self._rest = None
 
     async def send(self, message: bytes) -> None:
         """Send a reply; a peer that is gone, or never reads, does not hold anybody up."""
@@ -104,9 +133,9 @@ class Connection:
     async def _ended(self, code: int, reason: str) -> None:
         if self._open:
             self._open = False
+            closing = self._send({"type": "websocket.close", "code": code, "reason": reason})
             try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                await asyncio.wait_for(closing, SEND_SECONDS)
             except TimeoutError:
                 self._abort()
             except OSError:
@@ -238,6 +267,32 @@ class Connection:
 
     async def _schema(self, request: Request, rule: Rule) -> bytes:
         return reply("schema", self._description.schemas, request.id)
+
+
+class _Begun:
+    """A coroutine that was begun outside a task and waits for something."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as problem:  # noqa: BLE001  # a cancellation too is for the coroutine
+                step = partial(self._work.throw, problem)
+            else:
+                step = partial(self._work.send, value)
+            try:
+                waits_for = step()
+            except StopIteration:
+                return
+
+
+async def _continued(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    await _Begun(work, waits_for)
 
 
 def _too_many(wait: float) -> Refused:

@@ -16,7 +16,7 @@ from proctor.server.control.description import Description
 from proctor.server.control.endpoint import Connection, Receive, Send
 from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
-from proctor.server.sockets import ABORT, WRITABLE
+from proctor.server.sockets import ABORT, LISTEN, WRITABLE
 
 PATH: Final = "/ws"
 GOING_AWAY: Final = 1001
@@ -94,7 +94,7 @@ class ControlPlane:
         self.connections.add(connection)
         self._metrics.connected(1)
         try:
-            await connection.serve(receive)
+            await connection.serve(receive, scope["extensions"][LISTEN])
         finally:
             self.connections.discard(connection)
             self._metrics.connected(-1)
