@@ -80,11 +80,13 @@ class Held(MemoryRecorder):
     def __init__(self) -> None:
         super().__init__()
         self.open = asyncio.Event()
+        self.asked = asyncio.Event()
 
     def record(self, event: Event) -> Awaitable[None]:  # type: ignore[override]  # a Recorder may answer later
         return self._held(event)
 
     async def _held(self, event: Event) -> None:
+        self.asked.set()
         await self.open.wait()
         super().record(event)
 
@@ -241,19 +243,12 @@ def test_an_answer_exists_only_once_it_is_on_record(key: str) -> None:
     async def scenario() -> list[tuple[bool, list[str]]]:
         recorder = Held()
         session = session_of("Quick", recorder, key=key)
-        calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
-            session.open,
-            lambda: session.reset(Reset(), 1),
-            lambda: session.step(GO, 2),
-        ]
         seen = []
-        for call in calls:
+        for call in (session.open, lambda: session.reset(Reset(), 1), lambda: session.step(GO, 2)):
             recorder.open.clear()
+            recorder.asked.clear()
             task = asyncio.create_task(call())
-            if call is calls[0]:
-                await asyncio.to_thread(until, lambda: diary(key).made == 2)
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await recorder.asked.wait()
             seen.append((task.done(), kinds(recorder)))
             recorder.open.set()
             await task
@@ -506,11 +501,10 @@ def test_a_session_that_cannot_be_put_on_record_is_not_opened(later: bool, key: 
 
 def test_an_opening_that_is_given_up_while_it_is_recorded_leaves_no_environment(key: str) -> None:
     async def scenario() -> None:
-        session = session_of("Counting", Held(), key=key)
+        recorder = Held()
+        session = session_of("Counting", recorder, key=key)
         opening = asyncio.create_task(session.open())
-        await asyncio.to_thread(until, lambda: diary(key).made == 2)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await recorder.asked.wait()
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening

@@ -257,3 +257,31 @@ def test_who_comes_while_others_wait_does_not_overtake_them() -> None:
         return overtaken
 
     assert not run(scenario())
+
+
+def test_a_slot_that_comes_as_somebody_gives_up_goes_to_the_next() -> None:
+    async def scenario() -> tuple[bool, int, int]:
+        slots = Slots(1, 2, WAIT)
+        await slots.take()
+        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        slots.give_back()
+        first.cancel()
+        await asyncio.wait([first, second])
+        return first.cancelled(), slots.taken, slots.waiting
+
+    assert run(scenario()) == (True, 1, 0)
+
+
+def test_who_gave_up_before_the_house_closed_is_not_told() -> None:
+    async def scenario() -> tuple[bool, Problem]:
+        slots = Slots(1, 2, WAIT)
+        await slots.take()
+        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        slots.close(STOPPING)
+        await asyncio.wait([first, second])
+        return first.cancelled(), refusal_of(second)
+
+    assert run(scenario()) == (True, STOPPING)

@@ -25,11 +25,14 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from proctor.door.credentials import Credential
 from proctor.door.redaction import Redactor
+from proctor.envs.targets import Target
 from proctor.server.app import Listening, Server, run
 from proctor.server.logs import set_up_logs
 from proctor.server.metrics import FOLDER
+from proctor.server.opening import card_of
 from proctor.server.settings import ServerSettings
 from proctor.server.sockets import bound_tcp, port_of
+from proctor.server.transforms import plan_of
 
 LOG: Final = logging.getLogger("proctor.server")
 STEADY_SECONDS: Final = 60.0
@@ -41,7 +44,12 @@ READY_SECONDS: Final = 120.0
 def run_workers(
     settings: ServerSettings, credential: Credential | None, shared: socket.socket, ready: Callable[[], None]
 ) -> int:
-    """Serve with several workers until told to stop; return the exit code."""
+    """Serve with several workers until told to stop; return the exit code.
+
+    What no worker could serve is a ValidationError here, before the first one starts.
+    """
+    card_of(Target(settings.target, dict(settings.settings)))
+    plan_of(settings.transforms)
     with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
         # The client library reads this when it is imported, which happens in the workers.
         os.environ[FOLDER] = folder

@@ -113,14 +113,7 @@ class Connection:
         """Send a reply; a peer that is gone, or never reads, does not hold anybody up."""
         if not self._open:
             return
-        sending = self._send({"type": "websocket.send", "text": message.decode()})
-        try:
-            # A timer costs as much as a step; it is set only for a peer that has left much unread.
-            await (sending if self._writable.is_set() else asyncio.wait_for(sending, SEND_SECONDS))
-        except TimeoutError:
-            self._abort()
-        except OSError:
-            self._open = False
+        await self._sent({"type": "websocket.send", "text": message.decode()})
 
     def post(self, message: bytes) -> None:
         """Send without waiting."""
@@ -128,18 +121,23 @@ class Connection:
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket without waiting; what was sent before arrives before."""
-        self._start(self._ended(code, reason))
+        self._start(self.close(code, reason))
 
-    async def _ended(self, code: int, reason: str) -> None:
+    async def close(self, code: int, reason: str) -> None:
+        """Close the socket; closing it again does nothing."""
         if self._open:
             self._open = False
-            closing = self._send({"type": "websocket.close", "code": code, "reason": reason})
-            try:
-                await asyncio.wait_for(closing, SEND_SECONDS)
-            except TimeoutError:
-                self._abort()
-            except OSError:
-                return
+            await self._sent({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def _sent(self, message: Message) -> None:
+        sending = self._send(message)
+        try:
+            # A timer costs as much as a step; it is set only for a peer that has left much unread.
+            await (sending if self._writable.is_set() else asyncio.wait_for(sending, SEND_SECONDS))
+        except TimeoutError:
+            self._abort()
+        except OSError:
+            self._open = False
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -259,7 +257,7 @@ class Connection:
         if request.session is not None:
             return await self._channel(request).take(request, rule)
         if self._plain is None or not self._plain.follow(None):
-            await self._ended(NORMAL, "closed")
+            await self.close(NORMAL, "closed")
         return None
 
     async def _metadata(self, request: Request, rule: Rule) -> bytes:

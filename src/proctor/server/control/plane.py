@@ -118,9 +118,8 @@ class ControlPlane:
 
     async def close_connections(self) -> None:
         """Tell every client that the server goes away."""
-        for connection in list(self.connections):
-            connection.end(GOING_AWAY, "the server is stopping")
-        await asyncio.sleep(0)
+        goodbyes = [connection.close(GOING_AWAY, "the server is stopping") for connection in self.connections]
+        await asyncio.gather(*goodbyes)
 
 
 async def _turned_away(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:
