@@ -203,12 +203,7 @@ class OnThread:
         self._desk = maker()
 
     def _leave(self) -> Awaitable[None] | None:
-        if self._desk is not None:
-            try:
-                return self._desk.close()
-            except RAISED:
-                LOG.warning("an environment failed to close", exc_info=True)
-        return None
+        return None if self._desk is None else _closed(self._desk)
 
     def _strike_off(self) -> None:
         strays.discard(id(self))

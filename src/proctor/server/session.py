@@ -85,10 +85,10 @@ class Session:
         place = await self.opening.place(self.name)
         try:
             await self._recorded(self._opened())
-        except NotDone:
-            place.abandon()
-            raise
-        self._place = place
+            self._place = place
+        finally:
+            if self._place is None:
+                place.abandon()
 
     async def reset(self, reset: Reset, request_id: int | None) -> bytes:
         """Begin an episode; return the reply's data."""
