@@ -34,7 +34,7 @@ def test_a_code_has_its_exception(code: str, kind: type[ProctorError]) -> None:
 def test_what_says_lost_or_has_the_code_of_a_loss_is_one(code: str, lost: bool, greeted: bool, kind: Kind) -> None:
     problem = Problem("no", code, lost=lost)
 
-    if lost or code in LOSSES:
+    if lost or code in LOSSES or code == Code.ID_REUSED:
         assert is_loss(problem, kind, greeted=greeted)
     elif greeted:
         assert not is_loss(problem, kind, greeted=True)

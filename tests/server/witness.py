@@ -231,6 +231,26 @@ class Whereabouts(Environment[Action, Address, State]):
         return State(step_count=self._steps)
 
 
+class Speech(Observation):
+    """Much to read."""
+
+    text: str
+
+
+class Talkative(Environment[Action, Speech, State]):
+    """Answers with a megabyte, for peers that do not read."""
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Speech:
+        return Speech(text="word " * 200_000)
+
+    def step(self, action: Action) -> Speech:
+        return Speech(text="word " * 200_000)
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
 def _wait_inside(nonce: int) -> None:
     gate = threading.Event()
     LEDGER.hold(nonce, gate.set)

@@ -110,6 +110,7 @@ def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> 
     except KeyboardInterrupt:
         return 0
     finally:
+        listener.close()
         if settings.unix_socket is not None:
             removed(settings.unix_socket)
 

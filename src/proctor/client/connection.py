@@ -165,9 +165,16 @@ class Connection:
     # ------------------------------------------------------------------------------------------ for its sessions
 
     async def ready(self) -> None:
-        """Return when the connection is there; a broken one is sought again first."""
+        """Return when the connection is there; a broken one is sought again first, within the time of a request."""
         if self._up:
             return
+        try:
+            async with asyncio.timeout(self.settings.request_timeout):
+                await self._made_ready()
+        except TimeoutError:
+            raise RequestTimeout(f"there is no connection to {self.address} in time") from None
+
+    async def _made_ready(self) -> None:
         await self._recovery.over()
         async with self._opening:
             if self._closed:
@@ -238,7 +245,9 @@ class Connection:
             return
         if reply.type == "error" and self.welcome is not None and self._put_off(reply):
             return
-        self._outbox.answer(reply)
+        if not self._outbox.answer(reply) and reply.type == "opened" and self._socket is not None:
+            # Whoever asked for this session has gone; nobody else will ever close it.
+            self._socket.say(self._outbox.farewell(reply.session))
 
     def broken(self, socket: Socket) -> None:
         """Seek the connection again, or give up what was on it."""

@@ -1,7 +1,8 @@
 """One request after the other in a session, each with a known end.
 
-Rule 1: a request that takes too long is taken back with `cancel`. Dropped or unknown: it never ran, and the episode goes on.
-    Finished: its reply is fetched. Anything else, and no answer to that either: the episode is lost.
+Rule 1: a request that takes too long is taken back with `cancel`. Dropped: it never ran, and the episode goes on. Finished:
+    its reply is fetched. Anything else (unknown may mean that it ran and is forgotten), and no answer to that either:
+    the episode is lost.
 Rule 2: a request whose caller is cancelled is taken back as well, and the next call waits for that. If it took place after
     all, the episode is lost: the caller would go on from a step that nobody saw.
 Rule 3: without `hello` nothing can be taken back: the connection is broken off, so that no late reply is ever heard.
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from proctor.client.session import AnySession
 
 FINISHED: Final = "finished"
-NEVER_RAN: Final = frozenset({"dropped", "unknown"})
-"""Outcomes after which the request cannot run any more: it was taken from the queue, or never reached it."""
+NEVER_RAN: Final = "dropped"
+"""The outcome that says that the request was taken from the queue."""
 
 
 class Carrier(Protocol):
@@ -136,7 +137,7 @@ class Conversation:
             self._carrier.repeat(pending)
             await pending.answer(self._patience)
         self._carrier.forget(pending)
-        if outcome in NEVER_RAN:
+        if outcome == NEVER_RAN:
             return None
         if pending.reply is not None:
             return pending.reply

@@ -6,11 +6,13 @@ Rule 2: without `hello` there are no ids, and so there is one request at a time.
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from proctor.client.alarm import Alarm
 from proctor.client.continuity import Loss
 from proctor.client.pending import Pending, composed
 from proctor.errors import ConnectionFailed, StateError, ValidationError
-from proctor.models.control import RawReply
+from proctor.models.control import Kind, RawReply
 
 if TYPE_CHECKING:
     from proctor.client.session import AnySession
@@ -45,11 +47,17 @@ class Outbox:
         pending = self._waiting[None] = Pending(kind, composed(kind, data, None, None, None), None, session, self.alarm)
         return pending
 
-    def answer(self, reply: RawReply) -> None:
-        """Hand a reply to the one who waits for it; one that nobody waits for is dropped."""
+    def answer(self, reply: RawReply) -> bool:
+        """Hand a reply to the one who waits for it; False if nobody does."""
         pending = self._waiting.pop(reply.id, None)
         if pending is not None:
             pending.settle(reply)
+        return pending is not None
+
+    def farewell(self, session: str | None) -> bytes:
+        """Return the message that closes a session, to whose answer nobody listens."""
+        self._last += 1
+        return composed(Kind.CLOSE, b"", self._last, msgspec.json.encode(session), None)
 
     def blame(self, reply: RawReply) -> None:
         """Hand an error without an id to the request that it must be about: the only one, if there is only one."""

@@ -1,6 +1,6 @@
 """What an error of a server means to a caller: a coded problem becomes an exception of ours.
 
-Rule 1: a problem that says `lost`, or whose code is one of `LOSSES`, is a loss; all others leave the episode
+Rule 1: a problem that says `lost`, or whose code is one of `LOSSES` or ID_REUSED, is a loss; all others leave the episode
     where it was.
 Rule 2: without `hello` a server cannot say `lost`: there a step that failed inside the environment is a loss, because
     nobody knows how far it came.
@@ -35,7 +35,8 @@ def problem_of(data: Raw) -> Problem:
 
 def is_loss(problem: Problem, kind: str, *, greeted: bool) -> bool:
     """Return whether the episode is lost after this answer to a request of this kind."""
-    if problem.lost is True or problem.code in LOSSES:
+    # Every request of ours has an id of its own: one that is known is a reply that was kept no longer.
+    if problem.lost is True or problem.code in LOSSES or problem.code == Code.ID_REUSED:
         return True
     return not greeted and kind in (Kind.RESET, Kind.STEP) and problem.code == Code.EXECUTION_ERROR
 

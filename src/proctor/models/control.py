@@ -71,7 +71,7 @@ class Code(StrEnum):
     """The environment did not answer in time: the episode is lost."""
     CANCELLED = "CANCELLED"
     BUSY = "BUSY"
-    """Too many requests wait in this session. Nothing ran; send it again later."""
+    """Too many requests wait in this session, in number or in bytes. Nothing ran; send it again later, with a new id."""
     RATE_LIMITED = "RATE_LIMITED"
     TOO_LARGE = "TOO_LARGE"
     TOO_DEEP = "TOO_DEEP"

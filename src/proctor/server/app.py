@@ -129,7 +129,10 @@ class Server:
         pause = min(max(min(pauses) / 4, SHORTEST_SWEEP), LONGEST_SWEEP)
         while True:
             await asyncio.sleep(pause)
-            await self.sessions.sweep()
+            try:
+                await self.sessions.sweep()
+            except Exception:  # whatever is wrong with one look at the sessions, there is a next one
+                LOG.exception("the sessions could not be looked at")
 
 
 def run(server_of: Callable[[], Server], ready: Callable[[], object]) -> None:

@@ -24,14 +24,15 @@ from proctor.models.wire import Encoding
 from proctor.server.answers import refused
 from proctor.server.incidents import new_incident
 from proctor.server.making import made_desk
-from proctor.server.places import AnyDesk, OnLoop, OnThread, Place, strays
+from proctor.server.places import AnyDesk, OnLoop, OnThread, Place, on_thread, strays
 from proctor.server.sandbox.pipe import Work
 from proctor.server.sandbox.process import InProcess
 
 LOG: Final = logging.getLogger("proctor.environment")
 MOST_STRAYS: Final = 64
 """Threads that hang in an environment and cannot be stopped; with more of them no further environment is made."""
-MAKERS: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="proctor-maker")
+MAKING_SECONDS: Final = 120.0
+"""How long the making of an environment may take."""
 
 MOST_QUICK: Final = 4096
 """The largest batch that is stepped on the event loop."""
@@ -75,7 +76,8 @@ def card_of(target: Target) -> Card:
     closing = environment.close()
     if closing is not None:
         # On a thread: whoever makes a server may be inside an event loop of its own.
-        MAKERS.submit(asyncio.run, _awaited(closing)).result()
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _awaited(closing)).result()
     return card
 
 
@@ -99,7 +101,11 @@ class Opening:
 
     async def place(self, name: str) -> Place:
         """Return a place with a new environment at work in it, or raise a refusal."""
-        return await _PLACES[self.kind](self, name)
+        try:
+            async with asyncio.timeout(MAKING_SECONDS):
+                return await _PLACES[self.kind](self, name)
+        except TimeoutError:
+            raise refused(Code.FACTORY_ERROR, "the environment was not made in time") from None
 
     def desk(self) -> AnyDesk:
         """Return a desk with a new environment, or raise a refusal; this may take long."""
@@ -114,9 +120,7 @@ class Opening:
         )
 
     async def _on_loop(self, name: str) -> Place:
-        making = asyncio.get_running_loop().run_in_executor(MAKERS, self.desk)
-        place = OnLoop.around(making, immediate=not self.card.steps_are_coroutines)
-        return await place
+        return await OnLoop.around(on_thread(self.desk, "proctor-maker"), immediate=not self.card.steps_are_coroutines)
 
     async def _on_thread(self, name: str) -> Place:
         if len(strays) >= MOST_STRAYS:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
@@ -234,11 +234,25 @@ class OnThread:
             self._tell(done, result, failed=False)
 
     def _tell(self, done: "asyncio.Future[Any]", result: Any, *, failed: bool) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop is closed: the server has gone, and nobody waits for the answer
             self._loop.call_soon_threadsafe(_settle, done, result, failed)
-        except RuntimeError:
-            # The loop is closed: the server has gone, and nobody waits for the answer.
-            return
+
+
+def on_thread(call: Callable[[], Result], name: str) -> "asyncio.Future[Result]":
+    """Return what `call` will return; it runs on a thread for which nobody waits, not even the end of the process."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def work() -> None:
+        try:
+            result, failed = call(), False
+        except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
+            result, failed = problem, True  # type: ignore[assignment]  # told apart by the flag
+        with suppress(RuntimeError):  # the loop is closed: the server has gone
+            loop.call_soon_threadsafe(_settle, done, result, failed)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return done
 
 
 def _settle(done: "asyncio.Future[Any]", result: Any, failed: bool) -> None:

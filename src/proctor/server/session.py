@@ -13,7 +13,7 @@ import platform
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import gymnasium
 import msgspec
@@ -169,13 +169,16 @@ class Session:
 
     async def _timed(self, answer: Awaitable[Result]) -> Result:
         """Return the answer in time, or give the environment up."""
+        task = asyncio.ensure_future(answer)
+        task.add_done_callback(_retrieved)
         try:
-            async with asyncio.timeout(self.step_timeout):
-                return await answer
-        except TimeoutError:
-            raise failed(
-                Code.STEP_TIMEOUT, f"the environment did not answer within {self.step_timeout:g} seconds"
-            ) from None
+            # Not `asyncio.timeout`: an environment may swallow the cancellation by which that one works.
+            await asyncio.wait([task], timeout=self.step_timeout)
+            if task.done():
+                return task.result()
+        finally:
+            task.cancel()
+        raise failed(Code.STEP_TIMEOUT, f"the environment did not answer within {self.step_timeout:g} seconds")
 
     async def _judged(
         self, problem: BaseException, request: str, request_id: int | None, data: bytes = b"null"
@@ -257,6 +260,12 @@ class Session:
         """Put on record what happened anyway; a record that fails here is logged, and changes nothing."""
         with suppress(NotDone):
             await self._recorded(event)
+
+
+def _retrieved(task: "asyncio.Future[Any]") -> None:
+    """Look at the end of an answer that nobody waits for any more, so that it is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _order(reset: Reset, episode_id: str) -> ResetOrder:

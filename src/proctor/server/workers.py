@@ -38,7 +38,6 @@ LOG: Final = logging.getLogger("proctor.server")
 STEADY_SECONDS: Final = 60.0
 MOST_FAILURES: Final = 5
 """When workers die so often before they have served for `STEADY_SECONDS`, something is wrong with all of them."""
-READY_SECONDS: Final = 120.0
 
 
 def run_workers(
@@ -76,24 +75,16 @@ class _Crew:
             signal.signal(number, self._stop)
         self._workers = [self._started(own) for own in self._own]
         self._begun = [time.monotonic()] * len(self._workers)
-        if self._all_are_ready():
-            ready()
+        waited_for = len(self._workers)
         while not self._stopping and self._failures < MOST_FAILURES:
-            wait([worker.sentinel for worker in self._workers], timeout=0.5)
+            wait([worker.sentinel for worker in self._workers], timeout=0.1 if waited_for > 0 else 0.5)
             self._replace_dead()
+            while waited_for > 0 and self._ready.acquire(block=False):
+                waited_for -= 1
+                if waited_for == 0:
+                    ready()
         self._end()
         return 0 if self._stopping else 1
-
-    def _all_are_ready(self) -> bool:
-        """Return whether every worker listens; False as soon as one has ended instead."""
-        deadline = time.monotonic() + READY_SECONDS
-        waited_for = len(self._workers)
-        while waited_for and time.monotonic() < deadline:
-            if self._ready.acquire(timeout=0.1):
-                waited_for -= 1
-            elif self._stopping or not all(worker.is_alive() for worker in self._workers):
-                return False
-        return waited_for == 0
 
     def _end(self) -> None:
         for worker in self._workers:

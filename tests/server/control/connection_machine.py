@@ -386,8 +386,15 @@ class ConnectionMachine(RuleBasedStateMachine):
     def _let_go(self, session: SessionModel) -> None:
         LEDGER.release(session.release())
         self._owe(session)
-        if session.name not in self.holders:
+        self._settle([session])
+
+    def _settle(self, sessions: list[SessionModel]) -> None:
+        """Wait for those whom nobody holds; a session that was only not ended because it was busy may end now."""
+        alone = [session for session in sessions if session.name not in self.holders]
+        for session in alone:
             self._wait_until_quiet(session)
+        if alone:
+            self._sweep()
 
     @precondition(lambda self: any(session.busy for session in (*self.sessions, *self.plain.values())))
     @rule()
@@ -398,12 +405,11 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.offset += STEP_TIMEOUT
 
         self.served.on_loop(pass_time)
-        for session in (*self.sessions, *self.plain.values()):
-            if session.busy:
-                session.give_up(TIMED_OUT)
-                self._owe(session)
-                if session.name not in self.holders:
-                    self._wait_until_quiet(session)
+        late = [session for session in (*self.sessions, *self.plain.values()) if session.busy]
+        for session in late:
+            session.give_up(TIMED_OUT)
+            self._owe(session)
+        self._settle(late)
         self._pump()
         for line in self.lines:  # so that the pings of a hundred seconds are answered before the next ones are due
             number = line.request("metadata", None)
@@ -619,6 +625,10 @@ class ConnectionMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([GRACE / 2, GRACE / 2, GRACE, GRACE, WARN_AFTER, IDLE]))
     def pass_time(self, seconds: float) -> None:
         self._wait_for_server()
+        self._sweep(seconds)
+
+    def _sweep(self, seconds: float = 0.0) -> None:
+        """Let time pass and the server look at its sessions; it also does so by itself, whenever it likes."""
 
         async def sweep() -> None:
             self.clock.now += seconds

@@ -40,6 +40,7 @@ class Outlet:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.ended: tuple[int, str] | None = None
+        self.forgotten: list[str] = []
 
     async def send(self, message: bytes) -> None:
         self.post(message)
@@ -49,6 +50,9 @@ class Outlet:
 
     def end(self, code: int, reason: str) -> None:
         self.ended = (code, reason)
+
+    def forget(self, session: str) -> None:
+        self.forgotten.append(session)
 
     async def message(self, number: int = 0) -> dict[str, Any]:
         """Return the message with this number as soon as it is there."""

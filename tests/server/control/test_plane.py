@@ -23,7 +23,7 @@ import pytest
 from proctor.door.credentials import Credential, control_credential
 from proctor.server.app import Listening, Server
 from proctor.server.settings import settings_of
-from proctor.server.sockets import ABORT, WRITABLE, bound_tcp, port_of
+from proctor.server.sockets import ABORT, LISTEN, WRITABLE, bound_tcp, port_of
 from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
 from tests.server.witness import LEDGER
 
@@ -117,6 +117,7 @@ def test_every_origin_and_host_gets_its_verdict_and_leaves_no_trace(
     served: Served, endpoint: str, secret: bool
 ) -> None:
     made, refused = len(LEDGER.made), count(served, "proctor_refused_total")
+    opened = count(served, "proctor_sessions_opened_total")
     expected, found = {}, {}
     for origin in ORIGINS:
         for host in HOSTS:
@@ -129,7 +130,7 @@ def test_every_origin_and_host_gets_its_verdict_and_leaves_no_trace(
     assert found == expected
     until(lambda: served.on_loop(lambda: len(served.server.plane.connections)) == 0)
     assert count(served, "proctor_refused_total") - refused == sum(status >= 400 for status in expected.values())
-    assert (len(LEDGER.made), count(served, "proctor_sessions_opened_total")) == (made, 0)
+    assert (len(LEDGER.made), count(served, "proctor_sessions_opened_total")) == (made, opened)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -223,7 +224,7 @@ async def asked(server: Server, port: int, kind: str, path: str, headers: list[t
         "query_string": b"",
         "server": ("127.0.0.1", port),
         "headers": [(b"host", f"127.0.0.1:{port}".encode()), *headers],
-        "extensions": {ABORT: lambda: None, WRITABLE: asyncio.Event()},
+        "extensions": {ABORT: lambda: None, WRITABLE: asyncio.Event(), LISTEN: lambda listener: None},
     }
     await server.plane(scope, receive, send)
     return answers

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from proctor.door.credentials import Credential
 from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
@@ -26,15 +26,24 @@ from proctor.server.session import Session
 
 LOG: Final = logging.getLogger("proctor.control")
 NORMAL, ABUSE = 1000, 1008
+MOST_WAITING_BYTES: Final = 16 * 2**20
+"""Of requests that wait in one session, unless it is a single one."""
 DROPPED: Final = Problem("this request was given up before it ran", Code.CANCELLED)
 GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELLED, lost=True)
 BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
 REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
+STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
+BEGINS: Final = (Kind.RESET, Kind.STEP)
+"""What a server that stops does not begin any more."""
 GONE: Final = Problem("there is no such session: it ended, or it never was", Code.EPISODE_LOST, lost=True)
 
 
 Waiting = tuple[Request, Rule] | bytes | None
 """What waits: a request, or, without hello, an answer whose turn has not come yet (None: the end of the connection)."""
+
+
+def _size(waiting: Waiting) -> int:
+    return 0 if waiting is None else len(waiting) if isinstance(waiting, bytes) else len(waiting[0].data)
 
 
 class Outlet(Protocol):
@@ -51,6 +60,17 @@ class Outlet(Protocol):
     def end(self, code: int, reason: str) -> None:
         """Close the connection without waiting."""
         ...
+
+    def forget(self, session: str) -> None:
+        """Let go of a session that has ended."""
+        ...
+
+
+def inside_problem(problem: Exception, *, lost: bool = False) -> Problem:
+    """Log what went wrong in the server itself; return what a peer may know of it."""
+    incident = new_incident()
+    LOG.error("a request failed inside, incident %s", incident, exc_info=problem)
+    return Problem("the server failed", Code.SESSION_ERROR, incident=incident, lost=True if lost else UNSET)
 
 
 class Channel:
@@ -78,6 +98,7 @@ class Channel:
         self.used_at = clock()
         self.warned = False
         self.closed = False
+        self.stopping = False
         self._metrics = metrics
         self._clock = clock
         self._ended = ended
@@ -124,7 +145,11 @@ class Channel:
             if known is not None:
                 return known or None
             if rule.kind is Kind.CANCEL:
-                return self._kept(request, self._cancelled(request))
+                answer = self._cancelled(request)
+                self._replies.keep(request.id, answer, light=True)
+                return answer
+        if self.stopping and rule.kind in BEGINS:
+            return self._kept(request, self._error(STOPPING, request))
         if self._drainer is None and self._running is None and rule.kind is not Kind.CLOSE and self.session.immediate:
             return self._kept(request, await self._performed(request, rule))
         self._queued((request, rule))
@@ -146,7 +171,7 @@ class Channel:
     def _known(self, request: Request) -> bytes | None:
         """Return the reply to a request that came before (empty while it runs), None for a new one."""
         number = request.id or 0
-        if len(self._queue) >= self._max_pending and number > self._replies.last_id and request.type != Kind.CANCEL:
+        if number > self._replies.last_id and request.type != Kind.CANCEL and self._is_full(len(request.data)):
             return self._error(BUSY, request)
         admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
         if admission is Admission.NEW:
@@ -167,8 +192,13 @@ class Channel:
         self._queued(answer)
         return True
 
+    def _is_full(self, size: int) -> bool:
+        """Return whether so many more bytes are too much to wait for their turn."""
+        waiting = sum(_size(each) for each in self._queue)
+        return len(self._queue) >= self._max_pending or bool(waiting and waiting + size > MOST_WAITING_BYTES)
+
     def _queued(self, waiting: Waiting) -> None:
-        if len(self._queue) >= self._max_pending:
+        if self._is_full(_size(waiting)):
             # Only without hello: there replies come in the order of requests, so that none can be refused early.
             if self.outlet is not None:
                 self.outlet.end(ABUSE, "too many requests wait")
@@ -216,14 +246,19 @@ class Channel:
         try:
             await self._prepare()
         except NotDone as problem:
-            self._metrics.refused(problem.problem.code)
-            self._queue.clear()
-            await self._sent(error(problem.problem))
-            if self.outlet is not None:
-                self.outlet.end(NORMAL, problem.problem.code)
-            return False
-        self._prepare = None
-        return True
+            await self._sent_away(problem.problem)
+        except Exception as problem:  # noqa: BLE001  # as in `_performed_alone`: the client is answered
+            await self._sent_away(inside_problem(problem))
+        else:
+            self._prepare = None
+        return self._prepare is None
+
+    async def _sent_away(self, problem: Problem) -> None:
+        self._metrics.refused(problem.code)
+        self._queue.clear()
+        await self._sent(error(problem))
+        if self.outlet is not None:
+            self.outlet.end(NORMAL, problem.code)
 
     async def _performed(self, request: Request, rule: Rule) -> bytes:
         """Return the reply to a request after carrying it out."""
@@ -246,11 +281,9 @@ class Channel:
             self._given_up = False
             task.uncancel()
             return self._error(GIVEN_UP, request)
-        except Exception:  # whatever is wrong in the server itself, the client is answered, and nobody goes on
-            incident = new_incident()
-            LOG.exception("a request failed inside, incident %s", incident)
+        except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the client is answered
             self.session.lose(Code.SESSION_ERROR, "the server failed")
-            return self._error(Problem("the server failed", Code.SESSION_ERROR, incident=incident, lost=True), request)
+            return self._error(inside_problem(problem, lost=True), request)
         finally:
             self._running = None
             self.used_at = self._clock()
@@ -293,6 +326,8 @@ class Channel:
             return "dropped"
         if self._running is not None and self._running.id == target and self._drainer is not None:
             self._given_up = True
+            # At once: an environment may swallow the cancellation and answer all the same.
+            self.session.lose(GIVEN_UP.code, GIVEN_UP.message)
             self._drainer.cancel()
             return "lost"
         return "finished" if self._replies.keeps(target) else "unknown"

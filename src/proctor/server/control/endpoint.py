@@ -16,17 +16,18 @@ from proctor.door.limits import Limits
 from proctor.models.control import Code, Hello, Kind, Open, Problem, Request, Resume, Resumed, Welcome
 from proctor.models.wire import Encoding
 from proctor.server.answers import NotDone, Refused, refused
-from proctor.server.control.channel import GONE, Channel
+from proctor.server.control.channel import GONE, Channel, inside_problem
 from proctor.server.control.description import Description
 from proctor.server.control.protocol import Rule, agreed_protocol, data_of, error, judge, read_request, reply
 from proctor.server.control.sessions import Sessions
-from proctor.server.incidents import new_incident
 from proctor.server.metrics import Metrics
 
 LOG: Final = logging.getLogger("proctor.control")
 NORMAL: Final = 1000
 LARGE: Final = 64 * 1024
-"""A message beyond this is not even read when there were too many before it."""
+"""A message beyond this is read on a thread, and not at all when there were too many before it."""
+MOST_TASKS: Final = 64
+"""Sessions that may be on their way on one connection."""
 SEND_SECONDS: Final = 30.0
 """How long a peer may leave its replies unread before its connection is cut."""
 TEXT_ONLY: Final = Problem("a message is a text frame", Code.INVALID_JSON)
@@ -82,15 +83,21 @@ class Connection:
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
                     break
-                if self._rest is not None:
-                    await asyncio.wait([self._rest])
-                self._taking = True
-                await self._take(message.get("text"))
-                self._taking = False
+                await self._take_in_turn(message.get("text"))
         finally:
             listen(None)
             self._open = False
             self._leave()
+
+    async def _take_in_turn(self, text: str | None) -> None:
+        # Set before the wait: what is heard in the meantime must not overtake.
+        self._taking = True
+        try:
+            if self._rest is not None:
+                await asyncio.wait([self._rest])
+            await self._take(text)
+        finally:
+            self._taking = False
 
     def hear(self, text: str) -> bool:
         """Answer a frame at once; False if another is still being answered."""
@@ -130,14 +137,25 @@ class Connection:
             await self._sent({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _sent(self, message: Message) -> None:
-        sending = self._send(message)
+        late: asyncio.TimerHandle | None = None
+        if not self._writable.is_set():
+            # Only for a peer that has left much unread: a timer costs as much as a step.
+            late = asyncio.get_running_loop().call_later(SEND_SECONDS, self._abort)
         try:
-            # A timer costs as much as a step; it is set only for a peer that has left much unread.
-            await (sending if self._writable.is_set() else asyncio.wait_for(sending, SEND_SECONDS))
-        except TimeoutError:
-            self._abort()
+            await self._send(message)
         except OSError:
             self._open = False
+        finally:
+            if late is not None:
+                late.cancel()
+
+    def forget(self, session: str) -> None:
+        """Let go of a session that has ended."""
+        self._channels.pop(session, None)
+
+    def abort(self) -> None:
+        """Cut the connection at once."""
+        self._abort()
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -157,7 +175,9 @@ class Connection:
         request: Request | None = None
         wait = 0.0 if self._bucket is None else self._bucket.take()
         try:
-            request = self._read(text, wait)
+            # A large one is read on a thread, so that nobody else waits for it.
+            large = text is not None and len(text) > LARGE
+            request = await asyncio.to_thread(self._read, text, wait) if large else self._read(text, wait)
             if wait:
                 raise _too_many(wait)
             rule = judge(request, greeted=self._hello is not None, fresh=self._fresh)
@@ -166,11 +186,8 @@ class Connection:
         except NotDone as problem:
             self._metrics.refused(problem.problem.code)
             answer = self._error(problem.problem, request)
-        except Exception:  # an entry file: whatever went wrong inside is logged here, and the peer learns a number
-            incident = new_incident()
-            LOG.exception("a request failed inside, incident %s", incident)
-            problem_inside = Problem("the server failed", Code.SESSION_ERROR, incident=incident)
-            answer = self._error(problem_inside, request)
+        except Exception as problem:  # noqa: BLE001  # an entry file: it is logged here, and the peer learns a number
+            answer = self._error(inside_problem(problem), request)
         # Without hello replies come in the order of requests, so an answer of our own waits for those before it.
         if answer is not None and not (self._plain is not None and self._plain.follow(answer)):
             await self.send(answer)
@@ -223,7 +240,10 @@ class Connection:
         return reply("hello", welcome, request.id)
 
     async def _open_session(self, request: Request, rule: Rule) -> None:
-        self._start(self._opened(request, data_of(request, Open)))
+        wish = data_of(request, Open)
+        if len(self._tasks) >= MOST_TASKS:
+            raise refused(Code.BUSY, "too many sessions are being opened on this connection")
+        self._start(self._opened(request, wish))
 
     async def _opened(self, request: Request, wish: Open) -> None:
         hello = self._hello or Hello([])
@@ -235,6 +255,8 @@ class Connection:
         except NotDone as problem:
             self._metrics.refused(problem.problem.code)
             answer = error(problem.problem, request.id)
+        except Exception as problem:  # noqa: BLE001  # an entry file, as in `_take`
+            answer = error(inside_problem(problem), request.id)
         if not self._open and channel is not None:
             self._sessions.detach(channel, self)
         await self.send(answer)

@@ -20,6 +20,7 @@ from proctor.server.sockets import ABORT, LISTEN, WRITABLE
 
 PATH: Final = "/ws"
 GOING_AWAY: Final = 1001
+GOODBYE_SECONDS: Final = 2.0
 Scope = Mapping[str, Any]
 
 
@@ -118,8 +119,14 @@ class ControlPlane:
 
     async def close_connections(self) -> None:
         """Tell every client that the server goes away."""
-        goodbyes = [connection.close(GOING_AWAY, "the server is stopping") for connection in self.connections]
-        await asyncio.gather(*goodbyes)
+        goodbyes = {
+            asyncio.create_task(connection.close(GOING_AWAY, "the server is stopping")): connection
+            for connection in self.connections
+        }
+        if goodbyes:
+            _, late = await asyncio.wait(goodbyes, timeout=GOODBYE_SECONDS)
+            for goodbye in late:
+                goodbyes[goodbye].abort()
 
 
 async def _turned_away(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 MOST_BYTES: Final = 4 * 2**20
-"""Of kept replies in one session."""
+"""Of kept replies in one session; light ones may come on top."""
 
 
 class Admission(Enum):
@@ -47,10 +47,14 @@ class Replies:
         """Return whether the reply to this request is still there."""
         return request_id in self._kept
 
-    def keep(self, request_id: int, reply: bytes) -> None:
-        """Keep the reply to an admitted request; the oldest replies make room."""
+    def keep(self, request_id: int, reply: bytes, *, light: bool = False) -> None:
+        """Keep the reply to an admitted request; the oldest replies make room.
+
+        A `light` one, to a cancel, makes no large one be forgotten, of which it may just have said that it is kept.
+        """
         self._kept[request_id] = (self._running.pop(request_id), reply)
         self._bytes += len(reply)
-        while len(self._kept) > 1 and (len(self._kept) > self._most or self._bytes > MOST_BYTES):
+        most_bytes = self._bytes if light else MOST_BYTES
+        while len(self._kept) > 1 and (len(self._kept) > self._most or self._bytes > most_bytes):
             _, oldest = self._kept.pop(next(iter(self._kept)))
             self._bytes -= len(oldest)

@@ -20,7 +20,7 @@ from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
 from proctor.models.wire import Encoding
 from proctor.server.accounts import Account, BatchAccount, SingleAccount
 from proctor.server.answers import Refused, refused
-from proctor.server.control.channel import Channel, Outlet
+from proctor.server.control.channel import STOPPING, Channel, Outlet
 from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.session import Session
@@ -31,7 +31,6 @@ from proctor.server.transforms import Plan
 LOG: Final = logging.getLogger("proctor.sessions")
 SUPERSEDED: Final = 4000
 IDLE: Final = 1008
-STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
 LOST: Final = Problem(
     "this session cannot be resumed: it ended, or it belongs to another run of the server, or the token is wrong",
     Code.EPISODE_LOST,
@@ -154,6 +153,8 @@ class Sessions:
 
     async def _finish(self, channel: Channel, reason: str) -> None:
         held = self.channels.pop(channel.session.name, None) is not None
+        if channel.outlet is not None:
+            channel.outlet.forget(channel.session.name)
         try:
             await channel.stop()
             if held:
@@ -178,6 +179,7 @@ class Sessions:
         self.slots.close(STOPPING)
         notice = Notice("SHUTTING_DOWN", "the server is stopping", self._settings.drain_seconds)
         for channel in list(self.channels.values()):
+            channel.stopping = True
             channel.warn(notice)
         deadline = self._clock() + self._settings.drain_seconds
         while any(channel.busy for channel in self.channels.values()) and self._clock() < deadline:
