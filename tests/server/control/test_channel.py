@@ -278,6 +278,22 @@ def test_requests_are_carried_out_one_by_one_in_the_order_in_which_they_came() -
     driven(drive)
 
 
+def test_no_more_bytes_wait_than_allowed_and_one_large_request_always_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.server.control.channel.MOST_WAITING_BYTES", 1000)
+
+    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+        await held(channel, outlet, HELD)
+        large = {**step(3), "filler": "x" * 2000}
+        assert await taken(channel, "step", large, 3, epoch=1) is None
+        assert code(await taken(channel, "step", step(4), 4, epoch=1)) == "BUSY"
+        LEDGER.release(HELD)
+        await holds(lambda: not channel.busy)
+        assert code(outlet.messages[2]) == "VALIDATION_ERROR"
+        assert (await asked(channel, outlet, "step", step(4), 4, epoch=1))["data"]["step"] == 2
+
+    driven(drive)
+
+
 def test_what_is_asked_behind_a_close_is_told_that_there_is_nothing_more() -> None:
     async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)

@@ -377,6 +377,28 @@ def test_draining_waits_for_what_runs_and_ends_every_session() -> None:
     asyncio.run(drive())
 
 
+@pytest.mark.parametrize("target", ["Witness", "QuickWitness", "AsyncWitness"])
+@pytest.mark.parametrize(("kind", "data"), [("step", {"nonce": 3}), ("reset", {"seed": 3})])
+def test_nothing_more_is_begun_in_a_server_that_stops(target: str, kind: str, data: dict[str, int]) -> None:
+    async def drive() -> None:
+        busy, outlet = Outlet(), Outlet()
+        sessions = made_sessions(target=f"tests.server.witness:{target}")
+        channel, _ = await opened(sessions, outlet)
+        await asked(channel, outlet, "reset", {"seed": 1}, 1)
+        other, _ = await opened(sessions, busy)
+        if target != "QuickWitness":
+            await held(other, busy, HELD)
+        draining = asyncio.create_task(sessions.drain())
+        await holds(lambda: "SHUTTING_DOWN" in outlet.codes)
+        answer = await taken(channel, kind, data, 2, epoch=1)
+        assert answer is None or answer["data"]["code"] in {"SHUTTING_DOWN", "EPISODE_LOST"}
+        LEDGER.release_all()
+        await asyncio.wait_for(draining, 20)
+        assert LEDGER.asked[3] == 0
+
+    asyncio.run(drive())
+
+
 def test_draining_gives_up_what_runs_for_too_long() -> None:
     async def drive() -> None:
         clock, recorder, outlet = Clock(), MemoryRecorder(), Outlet()
