@@ -19,8 +19,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from proctor.cli.main import main
-from tests.server.commands import Command, finished, serve, variables
-from tests.server.served import PATIENCE
+from tests.server.commands import Command, finished, harmless, serve, told_to_stop_after, variables
+from tests.server.served import PATIENCE, until
 
 WHEREABOUTS = "tests.server.witness:Whereabouts"
 SECRET = "a-secret-for-one-server"
@@ -351,6 +351,71 @@ def test_a_secret_that_others_can_read_is_one_line_and_code_2_and_not_shown(tmp_
     assert f"chmod 600 {file}" in error
     assert SECRET not in error
     assert len(error.strip().splitlines()) == 1
+
+
+# ----------------------------------------------------------------------------------------------- in this very process
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("PROCTOR_CONTROL_TOKEN", raising=False)
+    return tmp_path
+
+
+def served_here(path: Path, *arguments: str, secret: str | None = None) -> tuple[int, str]:
+    """Serve on a Unix socket in this process until a visitor has been there; return the exit code and the reply's type."""
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+
+    def visit() -> str:
+        until(path.is_socket)
+        with unix_connect(str(path), "ws://localhost/ws", additional_headers=headers, compression=None) as websocket:
+            kind: str = asked(websocket, "reset")["type"]
+            return kind
+
+    with harmless():
+        visiting = told_to_stop_after(visit)
+        code = main(["serve", "CartPole-v1", "--unix-socket", str(path), *arguments])
+    return code, visiting.result(PATIENCE)
+
+
+def test_a_secret_from_the_environment_is_named_and_not_shown(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROCTOR_CONTROL_TOKEN", SECRET)
+    path = home / "control.sock"
+
+    found = served_here(path, secret=SECRET)
+
+    said = capsys.readouterr().out
+    assert found == (0, "observation")
+    assert f"proctor serves CartPole-v1 at unix://{path}" in said
+    assert "credential: as kept in PROCTOR_CONTROL_TOKEN" in said
+    assert 'token=os.environ["PROCTOR_CONTROL_TOKEN"]' in snippet(said)
+    assert SECRET not in said
+    assert not path.exists()
+
+
+def test_without_a_credential_a_unix_socket_serves_its_owner(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = home / "control.sock"
+
+    assert served_here(path, "--insecure", "--json") == (0, "observation")
+
+    document = json.loads(capsys.readouterr().out)
+    assert (document["url"], document["websocket"], document["insecure"]) == (f"unix://{path}", None, True)
+
+
+def test_a_secret_that_was_made_is_not_shown_by_a_server_that_does_not_start(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = home / "state" / "proctor" / "control-token"
+
+    with harmless(), socket.create_server(("127.0.0.1", 0)) as taken:
+        code = main(["serve", "CartPole-v1", "--port", str(taken.getsockname()[1])])
+
+    assert code == 2
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.read_text().strip() not in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------------------------- its end

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from proctor.server.logs import QUIET
 from tests.server.served import until
 
+Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 
@@ -95,6 +99,43 @@ def finished(home: Path, *arguments: str, more: Mapping[str, str] | None = None)
     with serve(home, *arguments, more=more) as command:
         code = command.process.wait(START_SECONDS)
         return code, command.out, command.log
+
+
+@contextmanager
+def harmless() -> Iterator[None]:
+    """Let a command run in this very process: signals end nothing here, and what it sets up is taken back."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    root = logging.getLogger()
+    kept, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in QUIET}
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        root.handlers[:] = kept
+        root.setLevel(level)
+        for name, each in levels.items():
+            logging.getLogger(name).setLevel(each)
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def told_to_stop_after(visit: Callable[[], Result]) -> Future[Result]:
+    """Pay a visit on another thread, and then tell this process to stop, whatever came of it."""
+
+    def go() -> Result:
+        try:
+            return visit()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    pool = ThreadPoolExecutor(1)
+    visiting = pool.submit(go)
+    pool.shutdown(wait=False)
+    return visiting
 
 
 def alive(pid: int) -> bool:

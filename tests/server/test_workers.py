@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from tests.server.commands import Command, alive, finished, serve
+from proctor.server import workers
+from proctor.server.settings import settings_of
+from proctor.server.sockets import bound_tcp, port_of
+from proctor.server.workers import run_workers
+from tests.server.commands import Command, alive, finished, harmless, serve, told_to_stop_after
 from tests.server.served import PATIENCE, until
 
 SECRET = "a-secret-for-two-workers"
@@ -185,6 +190,44 @@ def _end_of(visitor: Visitor) -> int | None:
             assert json.loads(visitor.socket.recv(PATIENCE))["type"] == "warning"
     except ConnectionClosed as end:
         return None if end.rcvd is None else end.rcvd.code
+
+
+# ------------------------------------------------------------------------------------------- the parent, seen from inside
+def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
+    settings = settings_of({"target": WHEREABOUTS, "workers": 2, "insecure": True})
+    visits: list[Future[tuple[int, int, str]]] = []
+
+    def visit() -> tuple[int, int, str]:
+        with ExitStack() as stack:
+            first = Visitor(f"ws://127.0.0.1:{port_of(shared)}/ws")
+            stack.callback(first.close)
+            first.open()
+            os.kill(first.pid, signal.SIGKILL)
+            again = Visitor(first.home)
+            stack.callback(again.close)
+            lost = again.resumed(first)
+            again.open()
+            return first.pid, again.pid, lost["data"]["code"]
+
+    with bound_tcp("127.0.0.1", 0) as shared, harmless():
+        code = run_workers(settings, None, shared, lambda: visits.append(told_to_stop_after(visit)))
+
+    first, again, lost = visits[0].result(PATIENCE)
+    assert (code, lost) == (0, "EPISODE_LOST")
+    assert first != again
+    assert not alive(first)
+    assert not alive(again)
+
+
+def test_workers_that_keep_dying_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "MOST_FAILURES", 2)
+    settings = settings_of({"target": "tests.server.witness:only_at_home", "workers": 2, "insecure": True})
+    said: list[str] = []
+
+    with bound_tcp("127.0.0.1", 0) as shared, harmless():
+        code = run_workers(settings, None, shared, lambda: said.append("ready"))
+
+    assert (code, said) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import multiprocessing
 import os
 import threading
 from collections import Counter
@@ -229,6 +230,13 @@ class Whereabouts(Environment[Action, Address, State]):
     @property
     def state(self) -> State:
         return State(step_count=self._steps)
+
+
+def only_at_home() -> Whereabouts:
+    """Return an environment; in a process that another Python has started, end the process."""
+    if multiprocessing.parent_process() is not None:
+        os._exit(3)
+    return Whereabouts()
 
 
 class Speech(Observation):

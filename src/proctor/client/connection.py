@@ -340,4 +340,5 @@ class Connection:
             return
         LOG.warning("%s: %s (%s, %g seconds left)", self.address, notice.message, notice.code, notice.seconds_left)
         if self._on_notice is not None:
-            self._on_notice(notice)
+            # Not from here: what a user's function raises is no reason for a connection to break.
+            asyncio.get_running_loop().call_soon(self._on_notice, notice)

@@ -94,6 +94,8 @@ class _Crew:
             worker.join(self._settings.drain_seconds + 20)
             if worker.is_alive():
                 worker.kill()
+        for own in self._own:
+            own.close()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True

@@ -177,6 +177,60 @@ def test_a_peer_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
             assert Session(talk).ask("state")["type"] == "state"
 
 
+@pytest.mark.parametrize("target", ["Witness", "QuickWitness", "AsyncWitness"])
+@pytest.mark.parametrize("greet", [False, True])
+def test_a_large_message_keeps_its_place_among_small_ones(target: str, greet: bool) -> None:
+    said = {"greet": True} if greet else {}
+    with serving(f"tests.server.witness:{target}") as served, Talk(served, **said) as talk:
+        session = Session(talk) if greet else None
+        send = talk.send if session is None else session.send
+        send("reset", {"seed": 1})
+        if session is not None:
+            session.epoch = 1  # as it will be when the reset is answered
+        for nonce in range(2, 20, 3):
+            send("step", step(nonce))
+            send("step", {**step(nonce + 1), "filler": "x" * 10**6})
+            send("step", step(nonce + 2))
+        replies = [talk.receive() for _ in range(1 + 3 * 6)]
+
+    seen = [reply["data"].get("code") or reply["data"]["observation"]["nonce"] for reply in replies]
+    assert seen == [1] + [each for nonce in range(2, 20, 3) for each in (nonce, "VALIDATION_ERROR", nonce + 2)]
+    assert [reply.get("id") for reply in replies] == (list(range(1, 20)) if greet else [None] * 19)
+
+
+def test_what_goes_wrong_in_the_server_itself_is_told_by_a_number(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a text from inside")
+
+    with Talk(served, greet=True) as talk:
+        session = Session(talk)
+        session.ask("reset", {"seed": 1})
+        monkeypatch.setattr(served.server.sessions, "resume", broken)
+        monkeypatch.setattr(served.server.sessions, "open", broken)
+        replies = [talk.ask("resume", {"session": "x", "resume_token": "y"}, id=3), talk.ask("open", {}, id=4)]
+
+        for number, reply in enumerate(replies, start=3):
+            assert (reply["id"], code_of(reply)) == (number, "SESSION_ERROR")
+            assert reply["data"]["incident"]
+            assert "inside" not in json.dumps(reply)
+        assert session.ask("step", step(2))["data"]["step"] == 1
+
+
+def test_no_more_sessions_are_opened_at_once_on_one_connection_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "MOST_TASKS", 3)
+    with serving(WITNESS, max_sessions=1) as served, Talk(served, greet=True) as talk:
+        Session(talk)
+        for number in range(2, 5):
+            talk.send("open", {}, id=number)
+        until(lambda: waiting(served) == 3)
+
+        refusal = talk.ask("open", {}, id=5)
+
+        assert (refusal["id"], code_of(refusal)) == (5, "BUSY")
+
+
 # ------------------------------------------------------------------------------------------------- without a hello
 def test_without_hello_replies_come_in_the_order_of_requests_whatever_they_are(served: Served) -> None:
     with Talk(served) as talk:
