@@ -71,8 +71,14 @@ class _Crew:
         self._stopping = False
 
     def run(self, ready: Callable[[], None]) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._stop)
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return self._watched(ready)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _watched(self, ready: Callable[[], None]) -> int:
         self._workers = [self._started(own) for own in self._own]
         self._begun = [time.monotonic()] * len(self._workers)
         waited_for = len(self._workers)

@@ -21,6 +21,7 @@ from proctor.server.control.description import Description
 from proctor.server.control.protocol import Rule, agreed_protocol, data_of, error, judge, read_request, reply
 from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
+from proctor.server.places import on_thread
 
 LOG: Final = logging.getLogger("proctor.control")
 NORMAL: Final = 1000
@@ -177,7 +178,8 @@ class Connection:
         try:
             # A large one is read on a thread, so that nobody else waits for it.
             large = text is not None and len(text) > LARGE
-            request = await asyncio.to_thread(self._read, text, wait) if large else self._read(text, wait)
+            read = partial(self._read, text, wait)
+            request = await on_thread(read, "proctor-reader") if large else read()
             if wait:
                 raise _too_many(wait)
             rule = judge(request, greeted=self._hello is not None, fresh=self._fresh)
