@@ -36,7 +36,7 @@ def import_cpu(module: str) -> Opener:
     """CPU seconds that `import module` takes in a fresh interpreter."""
 
     def opened(_: ExitStack) -> Probe:
-        return lambda _seconds: float(_printed(["-c", _IMPORT.format(module=module)]))
+        return lambda _seconds: float(printed(["-c", _IMPORT.format(module=module)]))
 
     return opened
 
@@ -47,7 +47,7 @@ def first_step(kind: str, env_id: str, count: int = 1) -> Opener:
     def opened(_: ExitStack) -> Probe:
         def probe(_seconds: float) -> float:
             begun = time.perf_counter()
-            _printed(["-m", "bench.footprint", "step", kind, env_id, str(count)])
+            printed(["-m", "bench.footprint", "step", kind, env_id, str(count)])
             return time.perf_counter() - begun
 
         return probe
@@ -61,12 +61,12 @@ def bytes_each(kind: str, env_id: str, count: int) -> Opener:
     def opened(_: ExitStack) -> Probe:
         if not Path("/proc/self/statm").exists():
             raise Gap("resident memory is read from /proc, which this system lacks")
-        return lambda _seconds: float(_printed(["-m", "bench.footprint", "bytes", kind, env_id, str(count)]))
+        return lambda _seconds: float(printed(["-m", "bench.footprint", "bytes", kind, env_id, str(count)]))
 
     return opened
 
 
-def _printed(arguments: Sequence[str]) -> str:
+def printed(arguments: Sequence[str]) -> str:
     """Return the last line that a fresh Python prints; one that fails is an error with its last line."""
     answer = subprocess.run(
         [sys.executable, "-S", *arguments],

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,11 @@ from msgspec.inspect import Field, FloatType, IntType, ListType, StructType, Typ
 from proctor.contracts.clauses import CLAUSES
 from proctor.contracts.lifecycle import TABLE, EnvironmentState, diagram, reachable
 from proctor.envs.plume.factories import Kind, component_types
+from proctor.episode.diagram import everywhere, machine
+from proctor.episode.rules import CATALOGUE
+from proctor.episode.states import STATES, Position
+from proctor.episode.table import TABLE as TRANSITIONS
+from proctor.episode.table import Guard, Option, Row
 from proctor.models import control
 from proctor.server.control.protocol import RULES, Rule
 
@@ -180,11 +185,69 @@ def attribute_docs(owner: type) -> dict[str, str]:
     return found
 
 
+def episode_rules_page() -> str:
+    """Return the page that lists every rule of the episode judge."""
+    rows = "".join(f"| {rule.id} | {rule.level} | {rule.sentence} |\n" for rule in CATALOGUE)
+    return (
+        f"{NOTE}\n# The rules of an episode\n\n"
+        "A verdict names the rules that a line breaks by these ids, in this order. An error refuses the line, and nothing\n"
+        "changes; a warning is told, and the line is taken. [judge.md](judge.md) tells how a verdict is read,\n"
+        "[episode-table.md](episode-table.md) what the table is that FSM speaks of. Rules of your own stand after these.\n\n"
+        f"| rule | level | sentence |\n|---|---|---|\n{rows}"
+    )
+
+
+def episode_table_page() -> str:
+    """Return the page about the states and transitions of an episode."""
+    folded = everywhere(TRANSITIONS)
+    return (
+        f"{NOTE}\n# The table of an episode\n\n"
+        "Which packet may follow which, from `src/proctor/episode/table.py`: a transition that is not here does not exist. The\n"
+        "[rules](episode-rules.md) say what a packet and the history must say besides. `proctor diagram` prints the picture.\n\n"
+        f"```mermaid\n{machine()}```\n\n"
+        "A dotted edge of the DOT picture, or a label with brackets, needs an option. {S7, S2} is one place with two names: after\n"
+        "the BeliefUpdatePacket that ends an execution, the next packet tells which of the two it was.\n\n"
+        f"## Positions\n\nWhat is pending in a state decides what may come next.\n\n| position | state |\n|---|---|\n"
+        f"{''.join(_position_row(position) for position in Position)}\n"
+        "## Transitions\n\n| position | packet or record | leads to | through | if | option |\n|---|---|---|---|---|---|\n"
+        f"{''.join(_transition_row(row) for row in TRANSITIONS if row not in folded)}\n"
+        "## In every position\n\n| packet or record | leads to | except in |\n|---|---|---|\n"
+        f"{''.join(_everywhere_rows(folded))}\n"
+        f"## Conditions\n\n| if | the history says that |\n|---|---|\n"
+        f"{_meanings(Guard)}\n| option | is set by |\n|---|---|\n{_meanings(Option)}"
+    )
+
+
+def _meanings(words: type[Guard] | type[Option]) -> str:
+    return "".join(f"| {word.name} | {word} |\n" for word in words)
+
+
+def _position_row(position: Position) -> str:
+    return f"| {position} | {' or '.join(STATES[position])} |\n"
+
+
+def _transition_row(row: Row) -> str:
+    source = row.source if row.start is None else f"{row.source}, which was {row.start}"
+    guards = ", ".join(guard.name for guard in row.guards)
+    option = "" if row.option is None else row.option.name
+    return f"| {source} | {row.event} | {row.target} | {', '.join(row.through)} | {guards} | {option} |\n"
+
+
+def _everywhere_rows(folded: Collection[Row]) -> Iterator[str]:
+    for event in dict.fromkeys(row.event for row in TRANSITIONS if row in folded):
+        rows = [row for row in folded if row.event is event]
+        moving = {row.target for row in rows if row.target is not row.source}
+        missing = set(Position) - {row.source for row in rows} - {Position.CLOSED}
+        yield f"| {event} | {', '.join(sorted(moving)) or 'where it was'} | {', '.join(sorted(missing))} |\n"
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "lifecycle.md": lifecycle_page,
     "clauses.md": clauses_page,
     "components.md": components_page,
     "control-messages.md": messages_page,
+    "episode-rules.md": episode_rules_page,
+    "episode-table.md": episode_table_page,
 }
 
 

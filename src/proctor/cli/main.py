@@ -40,6 +40,9 @@ COMMANDS: Final = (
     Command("check", "Check an environment or a part against its contract."),
     Command("play", "Play an environment yourself, in the terminal."),
     Command("serve", "Serve an environment to orchestrators over a WebSocket."),
+    Command("judge", "Judge streams of packets: what was legal, and why not."),
+    Command("diagram", "Draw the machine of packets, or an episode's walk."),
+    Command("schema", "Write the JSON Schemas of packets and records."),
     Command("demo", "Watch an agent search a plume, and compare the policies."),
 )
 

@@ -1,0 +1,79 @@
+"""`proctor diagram`: the machine that judges packets as a picture, or one episode's walk through it.
+
+Rule 1: a picture is text: Mermaid, which web pages show, or DOT, which Graphviz draws.
+Rule 2: a walk is judged anew from the lines, under the settings that its own `open` record states.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from proctor.cli.lines import Source, lines, sources
+from proctor.cli.output import standard_output
+from proctor.episode.diagram import Notation, machine, walk
+from proctor.episode.judge import Judge
+from proctor.episode.verdicts import Verdict
+from proctor.errors import ValidationError
+
+# How many episodes a message names.
+NAMED: Final = 20
+
+
+def diagram(
+    file: Annotated[str | None, typer.Argument(metavar="[FILE|-]", help="JSON lines with an episode.")] = None,
+    notation: Annotated[Notation, typer.Option("--format", help="The language of the picture.")] = Notation.MERMAID,
+    episode: Annotated[str | None, typer.Option(metavar="CORR", help="The episode, if there are several.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file.")] = None,
+) -> None:
+    """Draw the machine that judges packets, or with a file the walk of one of its episodes."""
+    if file is None and episode is not None:
+        raise ValidationError("an episode is drawn from a file", found=episode, expected="the file that holds it")
+    text = machine(notation) if file is None else walk(_walked(file, episode), notation)
+    if out is not None:
+        _write(out, text)
+        return
+    with standard_output() as output:
+        output.write(text.encode())
+
+
+def _walked(file: str, wanted: str | None) -> list[Verdict]:
+    """Return the verdicts of the episode that is wanted, or of the only one."""
+    (source,) = sources([file])
+    found: list[Verdict] = []
+    names: dict[str, None] = {}
+    for verdict in _verdicts(source):
+        if verdict.correlation_id is None:
+            continue
+        names[verdict.correlation_id] = None
+        if verdict.correlation_id == (wanted or next(iter(names))):
+            found.append(verdict)
+    if wanted is None and len(names) > 1:
+        raise ValidationError(f"there are {len(names)} episodes in {file!r}", expected=f"--episode {_named(names)}")
+    if not found:
+        which = "no episode" if wanted is None else f"no episode {wanted!r}"
+        raise ValidationError(f"there is {which} in {file!r}", expected=_named(names) or "at least one packet")
+    return found
+
+
+def _verdicts(source: Source) -> Iterator[Verdict]:
+    judge = Judge(now=lambda: datetime.now(UTC))
+    for line in lines(source):
+        if line.text is not None:
+            yield judge.apply(line.text)
+
+
+def _named(names: dict[str, None]) -> str:
+    shown = " or ".join(list(names)[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} or one of {len(names) - NAMED} more"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as problem:
+        raise ValidationError(
+            f"cannot write {str(path)!r}: {problem.strerror}", expected="a file to write"
+        ) from problem

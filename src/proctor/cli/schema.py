@@ -1,0 +1,67 @@
+"""`proctor schema`: the JSON Schemas of packets and records, for other people's validators and editors.
+
+Rule 1: the same version writes the same bytes, so that the files can be kept under version control.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from proctor.cli.output import standard_output
+from proctor.episode.schemas import Schema, schemas
+from proctor.errors import ValidationError
+
+SUFFIX: Final = ".schema.json"
+
+
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One schema: a packet_type, Record or Line.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a file for each to this directory.")] = None,
+) -> None:
+    """List the JSON Schemas of packets and records, print the one named NAME, or write them to a directory."""
+    wanted = _wanted(name)
+    if out is not None:
+        lines = _written(wanted, out)
+    elif name is not None:
+        lines = [_text(wanted[name])]
+    else:
+        lines = _listed(wanted)
+    with standard_output() as output:
+        output.write("".join(lines).encode())
+
+
+def _wanted(name: str | None) -> dict[str, Schema]:
+    known = schemas()
+    if name is None:
+        return known
+    if name not in known:
+        raise ValidationError("there is no such schema", found=name, expected=f"one of {', '.join(known)}")
+    return {name: known[name]}
+
+
+def _listed(wanted: dict[str, Schema]) -> list[str]:
+    width = max(map(len, wanted))
+    return [f"{name:{width}}  {each['description']}\n" for name, each in wanted.items()]
+
+
+def _text(one: Schema) -> str:
+    return json.dumps(one, indent=2, ensure_ascii=False) + "\n"
+
+
+def _written(wanted: dict[str, Schema], directory: Path) -> list[str]:
+    """Write the files and return their paths, a line each."""
+    paths = {directory / f"{name}{SUFFIX}": _text(one) for name, one in wanted.items()}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            path.write_text(text, "utf-8")
+    except OSError as problem:
+        raise ValidationError(
+            f"cannot write schemas to {str(directory)!r}: {problem.strerror}",
+            expected="a directory that can be written to, or a path where one can be made",
+        ) from problem
+    return [f"{path}\n" for path in paths]

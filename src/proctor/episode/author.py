@@ -1,0 +1,302 @@
+"""Whole packets from a few words: what the caller says, and a policy's defaults for all the rest.
+
+Rule 1: every method returns a packet that is complete and valid, or raises a ValidationError that names the field.
+Rule 2: an author writes what it is told, in any order: whether it is legal is the judge's to say.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final, Unpack
+
+from msgspec.structs import replace
+
+from proctor.episode import parts
+from proctor.episode.coercion import opaque, packet_id, raw, word
+from proctor.episode.envelope import Evidence, Layer
+from proctor.episode.kinds import (
+    CLEAR,
+    DecisionOutcome,
+    EscalationTrigger,
+    Method,
+    ObservationType,
+    ResultStatus,
+    SafetyClass,
+    Severity,
+    TaskType,
+    UpdateType,
+)
+from proctor.episode.packets import AnyPacket, Packet
+from proctor.episode.payloads import (
+    Alert,
+    AuthorizedScope,
+    BeliefChange,
+    BeliefUpdate,
+    ConstraintsSatisfied,
+    Decision,
+    Directive,
+    ErrorDetails,
+    Escalation,
+    EscalationOption,
+    EvidenceGap,
+    ExecutionMetadata,
+    ExecutionMethod,
+    Observation,
+    RecommendedStep,
+    Result,
+    Token,
+    VerificationPlan,
+    VerificationTarget,
+)
+from proctor.episode.writer import Said, Writer
+from proctor.errors import ValidationError
+
+_CHECKED: Final = ConstraintsSatisfied(constitutional_check=True, budget_check=True, tier_check=True)
+_FAILED: Final = ErrorDetails(error_code="failed", error_message="the task failed")
+_UNDERSTOOD: Final = {"understood": True}
+_TARGETS: Final = ("what was believed still holds",)
+_OPTIONS: Final = ("go on", "stop")
+_GAPS: Final = ("what a human would choose",)
+
+
+class Author(Writer):
+    """Writes the packets of one episode.
+
+    Ids and times are counted (`Writer`). Every method takes what a packet can say besides its payload: `layer`, `at`,
+    `packet_id`, `previous`, `campaign_id`, the sections of the envelope (`intent`, `stakes`, `quality`, `budgets`,
+    `epistemics`, `evidence`, `routing`) and `notes` (keys that begin with an underscore). `evidence` may be the packets
+    that it rests on. A payload with rarer fields goes whole into `packet`.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> author = Author("corr_demo", at=datetime(2025, 1, 1, tzinfo=UTC))
+        >>> seen = author.observation({"temperature": 21})
+        >>> known = author.belief({"warm": True}, evidence=[seen])
+        >>> decided = author.decision("ACT", "ask the second thermometer too")
+        >>> asked = author.directive("thermometer")
+        >>> told = author.result(asked, data={"temperature": 22})
+        >>> learned = author.belief({"warm": True}, evidence=[told])
+        >>> closed = author.record("close")
+        >>> learned.header.packet_id, learned.header.created_at.second
+        ('pkt_demo_6', 5)
+    """
+
+    _decision_id: str | None = None
+
+    def observation(
+        self,
+        data: Mapping[str, object],
+        *,
+        type: str = "tool_output",  # noqa: A002  # the packet's own word
+        tool: str | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[Observation]:
+        """Return a packet that says what was seen; `type="user_input"` is what a human said."""
+        payload = Observation(
+            observation_type=word(ObservationType, type, "/payload/observation_type"),
+            data=opaque(data, "/payload/data"),
+            source_tool=tool,
+        )
+        return self.packet(payload, **said)
+
+    def belief(
+        self,
+        changes: Mapping[str, object] | Iterable[BeliefChange] = _UNDERSTOOD,
+        *,
+        domain: str = "world",
+        type: str = "new_belief",  # noqa: A002  # the packet's own word
+        integrates: Iterable[AnyPacket | str] | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[BeliefUpdate]:
+        """Return a packet that says what is believed now; unless said, it integrates the packets that are evidence."""
+        grounds = said.get("evidence", ())
+        if not isinstance(grounds, Evidence):
+            # Read twice: here, and for the envelope.
+            said["evidence"] = grounds = list(grounds)
+        payload = BeliefUpdate(
+            update_type=word(UpdateType, type, "/payload/update_type"),
+            belief_changes=parts.belief_changes(changes, domain),
+            evidence_integration=parts.integrated(grounds, integrates),
+        )
+        return self.packet(payload, **said)
+
+    def decision(
+        self,
+        outcome: str,
+        summary: str | None = None,
+        *,
+        constraints: ConstraintsSatisfied = _CHECKED,
+        assumptions: Mapping[str, bool] | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[Decision]:
+        """Return a packet that says what was decided; `assumptions` bear the load, and say whether they are verified."""
+        payload = Decision(
+            decision_outcome=word(DecisionOutcome, outcome, "/payload/decision_outcome"),
+            decision_summary=f"decided: {outcome}" if summary is None else summary,
+            constraints_satisfied=constraints,
+            load_bearing_assumptions=parts.assumptions(assumptions),
+        )
+        packet = self.packet(payload, **said)
+        self._decision_id = packet.header.packet_id
+        return packet
+
+    def plan(
+        self,
+        targets: Iterable[str | VerificationTarget] = _TARGETS,
+        *,
+        decision: Packet[Decision] | str | None = None,
+        summary: str = "verify before acting",
+        seconds: int = 60,
+        tool_calls: int = 3,
+        **said: Unpack[Said],
+    ) -> Packet[VerificationPlan]:
+        """Return a packet that says what will be verified, for `decision` or else the latest one of this author."""
+        trigger = self._decision_id if decision is None else packet_id(decision)
+        if trigger is None:
+            raise ValidationError("/payload/triggering_decision_id is not known", expected="a decision before the plan")
+        payload = VerificationPlan(
+            plan_id=self.next_id("plan"),
+            triggering_decision_id=trigger,
+            plan_summary=summary,
+            targets=parts.targets(targets),
+            max_verification_time_seconds=seconds,
+            max_tool_calls=tool_calls,
+        )
+        return self.packet(payload, **said)
+
+    def token(
+        self,
+        tool_ids: Iterable[str] | str,
+        *,
+        operations: Iterable[str] = ("write",),
+        uses: int = 1,
+        used: int = 0,
+        expiry: datetime | None = None,
+        issuer: Layer = 5,
+        token_id: str | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[Token]:
+        """Return a packet that permits `operations` with `tool_ids`, `uses` times; it lives as long as the policy says."""
+        payload = Token(
+            token_id=self.next_id("token") if token_id is None else token_id,
+            authorized_scope=AuthorizedScope(
+                tool_ids=[tool_ids] if isinstance(tool_ids, str) else list(tool_ids),
+                operation_types=parts.operations(operations),
+            ),
+            expiry=self._expiry(said.get("at", self.now)) if expiry is None else expiry,
+            max_usage_count=uses,
+            issuer_layer=issuer,
+            usage_count=used,
+        )
+        return self.packet(payload, **said)
+
+    def revocation(self, token: Packet[Token], **said: Unpack[Said]) -> Packet[Token]:
+        """Return a packet by which Integrity takes `token` back."""
+        payload = parts.carried(Token, token, "/payload/token_id")
+        said.setdefault("layer", "Integrity")
+        return self.packet(replace(payload, revoked=True), **said)
+
+    def directive(
+        self,
+        tool_id: str | None,
+        *,
+        safety: str | None = "READ",
+        token: Packet[Token] | str | None = None,
+        task_type: str | None = None,
+        method: str = "tool",
+        params: Mapping[str, object] | None = None,
+        timeout: int | None = None,
+        task_id: str | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[Directive]:
+        """Return a packet that gives a task out; `safety=None` states no class, and `task_type` follows the class."""
+        if task_type is None:
+            task_type = TaskType.TOOL_READ if safety in (None, SafetyClass.READ) else TaskType.TOOL_WRITE
+        payload = Directive(
+            task_id=self.next_id("task") if task_id is None else task_id,
+            task_type=word(TaskType, task_type, "/payload/task_type"),
+            execution_method=ExecutionMethod(
+                method=word(Method, method, "/payload/execution_method/method"),
+                tool_id=tool_id,
+                tool_params=None if params is None else opaque(params, "/payload/execution_method/tool_params"),
+            ),
+            tool_safety_class=None if safety is None else word(SafetyClass, safety, "/payload/tool_safety_class"),
+            authorization_token_id=None if token is None else parts.token_id(token, "/payload/authorization_token_id"),
+            timeout_seconds=timeout,
+        )
+        return self.packet(payload, **said)
+
+    def result(
+        self,
+        directive: Packet[Directive],
+        status: str = "SUCCESS",
+        *,
+        data: object = None,
+        error: ErrorDetails | None = None,
+        cost: ExecutionMetadata | None = None,
+        observation: AnyPacket | str | None = None,
+        **said: Unpack[Said],
+    ) -> Packet[Result]:
+        """Return a packet that says how the task of `directive` ended, and at what `cost`."""
+        task = parts.carried(Directive, directive, "/payload/task_id")
+        result_status = word(ResultStatus, status, "/payload/result_status")
+        payload = Result(
+            task_id=task.task_id,
+            directive_packet_id=directive.header.packet_id,
+            result_status=result_status,
+            result_data=raw(data, "/payload/result_data"),
+            error_details=_FAILED if error is None and result_status is ResultStatus.FAILURE else error,
+            execution_metadata=cost,
+            observation_packet_id=None if observation is None else packet_id(observation),
+        )
+        return self.packet(payload, **said)
+
+    def escalation(
+        self,
+        options: Iterable[str | EscalationOption] = _OPTIONS,
+        *,
+        gaps: Iterable[str | EvidenceGap] = _GAPS,
+        recommended: str = "choose one of the options",
+        rationale: str = "it is not the author's to choose",
+        trigger: str = "user_override_required",
+        **said: Unpack[Said],
+    ) -> Packet[Escalation]:
+        """Return a packet that asks a human to choose one of two or three `options`."""
+        payload = Escalation(
+            escalation_trigger=word(EscalationTrigger, trigger, "/payload/escalation_trigger"),
+            top_options=parts.options(options),
+            evidence_gaps=parts.gaps(gaps),
+            recommended_next_step=RecommendedStep(step=recommended, rationale=rationale),
+            blocking_decision_packet_id=self._decision_id,
+        )
+        return self.packet(payload, **said)
+
+    def alert(
+        self,
+        severity: str,
+        summary: str = "something is wrong",
+        *,
+        type: str = "anomaly",  # noqa: A002  # the packet's own word
+        revokes: Iterable[Packet[Token] | str] = (),
+        **said: Unpack[Said],
+    ) -> Packet[Alert]:
+        """Return a packet about the machine itself; CRITICAL halts the episode, `revokes` takes tokens back."""
+        payload = Alert(
+            alert_id=self.next_id("alert"),
+            alert_type=type,
+            severity=word(Severity, severity, "/payload/severity"),
+            summary=summary,
+            detected_at=said.get("at", self.now),
+            detection_method="stated by the author",
+            revoked_token_ids=[parts.token_id(token, "/payload/revoked_token_ids") for token in revokes] or None,
+        )
+        return self.packet(payload, **said)
+
+    def clear(self, summary: str = "it is safe to go on", **said: Unpack[Said]) -> Packet[Alert]:
+        """Return the alert that lifts safe mode."""
+        return self.alert("INFO", summary, type=CLEAR, **said)
+
+    def _expiry(self, issued: datetime) -> datetime:
+        try:
+            return issued + self.policy.token_life
+        except OverflowError as problem:
+            raise ValidationError("/payload/expiry is after the end of time", found=issued) from problem

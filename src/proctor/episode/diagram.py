@@ -1,0 +1,332 @@
+"""Pictures of the machine, and of one episode's walk through it, as Mermaid and DOT text.
+
+Rule 1: every edge of the machine comes from `TABLE`, every edge of a walk from a verdict's path; none is written here.
+Rule 2: only words of the protocol reach a label (states, events, options, rule ids), never an id or a text of a packet.
+Rule 3: what holds everywhere is drawn once: as one arrow from "every state", or as one note.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from proctor.episode.states import CLOSES, EVENTS, STATES, Event, Position, State
+from proctor.episode.table import TABLE, Option, Row
+from proctor.episode.verdicts import Verdict
+from proctor.episode.ways import label_of
+
+
+class Notation(StrEnum):
+    """The language of a picture."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+class Line(StrEnum):
+    """How an edge is drawn where the notation can: an option's edge is dotted, one of a declared set's is dashed."""
+
+    SOLID = "solid"
+    DASHED = "dashed"
+    DOTTED = "dotted"
+
+
+class Edge(NamedTuple):
+    """An arrow with the lines of its label."""
+
+    source: str
+    target: str
+    label: tuple[str, ...]
+    line: Line = Line.SOLID
+
+
+class Note(NamedTuple):
+    """Words beside a node; an alarming one is red."""
+
+    node: str
+    text: tuple[str, ...]
+    alarming: bool = False
+
+
+class Picture(NamedTuple):
+    """What is drawn; `everywhere` says whether there is a node that stands for every state."""
+
+    states: tuple[State, ...]
+    edges: tuple[Edge, ...]
+    notes: tuple[Note, ...] = ()
+    everywhere: bool = False
+
+
+EVERY: Final = "ANY"
+EVERY_LABEL: Final = "every state"
+START: Final = "START"
+# A label that is longer says how many there are instead.
+MOST_RANGES: Final = 6
+MOST_REFUSALS: Final = 8
+# Both profiles together are no condition.
+_BOTH: Final = frozenset({Option.STRICT, Option.LENIENT})
+# Where the rows that hold everywhere need not hold: they are drawn there as they are.
+_APART: Final = frozenset({Position.SAFEMODE, Position.CLOSED})
+
+
+def machine(notation: Notation = Notation.MERMAID, rows: Iterable[Row] = TABLE) -> str:
+    """Return the machine as a picture of its ten states."""
+    return _WRITERS[notation](_machine_picture(tuple(rows)))
+
+
+def walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID) -> str:
+    """Return one episode's walk: edges are numbered by the order of its lines, refusals stand where they happened."""
+    return _WRITERS[notation](_walk_picture(verdicts))
+
+
+# ------------------------------------------------------------------------------------------------------ the machine
+class _Hop(NamedTuple):
+    """One row, or one micro-step of it, between two states."""
+
+    source: State
+    target: State
+    event: Event
+    option: Option | None
+    declared: bool
+
+
+def _machine_picture(rows: tuple[Row, ...]) -> Picture:
+    folded = everywhere(rows)
+    drawn = (row for row in rows if row not in folded)
+    edges = sorted(_machine_edges(hop for row in drawn for hop in _hops(row)), key=lambda edge: edge.source)
+    edges += _folded_edges(row for row in rows if row in folded)
+    return Picture(tuple(State), tuple(edges), tuple(_machine_notes(rows, folded)), everywhere=bool(folded))
+
+
+def _hops(row: Row) -> Iterator[_Hop]:
+    """Yield `row` between states: each micro-step, for each state that a declared set can turn out as."""
+    stays = row.source is row.target
+    for start in STATES[row.source] if row.start is None else (row.start,):
+        ends = (start,) if stays else STATES[row.target]
+        for end in ends:
+            for before, after in pairwise((start, *row.through, end)):
+                yield _Hop(before, after, row.event, row.option, declared=len(ends) > 1)
+
+
+def _machine_edges(hops: Iterable[_Hop]) -> Iterator[Edge]:
+    grouped: dict[tuple[State, State, bool], dict[Event, set[Option | None]]] = defaultdict(dict)
+    for hop in hops:
+        events = grouped[hop.source, hop.target, hop.declared]
+        events.setdefault(hop.event, set()).add(hop.option)
+    for (source, target, declared), events in grouped.items():
+        conditions = {event: _condition(options) for event, options in events.items()}
+        label = [
+            name + mark
+            for mark in dict.fromkeys(conditions.values())
+            for name in _names([event for event in events if conditions[event] == mark])
+        ]
+        if declared:
+            label.append(_set_words(Position.SETTLE))
+        optional = all(conditions.values())
+        yield Edge(source, target, tuple(label), _line(declared=declared, optional=optional))
+
+
+def _condition(options: set[Option | None]) -> str:
+    """Return what must be switched on, as the end of a label; nothing if the row is always there."""
+    if None in options or options >= _BOTH:
+        return ""
+    return f" [{' or '.join(sorted(option for option in options if option is not None))}]"
+
+
+def _line(*, declared: bool, optional: bool) -> Line:
+    if declared:
+        return Line.DASHED
+    return Line.DOTTED if optional else Line.SOLID
+
+
+def _set_words(position: Position) -> str:
+    return f"{{{', '.join(state.partition('_')[0] for state in STATES[position])}}}"
+
+
+def everywhere(rows: Iterable[Row]) -> frozenset[Row]:
+    """Return the rows of every event that does the same in all positions: stays there, or leads to one place."""
+    found: dict[tuple[Event, Position | None], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.event, None if row.target is row.source else row.target].append(row)
+        if row.target is row.source and row.source in _APART:
+            # Staying where others are led to is the same.
+            found[row.event, row.target].append(row)
+    needed = set(Position) - _APART
+    return frozenset(row for same in found.values() if needed <= {row.source for row in same} for row in same)
+
+
+def _folded_edges(folded: Iterable[Row]) -> Iterator[Edge]:
+    led: dict[State, list[Event]] = defaultdict(list)
+    for row in folded:
+        if row.target is not row.source:
+            led[STATES[row.target][0]].append(row.event)
+    for target, events in led.items():
+        yield Edge(EVERY, target, tuple(_names(events)))
+
+
+def _machine_notes(rows: Iterable[Row], folded: frozenset[Row]) -> Iterator[Note]:
+    moving = {row.event for row in folded if row.target is not row.source}
+    staying: dict[Event, set[Position]] = defaultdict(set)
+    for row in rows:
+        if row in folded and row.event not in moving:
+            staying[row.event].add(row.source)
+    if staying:
+        everywhere = [event for event, sources in staying.items() if Position.SAFEMODE in sources]
+        nearly = [event for event in staying if event not in everywhere]
+        text = ["legal, and changes no state", *_names(everywhere), *(f"{name} (not in S9)" for name in _names(nearly))]
+        yield Note(EVERY, tuple(text))
+    if any(len(STATES[row.target]) > 1 for row in rows):
+        yield Note(State.REVIEW, (f"{_set_words(Position.SETTLE)} is one place", "the next packet tells which it was"))
+
+
+def _names(events: Iterable[Event]) -> list[str]:
+    """Return the names of `events`: the variants of a kind together, all of them as the bare name of the kind."""
+    left = list(dict.fromkeys(events))
+    names = []
+    for kind, variants in EVENTS.items():
+        own = [event for event in variants if event in left]
+        if own:
+            names.append(kind.value if len(own) == len(variants) else _variants(kind, own))
+    if all(event in left for event in CLOSES):
+        names.append("close")
+        left = [event for event in left if event not in CLOSES]
+    packets = {event for variants in EVENTS.values() for event in variants}
+    return names + [event.value for event in left if event not in packets]
+
+
+def _variants(kind: str, events: Sequence[Event]) -> str:
+    if len(events) == 1:
+        return events[0].value
+    inner = (event.value.removeprefix(kind).strip("()") for event in events)
+    return f"{kind}({', '.join(inner)})"
+
+
+# ------------------------------------------------------------------------------------------------------------ a walk
+def _walk_picture(verdicts: Iterable[Verdict]) -> Picture:
+    steps: dict[tuple[State, State], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    told: dict[tuple[State, State], list[int]] = defaultdict(list)
+    refused: dict[State, list[str]] = defaultdict(list)
+    stands = State.IDLE
+    visited = {stands}
+    for number, verdict in enumerate(verdicts, 1):
+        path = verdict.path or (stands,)
+        if not verdict.accepted:
+            refused[path[-1]].append(_refusal(number, verdict))
+            continue
+        if path[0] is not stands:
+            told[stands, path[0]].append(number)
+        for label, (before, after) in zip(_labels(verdict), pairwise(path), strict=True):
+            steps[before, after][label].append(number)
+        stands = path[-1]
+        visited.update(path)
+    edges = [
+        Edge(before, after, tuple(f"{_ranges(numbers)} {label}" for label, numbers in labels.items()))
+        for (before, after), labels in steps.items()
+    ]
+    edges += [
+        Edge(before, after, (f"told by {_ranges(numbers)}",), Line.DASHED) for (before, after), numbers in told.items()
+    ]
+    notes = [Note(state, tuple(_shortened(lines)), alarming=True) for state, lines in refused.items()]
+    shown = visited | refused.keys()
+    return Picture(tuple(state for state in State if state in shown), tuple(edges), tuple(notes))
+
+
+def _labels(verdict: Verdict) -> list[str]:
+    """Return one label for each step of an accepted path; the machine's own transition has its own."""
+    name = _said(verdict)
+    labels = [name] * (len(verdict.path) - 1)
+    if verdict.synthetic:
+        labels[-1] = verdict.synthetic[-1].event
+    return labels
+
+
+def _said(verdict: Verdict) -> str:
+    if verdict.event is not None:
+        return label_of(verdict.event)
+    return "open record" if verdict.accepted else "a line that has no event"
+
+
+def _refusal(number: int, verdict: Verdict) -> str:
+    return f"{number} refused {_said(verdict)}, {', '.join(verdict.rules)}"
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:MOST_REFUSALS]
+    if len(lines) > MOST_REFUSALS:
+        yield f"and {len(lines) - MOST_REFUSALS} more"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as ranges: `1, 4-6`; of many, the first ones and how many there are."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number <= ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
+    if len(words) <= MOST_RANGES:
+        return ", ".join(words)
+    return f"{', '.join(words[:MOST_RANGES])} ... {words[-1]} ({len(numbers)} times)"
+
+
+# ------------------------------------------------------------------------------------------------------- the notations
+def _mermaid(picture: Picture) -> str:
+    lines = ["stateDiagram-v2"]
+    if picture.everywhere:
+        lines.append(f'    state "{EVERY_LABEL}" as {EVERY}')
+    lines.append(f"    [*] --> {picture.states[0]}")
+    lines += [f"    {state}" for state in picture.states]
+    lines += [f"    {edge.source} --> {edge.target}: {_mermaid_text(edge.label)}" for edge in picture.edges]
+    for note in picture.notes:
+        lines += [f"    note right of {note.node}", f"        {_mermaid_text(note.text)}", "    end note"]
+    alarmed = [note.node for note in picture.notes if note.alarming]
+    if alarmed:
+        lines.append("    classDef refused stroke:#c00,stroke-width:3px")
+        lines.append(f"    class {','.join(alarmed)} refused")
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid_text(lines: Iterable[str]) -> str:
+    """Return the lines of a label; a colon or a semicolon would end it, other signs are not ours."""
+    return "<br/>".join(re.sub(r"[^\w .,()\[\]{}-]", "", line.replace(": ", ", "), flags=re.ASCII) for line in lines)
+
+
+_DOT_NOTE: Final = {
+    False: "shape=note, style=solid, color=gray40",
+    True: "shape=note, style=solid, color=red, fontcolor=red",
+}
+
+
+def _dot(picture: Picture) -> str:
+    alarmed = {note.node for note in picture.notes if note.alarming}
+    lines = [
+        "digraph episode {",
+        '    graph [rankdir=TB, fontname="Helvetica"];',
+        '    node [shape=box, style=rounded, fontname="Helvetica"];',
+        '    edge [fontname="Helvetica", fontsize=10];',
+        f"    {START} [shape=point];",
+    ]
+    lines += [
+        f"    {state} [color=red, penwidth=2];" if state in alarmed else f"    {state};" for state in picture.states
+    ]
+    if picture.everywhere:
+        lines.append(f"    {EVERY} [label={_dot_text([EVERY_LABEL])}, style=dashed];")
+    lines.append(f"    {START} -> {picture.states[0]};")
+    for edge in picture.edges:
+        lines.append(f"    {edge.source} -> {edge.target} [label={_dot_text(edge.label)}, style={edge.line}];")
+    for number, note in enumerate(picture.notes):
+        lines.append(f"    note{number} [label={_dot_text(note.text)}, {_DOT_NOTE[note.alarming]}];")
+        lines.append(f"    {note.node} -> note{number} [arrowhead=none, style=dotted, constraint=false];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _dot_text(lines: Iterable[str]) -> str:
+    """Return a quoted string whose lines are flush left."""
+    quoted = (line.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for line in lines)
+    return '"' + "".join(f"{line}\\l" for line in quoted) + '"'
+
+
+_WRITERS: Final = {Notation.MERMAID: _mermaid, Notation.DOT: _dot}

@@ -1,0 +1,144 @@
+"""What an episode remembers: values, replaced as a whole by each accepted packet.
+
+Rule 1: an `Episode` never changes; a verdict holds the one before and the one after, and both stay true. The only thing
+    they share is `seen`, which grows by one id with every packet that is committed.
+Rule 2: nothing here decides; it says what is the case.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from proctor.episode.kinds import DecisionOutcome, OperationType
+from proctor.episode.states import Position, State, shown
+
+BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+END: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def later(moment: datetime, seconds: int) -> datetime:
+    """Return `moment` plus `seconds`, or the end of time."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return END
+
+
+class Task(Struct, frozen=True, gc=False):
+    """A directive that waits for its result; `overdue` and `late` say which warnings were given."""
+
+    packet_id: str
+    task_id: str
+    uses_tool: bool
+    deadline: datetime
+    timeout: datetime | None = None
+    late: bool = False
+    overdue: bool = False
+
+    @property
+    def due(self) -> datetime:
+        """The moment after which it may be late."""
+        return self.deadline if self.timeout is None else min(self.deadline, self.timeout)
+
+
+class Permit(Struct, frozen=True, gc=False):
+    """A token that was issued, and how often it was used; `text` is its payload, to know an identical one by."""
+
+    token_id: str
+    tool_ids: tuple[str, ...]
+    operations: tuple[OperationType, ...]
+    expiry: datetime
+    limit: int
+    used: int
+    revoked: bool
+    text: str
+
+    def live(self, now: datetime) -> bool:
+        """Return whether the token opens anything at `now`."""
+        return not self.revoked and now < self.expiry and self.used < self.limit
+
+
+class Loop(Struct, frozen=True, gc=False):
+    """A verification: what came since its VERIFY_FIRST, which was packet number `began`."""
+
+    began: int
+    planned: bool = False
+    read: bool = False
+    succeeded: bool = False
+    observed: bool = False
+    begun: bool = False
+    integrated: bool = False
+
+
+class Amounts(Struct, frozen=True, gc=False):
+    """Tokens, tool calls and milliseconds: a budget, or what was spent of one."""
+
+    tokens: int = 0
+    calls: int = 0
+    milliseconds: float = 0.0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        """Return the sum."""
+        return Amounts(self.tokens + other.tokens, self.calls + other.calls, self.milliseconds + other.milliseconds)
+
+    def beyond(self, allowance: "Amounts") -> str | None:
+        """Return which of the three exceeds `allowance`, in words, or None."""
+        if self.tokens > allowance.tokens:
+            return f"{self.tokens} tokens of {allowance.tokens}"
+        if self.calls > allowance.calls:
+            return f"{self.calls} tool calls of {allowance.calls}"
+        if self.milliseconds > allowance.milliseconds:
+            return f"{self.milliseconds / 1000:g} seconds of {allowance.milliseconds / 1000:g}"
+        return None
+
+
+NOTHING: Final = Amounts()
+
+
+class Governing(Struct, frozen=True, gc=False):
+    """The latest decision, which governs what may be done."""
+
+    outcome: DecisionOutcome
+    budget: Amounts
+
+
+class Episode(Struct, frozen=True, gc=False):
+    """All that is remembered of an episode."""
+
+    correlation_id: str
+    position: Position = Position.IDLE
+    clock: datetime = BEGINNING
+    packets: int = 0
+    believed: bool = False
+    tools_ok: bool = True
+    # Whether every result since S6 was entered was a success.
+    succeeded: bool = True
+    governing: Governing | None = None
+    loop: Loop | None = None
+    tasks: dict[str, Task] = {}
+    tokens: dict[str, Permit] = {}
+    # The first moment after which an open task may be late.
+    due: datetime = END
+    spent: Amounts = NOTHING
+    approved: Amounts = NOTHING
+    # One number for each of the user's own rules.
+    marks: tuple[int, ...] = ()
+    # Accepted packet ids: the packet's number if it is evidence (an observation or a result), else 0.
+    seen: dict[str, int] = {}
+
+    @property
+    def state(self) -> State:
+        """The state that is shown."""
+        return shown(self.position, succeeded=self.succeeded)
+
+    @property
+    def allowance(self) -> Amounts:
+        """What may be spent: the governing decision's budgets and what was approved besides."""
+        budget = NOTHING if self.governing is None else self.governing.budget
+        return budget.plus(self.approved)
+
+
+def begin(correlation_id: str, marks: tuple[int, ...] = ()) -> Episode:
+    """Return an episode in which nothing has happened."""
+    return Episode(correlation_id, marks=marks, tasks={}, tokens={}, seen={})

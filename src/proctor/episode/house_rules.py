@@ -1,0 +1,256 @@
+"""Users' own rules about the order of packets: one a line, three forms, kept beside the built-in ones.
+
+    # comments begin with a hash
+    ASK-FIRST: approval record before DecisionPacket(ACT)
+    NO-WRITE [warning]: never TaskDirectivePacket(WRITE) after IntegrityAlertPacket
+    TELL: TaskResultPacket leads to ObservationPacket within 3
+
+Rule 1: `A before B`: B is refused unless an A was accepted before it. `never A after B`: A is refused once a B was
+    accepted. `A leads to B within N`: of the N packets accepted next after an A, one is a B; the N-th that is not is
+    refused, and so is a close before the B came.
+Rule 2: a rule's state in an episode is one number, its mark, and all the marks are one tuple beside the rules. Nothing
+    here changes anything: `after` returns the next marks.
+Rule 3: records and what the machine makes itself are no packets: they use up none of the N.
+Rule 4: a rule of level "warning" says the same and refuses nothing; a promise not kept in time is told once and dropped.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from proctor.episode.states import CLOSES, EVENTS, RECORDS, Event
+from proctor.errors import ValidationError
+
+
+class Form(StrEnum):
+    """What a rule says about its two sorts of events."""
+
+    BEFORE = "before"
+    NEVER = "never"
+    LEADS = "leads to"
+
+
+Level: TypeAlias = Literal["error", "warning"]
+
+
+class HouseRule(Struct, frozen=True):
+    """One rule; `first` and `second` are A and B in the order of the line, `text` is the line as written."""
+
+    id: str
+    level: Level
+    form: Form
+    first: frozenset[Event]
+    second: frozenset[Event]
+    within: int | None
+    text: str
+
+
+Rules: TypeAlias = tuple[HouseRule, ...]
+# For "before" and "never": 1 if the event that decides was seen. For "leads to": in how many packets B is due; 0 is no
+# promise.
+Marks: TypeAlias = tuple[int, ...]
+Said: TypeAlias = tuple[HouseRule, str]
+
+_PACKETS: Final = frozenset(event for events in EVENTS.values() for event in events)
+_CLOSES: Final = frozenset(CLOSES)
+
+# A packet's bare name stands for all that it can be, so an issued token has a name of its own here.
+_ISSUED: Final = f"{Event.TOKEN}(issued)"
+LABELS: Final[Mapping[str, frozenset[Event]]] = {
+    **{str(event): frozenset((event,)) for event in Event if event in _PACKETS or event in RECORDS},
+    "close": _CLOSES,
+    _ISSUED: frozenset((Event.TOKEN,)),
+    **{str(kind): frozenset(events) for kind, events in EVENTS.items()},
+}
+_NAMES: Final = {events: label for label, events in LABELS.items()}
+
+# The ids that the built-in rules have or may get.
+BUILT_IN: Final = re.compile(
+    r"JSON|SCHEMA|FSM|EPISODE_CLOSED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV)-.*", re.IGNORECASE
+)
+_LINE: Final = re.compile(r"(?P<head>[^:]*):(?P<body>.*)")
+_HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?:\s+(?:\[(?P<boxed>\w+)\]|(?P<level>\w+)))?")
+_BODIES: Final = (
+    (Form.NEVER, re.compile(r"never\s+(?P<first>.+?)\s+after\s+(?P<second>.+)")),
+    (Form.BEFORE, re.compile(r"(?P<first>.+?)\s+before\s+(?P<second>.+)")),
+    (Form.LEADS, re.compile(r"(?P<first>.+?)\s+leads\s+to\s+(?P<second>.+?)\s+within\s+(?P<within>\S+)")),
+)
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
+_SHAPE: Final = "`ID: A before B`, `ID: never A after B` or `ID: A leads to B within N`"
+
+
+def load_rules(text: str) -> Rules:
+    """Return the rules in `text`, in its order; a mistake is a ValidationError that names the line."""
+    found: dict[str, HouseRule] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        written = line.partition("#")[0].strip()
+        if not written:
+            continue
+        rule = _rule(number, written)
+        if rule.id in found:
+            raise _mistake(number, "the id is used by an earlier rule", rule.id, "an id of its own for every rule")
+        found[rule.id] = rule
+    return tuple(found.values())
+
+
+def _mistake(number: int, what: str, found: str, expected: str) -> ValidationError:
+    return ValidationError(f"house rules, line {number}: {what}", found=found, expected=expected)
+
+
+def _rule(number: int, written: str) -> HouseRule:
+    """Return the rule of one line that is neither blank nor a comment."""
+    line = _LINE.fullmatch(written)
+    if line is None:
+        raise _mistake(number, "there is no colon after an id", written, _SHAPE)
+    rule_id, level = _head(number, line["head"].strip())
+    form, parts = _body(number, line["body"].strip())
+    return HouseRule(
+        id=rule_id,
+        level=level,
+        form=form,
+        first=_events(number, parts["first"]),
+        second=_events(number, parts["second"]),
+        within=_count(number, parts["within"]) if form is Form.LEADS else None,
+        text=written,
+    )
+
+
+def _head(number: int, head: str) -> tuple[str, Level]:
+    """Return the id and the level."""
+    found = _HEAD.fullmatch(head)
+    if found is None:
+        raise _mistake(number, "this is no id", head, "letters, digits, `_`, `.` and `-`, a letter first")
+    if BUILT_IN.fullmatch(found["id"]):
+        raise _mistake(number, "the id is one of the built-in rules", found["id"], "another id")
+    level = found["boxed"] or found["level"] or "error"
+    if level == "error":
+        return found["id"], "error"
+    if level == "warning":
+        return found["id"], "warning"
+    raise _mistake(number, "there is no such level", level, "`[warning]`, or nothing for an error")
+
+
+def _body(number: int, body: str) -> tuple[Form, re.Match[str]]:
+    """Return the form, and the parts by name."""
+    for form, pattern in _BODIES:
+        parts = pattern.fullmatch(body)
+        if parts is not None:
+            return form, parts
+    raise _mistake(number, "the rule has none of the three forms", body, _SHAPE)
+
+
+def _events(number: int, label: str) -> frozenset[Event]:
+    """Return what a label stands for; a mistake in a packet's variant is answered with those that it has."""
+    label = " ".join(label.split())
+    found = LABELS.get(label)
+    if found is None:
+        kind = label.partition("(")[0]
+        known = [name for name in LABELS if name.startswith(f"{kind}(")] or sorted(LABELS)
+        raise _mistake(number, "there is no such event", label, f"one of {', '.join(known)}")
+    return found
+
+
+def _count(number: int, word: str) -> int:
+    if _COUNT.fullmatch(word) is None:
+        raise _mistake(number, "this is no number of packets", word, "a whole number from 1 to 999999999")
+    return int(word)
+
+
+def unmarked(rules: Rules) -> Marks:
+    """Return the marks at the beginning of an episode."""
+    return (0,) * len(rules)
+
+
+def broken(rules: Rules, marks: Marks, event: Event) -> tuple[Said, ...]:
+    """Return the rules that `event` would break if it came now, each with its reason; a caller looks at the level."""
+    return tuple(_told(rules, marks, event)) if rules else ()
+
+
+def _told(rules: Rules, marks: Marks, event: Event) -> Iterator[Said]:
+    for rule, mark in zip(rules, marks, strict=True):
+        reason = _BREAKS[rule.form](rule, mark, event)
+        if reason is not None:
+            yield rule, reason
+
+
+def after(rules: Rules, marks: Marks, event: Event) -> Marks:
+    """Return the marks once `event` is accepted."""
+    if not rules:
+        return marks
+    return tuple(_MARKS[rule.form](rule, mark, event) for rule, mark in zip(rules, marks, strict=True))
+
+
+def pending(rules: Rules, marks: Marks) -> tuple[Said, ...]:
+    """Return the open promises, each with what is due."""
+    return tuple(
+        (rule, f"{_name(rule.second)} within {_packets(mark)}, since {_name(rule.first)} leads to it")
+        for rule, mark in zip(rules, marks, strict=True)
+        if rule.form is Form.LEADS and mark
+    )
+
+
+def _name(events: frozenset[Event]) -> str:
+    """Return the shortest label of a set that a label names."""
+    return _NAMES[events]
+
+
+def _promised(rule: HouseRule) -> str:
+    return f"{_name(rule.second)}, to which {_name(rule.first)} leads"
+
+
+def _packets(count: int) -> str:
+    return "the next packet" if count == 1 else f"the next {count} packets"
+
+
+def _breaks_before(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if mark or event not in rule.second:
+        return None
+    return f"{event} comes before any {_name(rule.first)}"
+
+
+def _breaks_never(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if not mark or event not in rule.first:
+        return None
+    return f"{event} comes after {_name(rule.second)}"
+
+
+def _breaks_promise(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if not mark or event in rule.second:
+        return None
+    if event in _CLOSES:
+        return f"the episode would close before {_promised(rule)}"
+    if mark == 1 and event in _PACKETS:
+        return f"{event} comes where {_promised(rule)}, is due at the latest"
+    return None
+
+
+def _mark_before(rule: HouseRule, mark: int, event: Event) -> int:
+    return 1 if event in rule.first else mark
+
+
+def _mark_never(rule: HouseRule, mark: int, event: Event) -> int:
+    return 1 if event in rule.second else mark
+
+
+def _mark_promise(rule: HouseRule, mark: int, event: Event) -> int:
+    """Return in how many packets B is due; of several promises the earliest counts, and one B keeps them all."""
+    if event in rule.second:
+        mark = 0
+    elif mark and event in _PACKETS:
+        mark -= 1
+    return (rule.within or 0) if not mark and event in rule.first else mark
+
+
+_BREAKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], str | None]]] = {
+    Form.BEFORE: _breaks_before,
+    Form.NEVER: _breaks_never,
+    Form.LEADS: _breaks_promise,
+}
+_MARKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], int]]] = {
+    Form.BEFORE: _mark_before,
+    Form.NEVER: _mark_never,
+    Form.LEADS: _mark_promise,
+}

@@ -1,0 +1,433 @@
+"""Judges a stream in which many episodes are interleaved.
+
+Rule 1: `check` asks what if; `apply` asks and commits. A refused line changes nothing but the count of refusals.
+Rule 2: memory is bounded: a closed episode leaves a summary, and no more episodes are open than the limits say.
+Rule 3: the judge has no clock of its own: time is what packets say, or what `now` says where an episode asks for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from proctor.episode.events import event_of, event_of_record
+from proctor.episode.history import Episode, begin
+from proctor.episode.house_rules import HouseRule, unmarked
+from proctor.episode.kinds import RecordKind, Speaker
+from proctor.episode.machine import EVIDENCE, Machine, findings_of
+from proctor.episode.packets import Malformed, Packet, read
+from proctor.episode.records import Approval, Opening, Record
+from proctor.episode.rulebook import Finding, Rule
+from proctor.episode.rules import EPISODE_CLOSED, LIMIT_1, record_1
+from proctor.episode.settings import Limits, Settings
+from proctor.episode.states import Event, Position, State
+from proctor.episode.verdicts import Context, Obligation, Outcome, Verdict, obligations_of
+from proctor.errors import ValidationError
+
+Said: TypeAlias = Packet[Any] | Record | Malformed
+Line: TypeAlias = bytes | str | Packet[Any] | Record
+
+# Why there is no episode to judge a line in, by the rule that says so.
+_WHY: Final = {
+    EPISODE_CLOSED.id: "the episode is closed",
+    LIMIT_1.id: "as many episodes are open as may be",
+    record_1.id: "the judge has no clock of its own, so an episode cannot ask for it",
+}
+
+
+class Summary(Struct, frozen=True):
+    """What is left of an episode, or what is known of it so far."""
+
+    correlation_id: str
+    outcome: Outcome
+    state: State
+    packets: int
+    refusals: int
+    warnings: int
+    broken: dict[str, int]
+    campaign_id: str | None = None
+    obligations: tuple[Obligation, ...] = ()
+
+
+class _Case:
+    """An episode and what is counted about it; `bar` is the rule by which there can be none."""
+
+    __slots__ = ("bar", "begun", "broken", "campaign_id", "episode", "machine", "refusals", "warnings")
+
+    def __init__(self, episode: Episode, machine: Machine, bar: Rule | None = None) -> None:
+        self.episode = episode
+        self.machine = machine
+        self.bar = bar
+        # Whether anything was accepted in it.
+        self.begun = False
+        self.refusals = 0
+        self.warnings = 0
+        self.broken: dict[str, int] = {}
+        self.campaign_id: str | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is to be said of the episode so far."""
+        if self.refusals:
+            return Outcome.VIOLATED
+        return Outcome.CONFORMING if self.episode.position is Position.CLOSED else Outcome.OPEN
+
+    def summary(self) -> Summary:
+        """Return what is known of the episode."""
+        return Summary(
+            self.episode.correlation_id,
+            self.outcome,
+            self.episode.state,
+            self.episode.packets,
+            self.refusals,
+            self.warnings,
+            self.broken,
+            self.campaign_id,
+            obligations_of(self.episode, self.machine.context),
+        )
+
+    def kept(self) -> "_Kept":
+        """Return the case for a snapshot."""
+        settings = self.machine.context.settings
+        return _Kept(self.episode, settings, self.refusals, self.warnings, self.broken, self.campaign_id)
+
+
+class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
+    """A case in a snapshot."""
+
+    episode: Episode
+    settings: Settings
+    refusals: int
+    warnings: int
+    broken: dict[str, int]
+    campaign_id: str | None
+
+    def case(self, machine: Machine) -> _Case:
+        """Return the case that was kept."""
+        case = _Case(self.episode, machine)
+        case.begun = True
+        case.refusals, case.warnings = self.refusals, self.warnings
+        case.broken, case.campaign_id = self.broken, self.campaign_id
+        return case
+
+
+class _Snapshot(Struct, frozen=True, forbid_unknown_fields=True, tag="proctor judge 1"):
+    """All that a judge remembers."""
+
+    settings: Settings
+    limits: Limits
+    rules: tuple[str, ...]
+    cases: list[_Kept]
+    closed: list[Summary]
+    refused: list[Summary]
+
+
+class Judge:
+    """The judge of a stream of packets and records.
+
+    `settings` hold for episodes whose `open` record does not say otherwise; `rules` are the user's own
+    (`house_rules.load_rules`); `now` is the clock of episodes that ask for `clock="wall"`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        limits: Limits | None = None,
+        rules: tuple[HouseRule, ...] = (),
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self._settings: Final = Settings() if settings is None else settings
+        self._limits: Final = Limits() if limits is None else limits
+        self._rules: Final = rules
+        self._wall: Final = now
+        self._machines: Final[dict[Settings, Machine]] = {}
+        self._machine: Final = self._machine_for(self._settings)
+        self._cases: Final[dict[str, _Case]] = {}
+        self._closed: Final[dict[str, Summary]] = {}
+        # Episodes of which nothing but refusals is known.
+        self._refused: Final[dict[str, Summary]] = {}
+
+    # ------------------------------------------------------------------------------------------------------- judging
+    def apply(self, line: Line) -> Verdict:
+        """Return the verdict on `line`; if it is accepted, the episode has moved on."""
+        said = read(line) if type(line) is bytes else _said(line)
+        if not isinstance(said, Packet):
+            return self._apply_other(said)
+        header = said.header
+        case = self._cases.get(header.correlation_id)
+        if case is None:
+            case = self._unbegun(header.correlation_id, said)
+        verdict = self._judged(case, said)
+        after = verdict.after
+        if not verdict.accepted or after is None:
+            self._count_refusal(case, verdict)
+            return verdict
+        if not case.begun:
+            self._begin(case)
+        case.episode = after
+        after.seen[header.packet_id] = after.packets if verdict.event in EVIDENCE else 0
+        if verdict.warnings:
+            case.warnings += 1
+        if case.campaign_id is None:
+            case.campaign_id = header.campaign_id
+        return verdict
+
+    def check(self, line: Line) -> Verdict:
+        """Return the verdict that `apply` would give; nothing changes."""
+        said = read(line) if isinstance(line, bytes) else _said(line)
+        name = _name_of(said)
+        if name is None:
+            return _nameless(said)
+        return self._judged(self._cases.get(name) or self._unbegun(name, said), said)
+
+    def stream(self, lines: Iterable[bytes | str]) -> Iterator[Verdict]:
+        """Yield the verdict on each of `lines` in turn; blank ones are passed over."""
+        apply = self.apply
+        for line in lines:
+            if line and not line.isspace():
+                yield apply(line)
+
+    # ------------------------------------------------------------------------------------------------------- records
+    def open(
+        self, correlation_id: str, *, at: datetime, by: str = "system", settings: Settings | None = None
+    ) -> Verdict:
+        """Open an episode under settings of its own."""
+        stated = self._settings if settings is None else settings
+        return self._record(RecordKind.OPEN, correlation_id, at, by, Opening(**msgspec.structs.asdict(stated)))
+
+    def close(self, correlation_id: str, *, at: datetime, by: str = "system") -> Verdict:
+        """Close an episode: from S7, or from S9 by the operator, with nothing open."""
+        return self._record(RecordKind.CLOSE, correlation_id, at, by, {})
+
+    def answer(
+        self, correlation_id: str, *, at: datetime, by: str = "operator", data: dict[str, Any] | None = None
+    ) -> Verdict:
+        """Give a human's answer to the escalation that was presented."""
+        return self._record(RecordKind.USER_INPUT, correlation_id, at, by, _raw({} if data is None else data))
+
+    def approve(
+        self,
+        correlation_id: str,
+        *,
+        at: datetime,
+        by: str = "operator",
+        token_budget: int = 0,
+        tool_call_budget: int = 0,
+        time_budget_seconds: int = 0,
+    ) -> Verdict:
+        """Add to what may be spent."""
+        given = Approval(token_budget, tool_call_budget, time_budget_seconds)
+        return self._record(RecordKind.APPROVAL, correlation_id, at, by, given)
+
+    def halt(self, correlation_id: str, *, at: datetime, by: str = "operator", reason: str = "") -> Verdict:
+        """Put an episode into safe mode."""
+        return self._record(RecordKind.SAFEMODE, correlation_id, at, by, _raw({"reason": reason} if reason else {}))
+
+    # ------------------------------------------------------------------------------------------------ what is known
+    def outcome(self, correlation_id: str) -> Outcome:
+        """Return what became of an episode; one that nobody has heard of is open."""
+        known = self._closed.get(correlation_id) or self._refused.get(correlation_id)
+        if known is not None:
+            return known.outcome
+        case = self._cases.get(correlation_id)
+        return Outcome.OPEN if case is None else case.outcome
+
+    def summaries(self) -> Iterator[Summary]:
+        """Yield what is known of every episode: closed ones, then those that were only refused, then open ones."""
+        yield from self._closed.values()
+        yield from self._refused.values()
+        for case in self._cases.values():
+            yield case.summary()
+
+    # ------------------------------------------------------------------------------------------------------ snapshot
+    def snapshot(self) -> bytes:
+        """Return all that the judge remembers, for `restore`."""
+        return msgspec.json.encode(
+            _Snapshot(
+                self._settings,
+                self._limits,
+                tuple(rule.text for rule in self._rules),
+                [case.kept() for case in self._cases.values()],
+                list(self._closed.values()),
+                list(self._refused.values()),
+            )
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        snapshot: bytes,
+        *,
+        rules: tuple[HouseRule, ...] = (),
+        now: Callable[[], datetime] | None = None,
+    ) -> "Judge":
+        """Return a judge that goes on where `snapshot` was taken; the user's own rules must be the same."""
+        try:
+            kept = msgspec.json.decode(snapshot, type=_Snapshot)
+        except msgspec.DecodeError:
+            raise ValidationError("this is no snapshot of a judge", expected="what Judge.snapshot() returned") from None
+        texts = tuple(rule.text for rule in rules)
+        if texts != kept.rules:
+            raise ValidationError("the snapshot was taken under other rules", found=texts, expected=str(kept.rules))
+        judge = cls(kept.settings, limits=kept.limits, rules=rules, now=now)
+        for one in kept.cases:
+            judge._cases[one.episode.correlation_id] = one.case(judge._machine_for(one.settings))
+        judge._closed.update((summary.correlation_id, summary) for summary in kept.closed)
+        judge._refused.update((summary.correlation_id, summary) for summary in kept.refused)
+        return judge
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    def _machine_for(self, settings: Settings) -> Machine:
+        machine = self._machines.get(settings)
+        if machine is None:
+            machine = self._machines[settings] = Machine(Context(settings, self._rules), self._limits)
+        return machine
+
+    def _machine_of(self, said: Said) -> Machine:
+        """Return the machine for a new episode: an opening states what differs from the judge's settings."""
+        if isinstance(said, Record) and isinstance(said.data, Opening):
+            return self._machine_for(said.data.over(self._settings))
+        return self._machine
+
+    def _unbegun(self, name: str, said: Said) -> _Case:
+        """Return the case of an episode in which nothing was accepted yet, or that is closed."""
+        if name in self._closed:
+            return _Case(replace(begin(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
+        case = _Case(begin(name, unmarked(self._rules)), self._machine_of(said))
+        refused = self._refused.get(name)
+        if refused is not None:
+            case.refusals, case.broken = refused.refusals, refused.broken
+        if case.machine.timed and self._wall is None:
+            case.bar = record_1
+        elif len(self._cases) >= self._limits.open_episodes:
+            case.bar = LIMIT_1
+        return case
+
+    def _begin(self, case: _Case) -> None:
+        """Keep an episode in which something was accepted for the first time."""
+        case.begun = True
+        name = case.episode.correlation_id
+        self._cases[name] = case
+        self._refused.pop(name, None)
+
+    def _judged(self, case: _Case, said: Said) -> Verdict:
+        """Return the verdict on what was said in an episode that is open, closed or not begun."""
+        machine = case.machine
+        if case.bar is not None and not (case.bar is LIMIT_1 and isinstance(said, Malformed)):
+            return _barred(said, case, case.bar)
+        wall = self._wall() if machine.timed and self._wall is not None else None
+        if isinstance(said, Packet):
+            return machine.judge(case.episode, said, wall)
+        if isinstance(said, Record):
+            return machine.judge_record(case.episode, said, known=case.begun, wall=wall)
+        verdict = machine.malformed(case.episode, said)
+        return verdict if case.begun else replace(verdict, path=())
+
+    def _apply_other(self, said: Record | Malformed) -> Verdict:
+        """Judge and commit what is no packet."""
+        name = _name_of(said)
+        if name is None:
+            return _nameless(said)
+        case = self._cases.get(name) or self._unbegun(name, said)
+        verdict = self._judged(case, said)
+        if not verdict.accepted or verdict.after is None:
+            self._count_refusal(case, verdict)
+            return verdict
+        if not case.begun:
+            self._begin(case)
+        case.episode = verdict.after
+        if verdict.after.position is Position.CLOSED:
+            del self._cases[name]
+            self._keep(case.summary())
+        return verdict
+
+    def _count_refusal(self, case: _Case, verdict: Verdict) -> None:
+        """Remember that a line of an episode was refused, also where the episode is closed or has not begun."""
+        case.refusals += 1
+        case.broken = _counted(case.broken, verdict)
+        name = case.episode.correlation_id
+        closed = self._closed.get(name)
+        if closed is not None:
+            broken = _counted(closed.broken, verdict)
+            self._closed[name] = replace(closed, outcome=Outcome.VIOLATED, refusals=closed.refusals + 1, broken=broken)
+        elif not case.begun:
+            self._refused[name] = case.summary()
+            _forget(self._refused, self._limits.closed_episodes)
+
+    def _keep(self, summary: Summary) -> None:
+        """Remember a closed episode."""
+        self._closed[summary.correlation_id] = summary
+        _forget(self._closed, self._limits.closed_episodes)
+
+    def _record(self, kind: RecordKind, name: str, at: datetime, by: str, data: Any) -> Verdict:
+        """Apply a record, and return its verdict with the line that states it."""
+        record = Record(kind, name, at, Speaker(by), data)
+        verdict = self.apply(record)
+        return replace(verdict, line=record.line())
+
+
+def _said(line: Line) -> Said:
+    """Return what is said by something other than bytes."""
+    if isinstance(line, str):
+        # A lone surrogate is no text; its bytes are no UTF-8 either, so that the reader says so.
+        return read(line.encode("utf-8", "surrogatepass"))
+    return read(line) if isinstance(line, bytes) else line
+
+
+def _name_of(said: Said) -> str | None:
+    """Return the episode that a line belongs to, if it says so."""
+    return said.header.correlation_id if isinstance(said, Packet) else said.correlation_id
+
+
+def _event_of(said: Said) -> Event | None:
+    """Return what the table would see of a line, if anything."""
+    if isinstance(said, Packet):
+        return event_of(said)
+    return event_of_record(said) if isinstance(said, Record) and said.record is not RecordKind.OPEN else None
+
+
+def _packet_id_of(said: Said) -> str | None:
+    if isinstance(said, Packet):
+        return str(said.header.packet_id)
+    return said.packet_id if isinstance(said, Malformed) else None
+
+
+def _nameless(said: Said) -> Verdict:
+    """Return the verdict on a line that belongs to no episode."""
+    errors = said.errors if isinstance(said, Malformed) else ()
+    return Verdict(False, None, _packet_id_of(said), None, (), findings_of(errors), (), None, None)
+
+
+def _barred(said: Said, case: _Case, bar: Rule) -> Verdict:
+    """Return the refusal of a line for which there is no open episode."""
+    episode = case.episode
+    return Verdict(
+        False,
+        episode.correlation_id,
+        _packet_id_of(said),
+        _event_of(said),
+        (episode.state,),
+        (Finding(bar.id, "", _WHY[bar.id]),),
+        (),
+        episode,
+        episode,
+        case.machine.context,
+    )
+
+
+def _counted(broken: dict[str, int], verdict: Verdict) -> dict[str, int]:
+    return broken | {rule: broken.get(rule, 0) + 1 for rule in verdict.rules}
+
+
+def _forget(summaries: dict[str, Summary], limit: int) -> None:
+    """Drop the oldest beyond `limit`."""
+    while len(summaries) > limit:
+        del summaries[next(iter(summaries))]
+
+
+def _raw(data: dict[str, Any]) -> dict[str, Raw]:
+    return {key: Raw(msgspec.json.encode(value)) for key, value in data.items()}

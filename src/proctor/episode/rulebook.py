@@ -1,0 +1,74 @@
+"""What a rule is: an id, a sentence, the events it judges, and a function that finds where it is broken.
+
+Rule 1: a rule's function is pure and total: it answers for every episode and every packet of its events, also where the
+    table has refused the packet already, so that a refusal can name all it broke.
+Rule 2: a rule that the table implies (`implied`) is asked only when the table refuses: it says why.
+Rule 3: a rule of shape has no function: the reader finds it broken (`shape.py`).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from proctor.episode.history import Episode
+from proctor.episode.settings import Settings
+from proctor.episode.states import CLOSES, Event
+
+
+class Gravity(StrEnum):
+    """What a broken rule does to the packet."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """A rule that a packet breaks: where, and why, in one sentence."""
+
+    rule: str
+    pointer: str
+    reason: str
+    gravity: Gravity = Gravity.ERROR
+
+
+Findings: TypeAlias = tuple[Finding, ...]
+# The packet is a Packet or a Record, as the rule's events say.
+Judging: TypeAlias = Callable[[Episode, Any, datetime, Settings], Findings]
+
+KEPT: Final[Findings] = ()
+
+
+class Rule(NamedTuple):
+    """One rule of the protocol; `closing` is what it asks when the episode is closed."""
+
+    id: str
+    sentence: str
+    level: str = "error"
+    events: frozenset[Event] = frozenset()
+    implied: bool = False
+    judge: Judging | None = None
+    closing: Judging | None = None
+
+    def at_close(self, function: Judging) -> "Rule":
+        """Return the rule with what it asks of a close."""
+        return self._replace(closing=function)
+
+    def asks(self, event: Event, *, refused: bool) -> Judging | None:
+        """Return the function that judges `event`; of a rule that the table implies only where the table refused."""
+        if event in CLOSES:
+            return self.closing
+        return self.judge if event in self.events and (refused or not self.implied) else None
+
+
+def rule(
+    name: str, sentence: str, events: tuple[Event, ...], *, level: str = "error", implied: bool = False
+) -> Callable[[Judging], Rule]:
+    """Return a decorator that makes a function the rule `name`."""
+
+    def made(function: Judging) -> Rule:
+        return Rule(name, sentence, level, frozenset(events), implied, function)
+
+    return made

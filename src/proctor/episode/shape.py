@@ -1,0 +1,365 @@
+"""Everything that is wrong with the shape of a line, each error at its JSON pointer: the slow, second reading.
+
+Rule 1: the list is empty exactly if the line can be read. What is expected is told by the Structs: they are walked
+    here, never described again.
+Rule 2: sentences are our own. They say what was expected and what sort of thing was found, never the value; only a
+    short word in place of one of a closed set is repeated.
+Rule 3: values come from JSON. A number too large for a float stands as infinity, and is an error wherever it is read.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from enum import StrEnum
+from itertools import islice
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from proctor.episode.conditions import SCHEMA, ShapeError, conditions_of, error_of, is_within, rules_at
+from proctor.episode.envelope import Compliance, Header, Moment
+from proctor.episode.kinds import PacketKind, RecordKind
+from proctor.episode.payloads import PAYLOADS
+from proctor.episode.records import CONTENTS, RecordLine
+
+# A line of nothing but errors must not fill the memory: after so many, one more says that there are others.
+MOST_ERRORS: Final = 1000
+# A longer word than this is not repeated in a sentence, and nothing like it is looked for.
+LONGEST_WORD: Final = 40
+NOTE: Final = "_"
+
+# Where something is wrong, and why.
+Flaw: TypeAlias = tuple[str, str]
+Flaws: TypeAlias = Iterator[Flaw]
+Word = TypeVar("Word", bound=StrEnum)
+
+
+class Member(NamedTuple):
+    """What may stand under a key of an object."""
+
+    type: inspect.Type
+    required: bool
+
+
+Members: TypeAlias = Mapping[str, Member]
+
+
+def _members(struct: inspect.Type) -> dict[str, Member]:
+    fields = struct.fields if isinstance(struct, inspect.StructType) else ()
+    return {field.encode_name: Member(field.type, field.required) for field in fields}
+
+
+_UNJUDGED: Final = inspect.RawType()
+_HEADER: Final = Member(inspect.type_info(Header), required=True)
+_COMPLIANCE: Final = Member(inspect.type_info(Compliance), required=True)
+_PAYLOADS: Final = {kind: inspect.type_info(payload) for kind, payload in PAYLOADS.items()}
+_RECORD: Final = _members(inspect.type_info(RecordLine))
+_CONTENTS: Final = {kind: inspect.type_info(content) for kind, content in CONTENTS.items()}
+
+
+# ----------------------------------------------------------------------------------------------------------- whole lines
+def errors_in(value: object) -> tuple[ShapeError, ...]:
+    """Return every error of a decoded JSON value that should be a packet, in the order of the packet's fields."""
+    if not isinstance(value, dict):
+        return (ShapeError("", _contrast("a packet, which is an object", _found(value)), (SCHEMA,)),)
+    header = value.get("header")
+    kind = _member_of(PacketKind, header.get("packet_type")) if isinstance(header, dict) else None
+    errors = [ShapeError(at, reason, rules_at(kind, at)) for at, reason in _at_most(_packet_flaws(value, kind))]
+    if kind is None or len(errors) > MOST_ERRORS:
+        return tuple(errors)
+    return (*errors, *_broken_conditions(value, kind, errors))
+
+
+def record_errors(value: object) -> tuple[ShapeError, ...]:
+    """Return every error of a decoded JSON value that should be a record, in the order of the record's fields."""
+    if not isinstance(value, dict):
+        return (ShapeError("", _contrast("a record, which is an object", _found(value)), (SCHEMA,)),)
+    kind = _member_of(RecordKind, value.get("record"))
+    content = _UNJUDGED if kind is None else _CONTENTS[kind]
+    members = {**_RECORD, "data": Member(content, required=False)}
+    flaws = _adding(_object_flaws(members, value, ""), "/record", "the data is not judged without it")
+    return tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _at_most(flaws))
+
+
+def escaped(key: str) -> str:
+    """Return a key as it stands in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _packet_flaws(value: dict[str, Any], kind: PacketKind | None) -> Flaws:
+    payload = Member(_UNJUDGED if kind is None else _PAYLOADS[kind], required=True)
+    stated = {key: part for key, part in value.items() if not key.startswith(NOTE)}
+    flaws = _object_flaws({"header": _HEADER, "mcp": _COMPLIANCE, "payload": payload}, stated, "")
+    return _adding(flaws, "/header/packet_type", "the payload is not judged without it")
+
+
+def _adding(flaws: Flaws, where: str, remark: str) -> Flaws:
+    for at, reason in flaws:
+        yield at, f"{reason}; {remark}" if at == where else reason
+
+
+def _at_most(flaws: Flaws) -> Flaws:
+    yield from islice(flaws, MOST_ERRORS)
+    if next(flaws, None) is not None:
+        yield "", f"there are more errors than these {MOST_ERRORS}"
+
+
+def _member_of(words: type[Word], value: object) -> Word | None:
+    return next((word for word in words if word == value), None)
+
+
+# -------------------------------------------------------------------------------------------- conditions between fields
+class _Seen:
+    """An object of JSON, asked like a Struct; what is absent is None."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._value.get(name)
+        return _Seen(found) if isinstance(found, dict) else found
+
+
+def _broken_conditions(value: dict[str, Any], kind: PacketKind, errors: Sequence[ShapeError]) -> Iterator[ShapeError]:
+    """Yield the conditions that are unmet among fields that are right in themselves."""
+    for condition in conditions_of(kind):
+        fields = (condition.given, condition.pointer)
+        if any(is_within(field, error.pointer) for error in errors for field in fields):
+            continue
+        if condition.unmet(_Seen(value.get("mcp")), _Seen(value.get("payload"))):
+            yield error_of(condition, kind)
+
+
+# ----------------------------------------------------------------------------------------------------- what was expected
+def _text_words(text: inspect.StrType) -> str:
+    return "a string that is not empty" if text.min_length else "a string"
+
+
+def _id_words(described: inspect.Metadata) -> str:
+    prefix = _pattern(described).removeprefix("^").partition("[")[0]
+    return f"an id, which is {prefix} and then letters, digits, _ or -"
+
+
+def _pattern(described: inspect.Metadata) -> str:
+    return str((described.extra_json_schema or {}).get("pattern", ""))
+
+
+def _range(number: inspect.IntType | inspect.FloatType) -> str:
+    if number.ge is None:
+        return ""
+    return f" of at least {number.ge:g}" if number.le is None else f" from {number.ge:g} to {number.le:g}"
+
+
+def _whole_number_words(number: inspect.IntType) -> str:
+    return f"a whole number{_range(number)}"
+
+
+def _number_words(number: inspect.FloatType) -> str:
+    return f"a number{_range(number)}"
+
+
+def _enum_words(words: inspect.EnumType) -> str:
+    return _one_of([word.value for word in words.cls])
+
+
+def _literal_words(literal: inspect.LiteralType) -> str:
+    return _one_of(literal.values)
+
+
+def _one_of(values: Sequence[object]) -> str:
+    return f"one of {', '.join(map(str, values))}"
+
+
+def _list_words(items: inspect.ListType) -> str:
+    if not items.min_length:
+        return "a list"
+    least = f"a list of {'at least ' if items.max_length is None else ''}{items.min_length}"
+    return least if items.max_length is None else f"{least} to {items.max_length}"
+
+
+def _object_words(described: inspect.DictType) -> str:
+    return "an object that is not empty" if described.min_length else "an object"
+
+
+def _union_words(union: inspect.UnionType) -> str:
+    return " or ".join(map(_words, union.types))
+
+
+def _words(described: inspect.Type) -> str:
+    """Return what is expected of a value, in words."""
+    return SORTS[type(described)].words(described)
+
+
+# -------------------------------------------------------------------------------------------------------- what was found
+def _found(value: object) -> str:
+    """Return what sort of thing `value` is, in words."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str | list | dict):
+        name = {str: "string", list: "list", dict: "object"}[type(value)]
+        return f"an empty {name}" if not value else f"a list of {len(value)}" if name == "list" else _with_article(name)
+    return "a whole number" if isinstance(value, int) else "a number"
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _other(value: object) -> str:
+    """Return what was found in place of one of a closed set: a short word is repeated."""
+    if isinstance(value, str) and len(value) <= LONGEST_WORD:
+        return json.dumps(value)
+    return "another string" if isinstance(value, str) else "another whole number"
+
+
+def _contrast(expected: str, found: str) -> str:
+    return f"expected {expected}, found {found}"
+
+
+# ------------------------------------------------------------------------------------------------------- what is wrong
+def _flaws(described: inspect.Type, value: Any, at: str) -> Flaws:
+    """Yield everything that is wrong with `value`, which stands at the pointer `at`."""
+    sort = SORTS[type(described)]
+    if type(value) not in sort.takes:
+        yield at, _contrast(sort.words(described), _found(value))
+    else:
+        yield from sort.flaws(described, value, at)
+
+
+def _no_flaws(described: inspect.Type, value: Any, at: str) -> Flaws:
+    return iter(())
+
+
+def _text_flaws(text: inspect.StrType, value: str, at: str) -> Flaws:
+    if len(value) < (text.min_length or 0):
+        yield at, _contrast(_text_words(text), _found(value))
+
+
+def _id_flaws(described: inspect.Metadata, value: str, at: str) -> Flaws:
+    if not re.fullmatch(_pattern(described), value):
+        yield at, _contrast(_id_words(described), "another string" if value else _found(value))
+
+
+def _time_flaws(described: inspect.DateTimeType, value: str, at: str) -> Flaws:
+    try:
+        msgspec.convert(value, Moment)
+    except msgspec.ValidationError:
+        yield at, _contrast(_words(described), "another string" if value else _found(value))
+
+
+def _number_flaws(number: inspect.IntType | inspect.FloatType, value: float, at: str) -> Flaws:
+    if number.ge is not None and value < number.ge:
+        yield at, _contrast(_words(number), "one that is too small")
+    elif (number.le is not None and value > number.le) or (isinstance(number, inspect.FloatType) and _is_huge(value)):
+        yield at, _contrast(_words(number), "one that is too large")
+
+
+def _is_huge(value: float) -> bool:
+    try:
+        return math.isinf(value)
+    except OverflowError:
+        # A whole number that no float can hold.
+        return True
+
+
+def _enum_flaws(words: inspect.EnumType, value: str, at: str) -> Flaws:
+    if value not in [word.value for word in words.cls]:
+        yield at, _contrast(_enum_words(words), _other(value))
+
+
+def _literal_flaws(literal: inspect.LiteralType, value: object, at: str) -> Flaws:
+    if value not in literal.values:
+        yield at, _contrast(_literal_words(literal), _other(value))
+
+
+def _list_flaws(items: inspect.ListType, value: list[Any], at: str) -> Flaws:
+    if len(value) < (items.min_length or 0) or (items.max_length is not None and len(value) > items.max_length):
+        yield at, _contrast(_list_words(items), _found(value))
+    for index, item in enumerate(value):
+        yield from _flaws(items.item_type, item, f"{at}/{index}")
+
+
+def _mapping_flaws(described: inspect.DictType, value: dict[str, Any], at: str) -> Flaws:
+    if len(value) < (described.min_length or 0):
+        yield at, _contrast(_object_words(described), _found(value))
+    for key, item in value.items():
+        yield from _flaws(described.value_type, item, f"{at}/{escaped(key)}")
+
+
+def _struct_flaws(struct: inspect.StructType, value: dict[str, Any], at: str) -> Flaws:
+    return _object_flaws(_members(struct), value, at)
+
+
+def _object_flaws(members: Members, value: dict[str, Any], at: str) -> Flaws:
+    for key, member in members.items():
+        if key in value:
+            yield from _flaws(member.type, value[key], f"{at}/{key}")
+        elif member.required:
+            yield f"{at}/{key}", f"{key} is missing; expected {_words(member.type)}"
+    for key in value:
+        if key not in members:
+            yield f"{at}/{escaped(key)}", _unknown(key, members)
+
+
+def _unknown(key: str, members: Members) -> str:
+    if len(key) > LONGEST_WORD:
+        return "there is no such field"
+    like = get_close_matches(key, members, n=1)
+    return f"there is no field {json.dumps(key)}" + (f"; did you mean {like[0]}?" if like else "")
+
+
+def _union_flaws(union: inspect.UnionType, value: Any, at: str) -> Flaws:
+    fitting = (option for option in union.types if type(value) in SORTS[type(option)].takes)
+    option = next(fitting, None)
+    if option is None:
+        yield at, _contrast(_union_words(union), _found(value))
+    else:
+        yield from _flaws(option, value, at)
+
+
+def _any_flaws(described: inspect.AnyType, value: Any, at: str) -> Flaws:
+    """Yield the numbers that are too large; not by recursion, since nothing bounds the depth here."""
+    waiting = [(value, at)]
+    while waiting:
+        value, at = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(item, f"{at}/{escaped(key)}") for key, item in value.items()]
+        elif isinstance(value, list):
+            waiting += [(item, f"{at}/{index}") for index, item in enumerate(value)]
+        elif isinstance(value, float) and math.isinf(value):
+            yield at, _contrast("a number", "one that is too large")
+
+
+class Sort(NamedTuple):
+    """How a type is judged: the values of JSON that it takes, its words, and what can be wrong with such a value."""
+
+    takes: tuple[type, ...]
+    words: Callable[[Any], str]
+    flaws: Callable[[Any, Any, str], Flaws]
+
+
+_JSON: Final = (NoneType, bool, int, float, str, list, dict)
+SORTS: Final[Mapping[type[inspect.Type], Sort]] = {
+    inspect.AnyType: Sort(_JSON, lambda _: "any value", _any_flaws),
+    inspect.RawType: Sort(_JSON, lambda _: "any value", _no_flaws),
+    inspect.NoneType: Sort((NoneType,), lambda _: "null", _no_flaws),
+    inspect.BoolType: Sort((bool,), lambda _: "true or false", _no_flaws),
+    inspect.IntType: Sort((int,), _whole_number_words, _number_flaws),
+    inspect.FloatType: Sort((int, float), _number_words, _number_flaws),
+    inspect.StrType: Sort((str,), _text_words, _text_flaws),
+    # The one thing that the Structs say of a type beside msgspec's own constraints is the pattern of an id.
+    inspect.Metadata: Sort((str,), _id_words, _id_flaws),
+    inspect.DateTimeType: Sort((str,), lambda _: "a date and time with an offset", _time_flaws),
+    inspect.EnumType: Sort((str,), _enum_words, _enum_flaws),
+    inspect.LiteralType: Sort((int, str), _literal_words, _literal_flaws),
+    inspect.ListType: Sort((list,), _list_words, _list_flaws),
+    inspect.DictType: Sort((dict,), _object_words, _mapping_flaws),
+    inspect.StructType: Sort((dict,), lambda _: "an object", _struct_flaws),
+    inspect.UnionType: Sort(_JSON, _union_words, _union_flaws),
+}

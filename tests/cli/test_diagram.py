@@ -1,0 +1,145 @@
+"""`proctor diagram` draws the machine, or the walk of one episode in a file."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proctor.cli.main import main
+from proctor.episode.diagram import Notation, machine
+from tests.cli.streams import conforming, text_of, violated, written
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
+    def call(*arguments: str) -> Said:
+        code = main(["diagram", *arguments])
+        captured = capsysbinary.readouterr()
+        return Said(code, captured.out.decode(), captured.err.decode())
+
+    return call
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> str:
+    """A file with two episodes."""
+    return written(tmp_path / "both.jsonl", conforming(), violated())
+
+
+@pytest.mark.parametrize("notation", Notation)
+def test_without_a_file_the_machine_is_drawn(run: Run, notation: Notation) -> None:
+    said = run("--format", notation)
+
+    assert said == Said(0, machine(notation), "")
+
+
+def test_mermaid_is_the_default(run: Run) -> None:
+    assert run().out == machine(Notation.MERMAID)
+
+
+def test_the_only_episode_of_a_file_is_drawn(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_bytes(b"\n{broken\n" + text_of(conforming()))
+
+    said = run(str(path))
+
+    assert said.code == 0
+    assert "S2_MODEL --> S3_DECIDE: 3 DecisionPacket(VERIFY_FIRST)<br/>9 DecisionPacket(ACT)\n" in said.out
+    assert "S7_REVIEW --> S0_IDLE: 14 close\n" in said.out
+
+
+def test_one_of_several_episodes_is_drawn_by_its_name(run: Run, both: str) -> None:
+    said = run(both, "--episode", "corr_bad", "--format", "dot")
+
+    assert said.code == 0
+    assert "3 refused DecisionPacket(ACT), FSM, E1" in said.out
+
+
+def test_a_walk_is_drawn_from_standard_input_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_of(conforming()))))
+
+    assert "14 close" in run("-").out
+
+
+def test_a_picture_can_be_written_to_a_file(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "machine.dot"
+
+    said = run("--format", "dot", "--out", str(target))
+
+    assert said == Said(0, "", "")
+    assert target.read_text("utf-8") == machine(Notation.DOT)
+
+
+def test_several_episodes_are_listed_if_none_was_named(run: Run, both: str) -> None:
+    said = run(both)
+
+    assert (said.code, said.out) == (2, "")
+    assert "there are 2 episodes" in said.err
+    assert "corr_good or corr_bad" in said.err
+
+
+def test_of_very_many_episodes_the_first_are_listed(run: Run, tmp_path: Path) -> None:
+    begun = (iter([next(conforming(f"corr_{number}"))]) for number in range(30))
+
+    said = run(written(tmp_path / "many.jsonl", *begun))
+
+    assert "corr_19 or one of 10 more" in said.err
+    assert "corr_20" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--episode", "corr_a"], "an episode is drawn from a file"),
+        (["nowhere.jsonl"], "nowhere.jsonl"),
+        (["--format", "svg"], "--format"),
+        (["--out", "nowhere/at/all.dot"], "cannot write"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(run: Run, arguments: list[str], says: str) -> None:
+    said = run(*arguments)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
+def test_an_episode_that_is_not_there_is_told_with_those_that_are(run: Run, both: str) -> None:
+    said = run(both, "--episode", "corr_nobody")
+
+    assert said.code == 2
+    assert "no episode 'corr_nobody'" in said.err
+    assert "corr_good or corr_bad" in said.err
+
+
+def test_a_file_without_an_episode_cannot_be_drawn(run: Run, tmp_path: Path) -> None:
+    said = run(written(tmp_path / "empty.jsonl"))
+
+    assert said.code == 2
+    assert "there is no episode" in said.err
+
+
+def test_the_process_prints_the_machine() -> None:
+    command = [sys.executable, "-m", "proctor", "diagram"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, machine(), "")

@@ -1,0 +1,68 @@
+"""An explanation says what the table, the catalogue and the verdict say, and nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.cli.explanation import Remark, explained, legal_in, sentence_of
+from proctor.episode import Author, Judge
+from proctor.episode.house_rules import load_rules
+from proctor.episode.rulebook import Finding
+from proctor.episode.rules import SENTENCES
+from proctor.episode.settings import Profile, Settings
+from proctor.episode.states import STATES, Event, State
+from proctor.episode.table import TABLE
+from proctor.episode.verdicts import Context, Verdict
+from tests.cli.streams import NOON, conforming
+
+RULES = load_rules("OURS: BeliefUpdatePacket before DecisionPacket")
+settings_of = st.builds(Settings, profile=st.sampled_from(Profile), initial_beliefs=st.booleans())
+
+
+@given(event=st.sampled_from(Event), settings=settings_of)
+def test_an_event_is_legal_in_the_states_whose_rows_have_it(event: Event, settings: Settings) -> None:
+    rows = [row for row in TABLE if row.event is event and (row.option is None or row.option in settings.options)]
+
+    found = legal_in(event, settings)
+
+    assert set(found) == {state for row in rows for state in ((row.start,) if row.start else STATES[row.source])}
+    assert list(found) == sorted(found)
+
+
+def test_a_rule_is_told_by_its_own_sentence() -> None:
+    verdict = Verdict(False, None, None, None, (), (), (), None, None, Context(house_rules=RULES))
+
+    assert sentence_of("E1", verdict) == SENTENCES["E1"]
+    assert sentence_of("OURS", verdict) == "OURS: BeliefUpdatePacket before DecisionPacket"
+    assert sentence_of("NOBODYS", verdict) == ""
+
+
+def test_a_rule_that_is_broken_twice_says_its_sentence_once() -> None:
+    found = (Finding("SCHEMA", "/a", "this."), Finding("SCHEMA", "/b", "that"), Finding("NOBODYS", "", "other"))
+    verdict = Verdict(False, None, None, None, (), found, (), None, None)
+
+    assert list(explained(verdict)) == [
+        Remark("SCHEMA", f"this (at /a). {SENTENCES['SCHEMA']}"),
+        Remark("SCHEMA", "that (at /b)"),
+        Remark("NOBODYS", "other"),
+    ]
+
+
+def test_what_an_accepted_line_opens_another_settles() -> None:
+    judge = Judge()
+
+    remarks = [remark for packet in conforming() for remark in explained(judge.apply(packet))]
+
+    opened = {remark.text.partition(":")[0] for remark in remarks if remark.heading == "now open"}
+    settled = {remark.text.partition(":")[0] for remark in remarks if remark.heading == "settled"}
+    assert opened == settled
+    assert {"task task_good_5", "token token_good_10", "verification", "decision"} <= opened
+
+
+def test_an_event_that_no_state_takes_is_legal_in_none() -> None:
+    verdict = Judge().apply(Author("corr_a", at=NOON).decision("ACT"))
+
+    assert verdict.event is not None
+    assert State.IDLE not in legal_in(verdict.event, Settings())
+    assert Remark("legal in", "S2_MODEL, S3_DECIDE") in list(explained(verdict))
