@@ -7,7 +7,8 @@ Rule 1: the tree is never touched: mutants live in copies under `build/mutate`.
 Rule 2: the sample is drawn by the seed and by what each mutant changes, so that an edit moves few others in or out.
 Rule 3: every result is kept in `results.jsonl` at once, and a second call goes on. What was killed stays killed while
     its module is the same; a survivor is tried again when a test or a source has changed.
-Rule 4: no mutant that cannot differ: none in annotations and imports, no `is` in the place of `==`; nor one that does not compile.
+Rule 4: no mutant that cannot differ: none in annotations, imports and hints to the garbage collector, no `is` in the
+    place of `==`; nor one that does not compile.
 """
 
 from __future__ import annotations
@@ -146,6 +147,10 @@ class Source:
                     found.append(self.span(note))
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
                 found.append(self.span(node))
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+                found.append(self.span(node))
+            if isinstance(node, ast.ClassDef):
+                found.extend(self.span(each) for each in node.keywords if each.arg == "gc")
         return found
 
 
@@ -198,13 +203,19 @@ def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iter
     match node:
         case ast.Tuple(elts=parts, ctx=ast.Load()) | ast.List(elts=parts, ctx=ast.Load()) | ast.Set(elts=parts):
             empty = {"Tuple": "()", "List": "[]", "Set": "set()"}[type(node).__name__]
-            yield from _left_out(source, "DropElement", node, [source.span(part) for part in parts], empty)
+            spans = [source.span(part) for part in parts]
+            if isinstance(node, ast.Tuple) and len(parts) == 2:
+                # What is left of a pair needs a comma to be a tuple.
+                yield "DropElement:0", source.span(node), f"({ast.unparse(parts[1])},)"
+                yield "DropElement:1", source.span(node), f"({ast.unparse(parts[0])},)"
+            else:
+                yield from _left_out(source, node, spans, empty)
         case ast.Dict(keys=keys, values=values):
             spans = [
                 (source.start(value) - 2 if key is None else source.start(key), source.end(value))
                 for key, value in zip(keys, values, strict=True)
             ]
-            yield from _left_out(source, "DropElement", node, spans, "{}")
+            yield from _left_out(source, node, spans, "{}")
         case ast.Call(args=args, keywords=keywords):
             spans = [source.span(each) for each in (*args, *keywords)]
             for index, each in enumerate(keywords, start=len(args)):
@@ -222,18 +233,14 @@ def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iter
             pass
 
 
-def _left_out(
-    source: Source, operator: str, node: ast.AST, spans: list[Span], empty: str
-) -> Iterator[tuple[str, Span, str]]:
+def _left_out(source: Source, node: ast.AST, spans: list[Span], empty: str) -> Iterator[tuple[str, Span, str]]:
     """Yield each part of a literal left out, with the comma that goes with it."""
     if len(spans) == 1:
-        yield operator, source.span(node), empty
+        yield "DropElement:0", source.span(node), empty
         return
-    for index, (begin, _) in enumerate(spans):
-        if index + 1 < len(spans):
-            yield f"{operator}:{index}", (begin, spans[index + 1][0]), ""
-        else:
-            yield f"{operator}:{index}", (spans[index - 1][1], spans[index][1]), ""
+    for index, (begin, end) in enumerate(spans):
+        last = index + 1 == len(spans)
+        yield f"DropElement:{index}", (spans[index - 1][1], end) if last else (begin, spans[index + 1][0]), ""
 
 
 def enumerations(sources: Iterable[str]) -> dict[str, list[str]]:

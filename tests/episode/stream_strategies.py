@@ -365,7 +365,7 @@ class Walk:
             same = {"usage_count": 0, "revoked": False, **known.payload, "rationale": None}
             wire = self.say("ToolAuthorizationToken", same if self.chance(0.3) else known.payload, 5)
             if self.alive(known.payload["token_id"]):
-                self.go("AUTHORIZE" if self.place != "VERIFY" else "VERIFY")
+                self.go(self.place if self.place in ("VERIFY", "IDLE") else "AUTHORIZE")
             return wire
         token_id = f"token_{self.count}"
         expiry = self.at + self.rng.choice((2, 30, 600, 100_000))
@@ -376,7 +376,7 @@ class Walk:
             changes["issuer_layer"] = 1
         payload = token(token_id, self.stamp(expiry), **changes)
         wire = self.say("ToolAuthorizationToken", payload, 5)
-        place = "VERIFY" if self.place == "VERIFY" else "AUTHORIZE"
+        place = self.place if self.place in ("VERIFY", "IDLE") else "AUTHORIZE"
 
         def commit() -> None:
             self.place = place
@@ -394,7 +394,7 @@ class Walk:
         if not self.tokens:
             return self.notice()
         token_id = self.rng.choice(list(self.tokens))
-        if self.chance(0.5):
+        if self.chance(0.3):
             ids = [token_id, "token_unheard_of"] if self.chance(0.3) else [token_id]
             payload = alert("WARNING", self.stamp(self.at), revoked_token_ids=ids)
             wire = self.say("IntegrityAlertPacket", payload, "Integrity")
@@ -584,7 +584,7 @@ class Walk:
             data["profile"] = self.rng.choice(("strict", "lenient"))
         if self.chance(0.5):
             data["layer_rules"] = self.rng.choice(("warn", "error", "error"))
-        if self.chance(0.5):
+        if self.chance(0.7):
             data["on_overrun"] = self.rng.choice(("escalate", "escalate", "safemode"))
         if self.chance(0.1):
             data["clock"] = self.rng.choice(("event", "wall"))
@@ -610,7 +610,7 @@ class Walk:
         draw = self.rng.random()
         if draw < self.wrong * 0.15:
             return self.broken()
-        if draw < self.wrong:
+        if draw < self.wrong * (3 if self.place in SELDOM else 1):
             wire = self.mistake()
         else:
             wire = self.proper()
@@ -650,6 +650,8 @@ class Walk:
             return self.verify()
         if self.place == "SENSE" and self.initial_beliefs and self.chance(0.4):
             return self.decide()
+        if self.place == "IDLE" and self.lenient and self.chance(0.3):
+            return self.issue()
         return self.rng.choice(PROPER[self.place])(self)
 
     def verify(self) -> Wire:
@@ -672,15 +674,15 @@ class Walk:
         """Say something wrong: the right thing spoilt, or a right thing in the wrong place."""
         step = self.rng.choice(ANYTHING)
         place = self.place
-        aside = self.chance(0.4)
+        aside = self.chance(0.5)
         wire = step(self) if aside else self.proper()
         if aside and step not in PROPER.get(place, ()) and step not in ANYWHERE:
             self.commit = None
         spoilers = SPOILERS.get(wire["header"]["packet_type"], ()) if "header" in wire else _record_spoilers(self, wire)
-        if self.chance(0.8) and spoilers:
+        if spoilers and self.chance(0.2 if aside else 0.8):
             self.commit = None
             self.rng.choice(spoilers)(self, wire)
-        elif self.ids and "header" in wire and self.chance(0.5):
+        elif self.ids and "header" in wire and self.chance(0.1 if aside else 0.5):
             self.commit = None
             wire["header"]["packet_id"] = self.rng.choice(self.ids)
         return wire
@@ -692,6 +694,8 @@ class Walk:
         return Said(line, frozenset(rules), self.correlation_id if known else None)
 
 
+# Where walks come by so seldom that they are wrong there more often.
+SELDOM = ("ESCALATE_DUE", "ESCALATED", "DECIDE_ESCALATE", "DECIDE_DEFER", "DECIDE_CANCEL", "DECIDE_AFRESH", "SETTLE")
 PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
     "IDLE": (Walk.observe,),
     "SENSE": (Walk.observe, Walk.believe, Walk.believe),
@@ -719,7 +723,7 @@ PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
 }
 ANYWHERE = (
     Walk.notice,
-    Walk.notice,
+    Walk.revoke,
     Walk.revoke,
     Walk.revoke,
     Walk.queue,
@@ -733,16 +737,22 @@ ANYTHING: tuple[Callable[[Walk], Wire], ...] = (
     Walk.believe,
     Walk.decide,
     Walk.decide,
+    lambda walk: walk.decide(walk.rng.choice(("VERIFY_FIRST", "ESCALATE", "DEFER", "CANCEL"))),
     Walk.present_plan,
     Walk.issue,
     Walk.revoke,
+    Walk.critical,
     Walk.direct,
     lambda walk: walk.direct(writes=True),
     Walk.conclude,
+    lambda walk: walk.say("TaskResultPacket", result("task_1", walk.decision_id), 6),
     Walk.escalate,
     Walk.answer,
+    Walk.answer,
+    Walk.clear,
     Walk.clear_from_afar,
     Walk.approve,
+    Walk.close,
     Walk.close,
     Walk.open,
     Walk.queue,

@@ -108,7 +108,7 @@ def test_rows_under_options_are_the_rows_of_the_table(
 
     found = rows_under(options)[position].get(event)
 
-    assert [found] == (wanted or [None])
+    assert found == (wanted[0] if wanted else None)
 
 
 def test_what_an_option_adds_is_exactly_this() -> None:

@@ -191,7 +191,7 @@ def test_a_rule_that_the_table_implies_is_never_broken_where_the_table_has_a_row
                 continue
             for event, row in rows[episode.position].items():
                 for rule in implied:
-                    judge = rule.asks(event, refused=True)
+                    judge = rule.asks(episode.position, event)
                     said = packets().get(event) or records().get(event)
                     if judge is not None and said is not None and rule.closing is not judge:
                         assert judge(episode, said, NOW, settings) == (), (rule.id, row)

@@ -53,6 +53,7 @@ def texts_of(source: str) -> dict[str, list[str]]:
     [
         ("x = (a, b, c)", "DropElement", ["x = (b, c)", "x = (a, c)", "x = (a, b)"]),
         ("x = (a,)", "DropElement", ["x = ()"]),
+        ("x = (a, b)", "DropElement", ["x = (b,)", "x = (a,)"]),
         ("x = {a}", "DropElement", ["x = set()"]),
         ("x = [*a, b]", "DropElement", ["x = [b]", "x = [*a]"]),
         ("x = {'a': 1, **b}", "DropElement", ["x = {**b}", "x = {'a': 1}"]),
@@ -83,10 +84,10 @@ def test_annotations_and_imports_are_left_alone() -> None:
     source = Source("toy", TOY)
     hidden = [TOY.encode()[begin:end].decode() for begin, end in source.untouchable()]
 
-    assert hidden == [
+    assert set(hidden) == {
         *("from os import path as place", "dict[str, int]", "int"),
-        *("int", "tuple[int, int] | None"),
-    ]
+        *("tuple[int, int] | None", "tuple[int, int]"),
+    }
 
 
 def drawn(text: str, count: int, seed: int = 0) -> list[Mutant]:

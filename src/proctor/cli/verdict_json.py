@@ -22,7 +22,7 @@ ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
 
 
-class Told(Struct, frozen=True):
+class Told(Struct, frozen=True, gc=False):
     """A finding; `sentence` is what its rule says, where an explanation was asked for."""
 
     rule: str
@@ -31,7 +31,7 @@ class Told(Struct, frozen=True):
     sentence: str | UnsetType = UNSET
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """A verdict as it is printed."""
 
     line: int

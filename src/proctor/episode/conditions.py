@@ -16,6 +16,16 @@ from msgspec import Struct
 
 from proctor.episode.envelope import ID_TAIL, Compliance, Header
 from proctor.episode.kinds import PacketKind, ResultStatus, SafetyClass, UpdateType
+from proctor.episode.payloads import (
+    Alert,
+    BeliefUpdate,
+    Decision,
+    Directive,
+    Escalation,
+    Result,
+    Token,
+    VerificationPlan,
+)
 
 SCHEMA: Final = "SCHEMA"
 
@@ -73,20 +83,20 @@ _WRITES: Final = (SafetyClass.WRITE, SafetyClass.MIXED)
 
 
 # Compared by value: the list of errors asks with words that were not read into enums.
-def _baseless(compliance: Any, payload: Any) -> bool:
+def _baseless(compliance: Compliance, payload: object) -> bool:
     return not compliance.evidence.evidence_refs and not compliance.evidence.evidence_absent_reason
 
 
-def _unresolved(compliance: Any, payload: Any) -> bool:
-    return payload.contradiction_details is None and bool(payload.update_type == _RESOLVED)
+def _unresolved(compliance: Compliance, payload: BeliefUpdate) -> bool:
+    return payload.contradiction_details is None and payload.update_type == _RESOLVED
 
 
-def _unauthorized(compliance: Any, payload: Any) -> bool:
+def _unauthorized(compliance: Compliance, payload: Directive) -> bool:
     return payload.authorization_token_id is None and payload.tool_safety_class in _WRITES
 
 
-def _unexplained(compliance: Any, payload: Any) -> bool:
-    return payload.error_details is None and bool(payload.result_status == _FAILURE)
+def _unexplained(compliance: Compliance, payload: Result) -> bool:
+    return payload.error_details is None and payload.result_status == _FAILURE
 
 
 CONDITIONS: Final = (
@@ -180,7 +190,7 @@ _is_token_id: Final = _matcher(_TOKEN)
 _is_campaign_id: Final = _matcher(f"camp_{ID_TAIL}")
 
 
-def _in_belief(header: str, payload: Any) -> bool:
+def _in_belief(header: str, payload: BeliefUpdate) -> bool:
     if not _header_matches(header):
         return False
     details = payload.contradiction_details
@@ -190,38 +200,38 @@ def _in_belief(header: str, payload: Any) -> bool:
     )
 
 
-def _in_decision(header: str, payload: Any) -> bool:
+def _in_decision(header: str, payload: Decision) -> bool:
     if not _header_matches(header):
         return False
     verified = (assumption.verification_packet_id for assumption in payload.load_bearing_assumptions or ())
     return all(named is None or _is_packet_id(named) for named in verified)
 
 
-def _in_plan(header: str, payload: Any) -> bool:
+def _in_plan(header: str, payload: VerificationPlan) -> bool:
     return _plan_matches(f"{header}|{payload.triggering_decision_id}") is not None
 
 
-def _in_token(header: str, payload: Any) -> bool:
+def _in_token(header: str, payload: Token) -> bool:
     return _token_matches(f"{header}|{payload.token_id}") is not None
 
 
-def _in_directive(header: str, payload: Any) -> bool:
+def _in_directive(header: str, payload: Directive) -> bool:
     token = payload.authorization_token_id
     return _directive_matches(f"{header}|{payload.task_id}|{_A_TOKEN if token is None else token}") is not None
 
 
-def _in_result(header: str, payload: Any) -> bool:
+def _in_result(header: str, payload: Result) -> bool:
     seen = payload.observation_packet_id
     ids = f"{header}|{payload.task_id}|{payload.directive_packet_id}|{_A_PACKET if seen is None else seen}"
     return _result_matches(ids) is not None
 
 
-def _in_escalation(header: str, payload: Any) -> bool:
+def _in_escalation(header: str, payload: Escalation) -> bool:
     blocking = payload.blocking_decision_packet_id
     return _escalation_matches(f"{header}|{_A_PACKET if blocking is None else blocking}") is not None
 
 
-def _in_alert(header: str, payload: Any) -> bool:
+def _in_alert(header: str, payload: Alert) -> bool:
     if not _header_matches(header):
         return False
     return all(map(_is_packet_id, payload.related_packet_ids or ())) and all(

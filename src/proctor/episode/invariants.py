@@ -5,7 +5,7 @@ INV-001 and INV-009 are rules of shape: the reader finds them broken.
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import product
+from itertools import product, starmap
 from typing import Final
 
 from proctor.episode.envelope import Stakes
@@ -207,6 +207,7 @@ def inv_010(episode: Episode, packet: Packet[Decision], now: datetime, settings:
     "A task is closed in time: a warning at the deadline, an error at the close.",
     PACKETS,
     level="error, warning",
+    rare=True,
 )
 def inv_011(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Time is part of the task."""
@@ -249,9 +250,11 @@ def _rank(value: Level | Irreversibility | Uncertainty | Adversariality) -> int:
     return list(type(value)).index(value)  # each is a StrEnum, lowest first
 
 
-# Every combination of the four axes and the level that does not fit: 432 in all.
+# Every combination of the four axes and the level that does not fit, out of 432.
 MISFITS: Final = frozenset(
-    axes for axes in product(Level, Irreversibility, Uncertainty, Adversariality, Level) if not fits(Stakes(*axes))
+    stakes
+    for stakes in starmap(Stakes, product(Level, Irreversibility, Uncertainty, Adversariality, Level))
+    if not fits(stakes)
 )
 
 
@@ -260,12 +263,12 @@ MISFITS: Final = frozenset(
     "The stakes level fits impact, irreversibility, uncertainty and adversariality.",
     PACKETS,
     level="warning",
+    rare=True,
 )
 def inv_012(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Stakes are neither played down nor up."""
     stakes = packet.compliance.stakes
-    axes = (stakes.impact, stakes.irreversibility, stakes.uncertainty, stakes.adversariality, stakes.stakes_level)
-    if axes not in MISFITS:
+    if stakes not in MISFITS:
         return KEPT
     reason = f"a stakes_level of {stakes.stakes_level} does not fit the four axes"
     return (Finding("INV-012", "/mcp/stakes/stakes_level", reason, Gravity.WARNING),)

@@ -161,7 +161,9 @@ class Judge:
         case = self._cases.get(header.correlation_id)
         if case is None:
             case = self._unbegun(header.correlation_id, said)
-        verdict = self._judged(case, said)
+        # What every packet comes by: an episode that is open, and whose time is the packets' own.
+        plain = case.bar is None and not case.machine.timed
+        verdict = case.machine.judge(case.episode, said) if plain else self._judged(case, said)
         after = verdict.after
         if not verdict.accepted or after is None:
             self._count_refusal(case, verdict)

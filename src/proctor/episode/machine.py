@@ -18,11 +18,12 @@ from proctor.episode.events import event_of, event_of_record
 from proctor.episode.history import Episode, Task
 from proctor.episode.house_rules import after as marked
 from proctor.episode.house_rules import broken
+from proctor.episode.invariants import MISFITS
 from proctor.episode.kinds import RecordKind, ToolsState
 from proctor.episode.packets import AnyPacket, Malformed
 from proctor.episode.records import Record
 from proctor.episode.rulebook import Finding, Findings, Gravity, Judging
-from proctor.episode.rules import EPISODE_CLOSED, FSM, LIMIT_2, asked, record_1
+from proctor.episode.rules import EPISODE_CLOSED, FSM, LIMIT_2, asked_of_legal, asked_of_refused, record_1
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
 from proctor.episode.states import DIRECTIVES, OBSERVATIONS, RECORDS, STATES, Event, Position, State, shown
 from proctor.episode.table import Row
@@ -38,7 +39,6 @@ _NONE: Final[Findings] = ()
 CLOSED: Final[Findings] = (Finding(EPISODE_CLOSED.id, "", "the episode is closed"),)
 # Looked up here once: a member of an enum costs more than a rule where it is asked for by every packet.
 _RESULT: Final = Event.RESULT
-_TOKEN: Final = Event.TOKEN
 _TOOLS_OK: Final = ToolsState.OK
 
 
@@ -48,6 +48,7 @@ class Route(NamedTuple):
     row: Row
     path: tuple[State, ...] | None
     asked: tuple[Judging, ...]
+    asked_of_remarkable: tuple[Judging, ...]
     change: Changing
 
 
@@ -61,10 +62,8 @@ def routes_for(settings: Settings) -> Mapping[Position, Mapping[Event, Route]]:
 def _route(row: Row) -> Route:
     settled = len(STATES[row.source]) == len(STATES[row.target]) == 1
     path = (STATES[row.source][0], *row.through, STATES[row.target][0]) if settled else None
-    return Route(row, path, asked(row.event, refused=False), CHANGES[row.event])
-
-
-ASKED_OF_REFUSED: Final = {event: asked(event, refused=True) for event in Event}
+    asked, more = (asked_of_legal(row.source, row.event, remarkable=remarkable) for remarkable in (False, True))
+    return Route(row, path, asked, more, CHANGES[row.event])
 
 
 class Machine:
@@ -82,27 +81,39 @@ class Machine:
 
     def judge(self, episode: Episode, packet: AnyPacket, wall: datetime | None = None) -> Verdict:
         """Return the verdict on `packet` arriving in `episode`; `wall` is the time if the clock is the caller's."""
+        header = packet.header
         event = event_of(packet)
-        now = packet.header.created_at if wall is None else wall
+        now = header.created_at if wall is None else wall
         if now < episode.clock:
             now = episode.clock
         route = self._routes[episode.position].get(event)
         if route is None:
             return self._no_route(episode, packet, event, now)
+        row, path, asked, more, change = route
+        # Whether a rule about what seldom happens could be broken: ID-1, ID-2, TIME-1, INV-011, INV-012.
+        remarkable = (
+            header.packet_id in episode.seen
+            or (header.previous_packet_id is not None and header.previous_packet_id not in episode.seen)
+            or header.created_at < episode.clock
+            or now > episode.due
+            or packet.compliance.stakes in MISFITS
+        )
         found: Findings = _NONE
-        for ask in route.asked:
+        for ask in more if remarkable else asked:
             said = ask(episode, packet, now, self._settings)
             if said:
                 found += said
-        if episode.marks or self._is_full(episode, event):
-            found += self._own(episode, event)
+        if self._is_full(episode, event, packet):
+            found += self._limited(event)
+        if episode.marks:
+            found += self._house(episode, event)
         warnings: Findings = _NONE
         if found:
             errors, warnings = _parted(found)
             if errors:
-                return self._refused(episode, event, packet.header.packet_id, errors, warnings)
-        after = self._after(episode, packet, route, now)
-        path = route.path or path_of(route.row, episode, after)
+                return self._refused(episode, event, header.packet_id, errors, warnings)
+        after = self._after(episode, packet, row, change, now)
+        path = path or path_of(row, episode, after)
         synthetic = self._overrun(after, now) if event is _RESULT else ()
         if synthetic:
             after = self._carried(after, synthetic[0])
@@ -110,7 +121,7 @@ class Machine:
         return Verdict(
             True,
             episode.correlation_id,
-            packet.header.packet_id,
+            header.packet_id,
             event,
             path,
             _NONE,
@@ -126,9 +137,11 @@ class Machine:
         if episode.position is Position.CLOSED:
             return self._refused(episode, event, packet.header.packet_id, CLOSED)
         found = self._no_row(episode, event)
-        for ask in ASKED_OF_REFUSED[event]:
+        for ask in asked_of_refused(episode.position, event):
             found += ask(episode, packet, now, self._settings)
-        return self._refused(episode, event, packet.header.packet_id, *_parted(found + self._own(episode, event)))
+        if self._is_full(episode, event, packet):
+            found += self._limited(event)
+        return self._refused(episode, event, packet.header.packet_id, *_parted(found + self._house(episode, event)))
 
     def judge_record(self, episode: Episode, record: Record, *, known: bool, wall: datetime | None = None) -> Verdict:
         """Return the verdict on `record`; `known` is whether the episode was there before."""
@@ -140,9 +153,9 @@ class Machine:
         now = max(episode.clock, record.at if wall is None else wall)
         route = self._routes[episode.position].get(event)
         found = _NONE if route is not None else self._no_row(episode, event)
-        for ask in ASKED_OF_REFUSED[event]:
+        for ask in asked_of_refused(episode.position, event):
             found += ask(episode, record, now, self._settings)
-        errors, warnings = _parted(found + self._own(episode, event))
+        errors, warnings = _parted(found + self._house(episode, event))
         if errors or route is None:
             return self._refused(episode, event, None, errors, warnings)
         after = replace(
@@ -174,20 +187,23 @@ class Machine:
         reason = f"{label_of(event)} is not legal in {episode.state} ({episode.position}); {legal}"
         return (Finding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
 
-    def _is_full(self, episode: Episode, event: Event) -> bool:
+    def _is_full(self, episode: Episode, event: Event, packet: AnyPacket) -> bool:
         """Return whether the episode would hold more than the limits say."""
         limits = self._limits
         return (
             episode.packets >= limits.packets
-            or (event in DIRECTIVES and len(episode.tasks) >= limits.open_tasks)
-            or (event is _TOKEN and len(episode.tokens) >= limits.tokens)
+            or (len(episode.tasks) >= limits.open_tasks and event in DIRECTIVES)
+            or (
+                len(episode.tokens) >= limits.tokens
+                and event is Event.TOKEN
+                and packet.payload.token_id not in episode.tokens
+            )
         )
 
-    def _own(self, episode: Episode, event: Event) -> Findings:
-        """Return what breaks the limits or the user's own rules."""
+    def _limited(self, event: Event) -> Findings:
+        """Return the refusal of a packet for which there is no room; there always is for an emergency."""
         reason = "the episode holds as many packets, open tasks or tokens as it may"
-        full = event not in UNSTOPPABLE and event not in RECORDS and self._is_full(episode, event)
-        return (Finding(LIMIT_2.id, "", reason),) * full + self._house(episode, event)
+        return _NONE if event in UNSTOPPABLE else (Finding(LIMIT_2.id, "", reason),)
 
     def _house(self, episode: Episode, event: Event) -> Findings:
         """Return which of the user's own rules `event` breaks; an emergency is never held up by them."""
@@ -201,17 +217,17 @@ class Machine:
             for rule, reason in broken(self.context.house_rules, episode.marks, event)
         )
 
-    def _after(self, episode: Episode, packet: AnyPacket, route: Route, now: datetime) -> Episode:
+    def _after(self, episode: Episode, packet: AnyPacket, row: Row, change: Changing, now: datetime) -> Episode:
         """Return the episode after `packet`, which was accepted."""
-        changes = route.change(episode, packet, now)
+        changes = change(episode, packet, now)
         if now > episode.due:
             tasks = _told(changes.get("tasks", episode.tasks), now)
             changes = {**changes, "tasks": tasks, "due": next_due(tasks)}
         if episode.marks:
-            changes = {**changes, "marks": marked(self.context.house_rules, episode.marks, route.row.event)}
+            changes = {**changes, "marks": marked(self.context.house_rules, episode.marks, row.event)}
         return replace(
             episode,
-            position=route.row.target,
+            position=row.target,
             clock=now,
             packets=episode.packets + 1,
             tools_ok=packet.compliance.routing.tools_state is _TOOLS_OK,

@@ -1,8 +1,9 @@
 """What a rule is: an id, a sentence, the events it judges, and a function that finds where it is broken.
 
-Rule 1: a rule's function is pure and total: it answers for every episode and every packet of its events, also where the
-    table has refused the packet already, so that a refusal can name all it broke.
-Rule 2: a rule that the table implies (`implied`) is asked only when the table refuses: it says why.
+Rule 1: a rule's function is pure, and answers for every packet of its events in its positions, also where the table has
+    refused the packet already, so that a refusal can name all it broke.
+Rule 2: a rule that the table implies (`implied`) is asked only when the table refuses: it says why. A rule about what
+    seldom happens (`rare`) is asked only of a packet that is remarkable (`machine.py` looks at all of them at once).
 Rule 3: a rule of shape has no function: the reader finds it broken (`shape.py`).
 """
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from proctor.episode.history import Episode
 from proctor.episode.settings import Settings
-from proctor.episode.states import CLOSES, Event
+from proctor.episode.states import CLOSES, Event, Position
 
 
 class Gravity(StrEnum):
@@ -42,13 +43,18 @@ KEPT: Final[Findings] = ()
 
 
 class Rule(NamedTuple):
-    """One rule of the protocol; `closing` is what it asks when the episode is closed."""
+    """One rule of the protocol; `places` are the positions that it is about, all if there are none.
+
+    `closing` is what it asks when the episode is closed.
+    """
 
     id: str
     sentence: str
     level: str = "error"
     events: frozenset[Event] = frozenset()
+    places: frozenset[Position] = frozenset()
     implied: bool = False
+    rare: bool = False
     judge: Judging | None = None
     closing: Judging | None = None
 
@@ -56,19 +62,27 @@ class Rule(NamedTuple):
         """Return the rule with what it asks of a close."""
         return self._replace(closing=function)
 
-    def asks(self, event: Event, *, refused: bool) -> Judging | None:
-        """Return the function that judges `event`; of a rule that the table implies only where the table refused."""
+    def asks(self, position: Position, event: Event) -> Judging | None:
+        """Return the function that judges `event` in `position`, if the rule is about it."""
         if event in CLOSES:
             return self.closing
-        return self.judge if event in self.events and (refused or not self.implied) else None
+        about = event in self.events and (not self.places or position in self.places)
+        return self.judge if about else None
 
 
 def rule(
-    name: str, sentence: str, events: tuple[Event, ...], *, level: str = "error", implied: bool = False
+    name: str,
+    sentence: str,
+    events: tuple[Event, ...],
+    places: tuple[Position, ...] = (),
+    *,
+    level: str = "error",
+    implied: bool = False,
+    rare: bool = False,
 ) -> Callable[[Judging], Rule]:
     """Return a decorator that makes a function the rule `name`."""
 
     def made(function: Judging) -> Rule:
-        return Rule(name, sentence, level, frozenset(events), implied, function)
+        return Rule(name, sentence, level, frozenset(events), frozenset(places), implied, rare, function)
 
     return made

@@ -5,7 +5,9 @@ Rule 2: rules about the stream itself stand here; those of the contract's sequen
     policies in `invariants.py`.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from proctor.episode.events import CLEARING, conflicting
@@ -40,7 +42,7 @@ def record_1(episode: Episode, record: Record, now: datetime, settings: Settings
     return (Finding("RECORD-1", "/by", "only the operator approves"),)
 
 
-@rule("ID-1", "A packet id is used once in an episode.", PACKETS)
+@rule("ID-1", "A packet id is used once in an episode.", PACKETS, rare=True)
 def id_1(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Nothing is said twice under one name."""
     if packet.header.packet_id not in episode.seen:
@@ -48,7 +50,7 @@ def id_1(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings)
     return (Finding("ID-1", "/header/packet_id", f"{packet.header.packet_id} was accepted before"),)
 
 
-@rule("ID-2", "The previous packet is one that was accepted.", PACKETS, level="warning")
+@rule("ID-2", "The previous packet is one that was accepted.", PACKETS, level="warning", rare=True)
 def id_2(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Links lead somewhere."""
     previous = packet.header.previous_packet_id
@@ -58,7 +60,7 @@ def id_2(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings)
     return (Finding("ID-2", "/header/previous_packet_id", reason, Gravity.WARNING),)
 
 
-@rule("TIME-1", "Time does not run backwards; where it seems to, the clock stays.", PACKETS, level="warning")
+@rule("TIME-1", "Time does not run backwards; where it seems to, the clock stays.", PACKETS, level="warning", rare=True)
 def time_1(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """The clock is the greatest time that was stated."""
     if packet.header.created_at >= episode.clock:
@@ -106,12 +108,13 @@ def layer_1(episode: Episode, packet: Packet[Token | Alert], now: datetime, sett
     "LAYER-2",
     "Safe mode is lifted by Integrity or layer 1.",
     (Event.ALERT,),
+    (Position.SAFEMODE,),
     level="warning, or error if the layer rules say so",
 )
 def layer_2(episode: Episode, packet: Packet[Alert], now: datetime, settings: Settings) -> Findings:
     """Who cannot lift safe mode is told so."""
     clears = packet.payload.alert_type == CLEAR and packet.payload.severity is not Severity.CRITICAL
-    if episode.position is not Position.SAFEMODE or not clears or packet.header.layer_source in CLEARING:
+    if not clears or packet.header.layer_source in CLEARING:
         return KEPT
     return (_layered("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode", settings),)
 
@@ -143,6 +146,16 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
 SENTENCES: Final = {found.id: found.sentence for found in CATALOGUE}
 
 
-def asked(event: Event, *, refused: bool) -> tuple[Judging, ...]:
-    """Return what is asked about `event`: more where the table refused it, to say why."""
-    return tuple(ask for found in CATALOGUE if (ask := found.asks(event, refused=refused)) is not None)
+def asked_of_legal(position: Position, event: Event, *, remarkable: bool) -> tuple[Judging, ...]:
+    """Return what is asked about an event that the table has a row for."""
+    return _asked(position, event, [rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare)])
+
+
+@cache
+def asked_of_refused(position: Position, event: Event) -> tuple[Judging, ...]:
+    """Return what is asked about an event that the table refuses, to say all that it breaks."""
+    return _asked(position, event, CATALOGUE)
+
+
+def _asked(position: Position, event: Event, rules: Iterable[Rule]) -> tuple[Judging, ...]:
+    return tuple(ask for rule in rules if (ask := rule.asks(position, event)) is not None)

@@ -24,10 +24,10 @@ TYPE: Final = "/header/packet_type"
 OUTCOME: Final = "/payload/decision_outcome"
 TOKEN_ID: Final = "/payload/authorization_token_id"  # noqa: S105  # a JSON pointer
 
-_WAITING: Final = (Position.ESCALATE_DUE, Position.ESCALATED)
+# Where tasks are open.
+_TASKED: Final = (Position.VERIFY, Position.EXECUTE)
 # Looked up here once: every packet asks for them.
 _VERIFY: Final = Position.VERIFY
-_EXECUTE: Final = Position.EXECUTE
 _BELIEF: Final = PacketKind.BELIEF_UPDATE
 _TOKEN: Final = PacketKind.TOKEN
 _RESULT: Final = PacketKind.RESULT
@@ -73,11 +73,10 @@ def e2(episode: Episode, packet: Packet[Directive], now: datetime, settings: Set
     "A verification has its plan, a READ directive, a success, a belief update that names its evidence, "
     "and then a decision anew.",
     (*DIRECTIVES, Event.BELIEF, Event.TOKEN),
+    (Position.VERIFY,),
 )
 def e3(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """The verification loop completes."""
-    if episode.position is not _VERIFY:
-        return KEPT
     if packet.header.packet_type is _BELIEF:
         return tuple(_leaving("E3", episode, packet, settings))
     if packet.header.packet_type is _TOKEN:
@@ -96,11 +95,10 @@ def _e3_at_close(episode: Episode, record: Record, now: datetime, settings: Sett
     "S4",
     "S4_VERIFY is left with a plan, a READ directive, a success and observed evidence, by a belief update that names it.",
     (Event.BELIEF,),
+    (Position.VERIFY,),
 )
 def s4(episode: Episode, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
     """What S4 requires before it is left."""
-    if episode.position is not _VERIFY:
-        return KEPT
     return tuple(_leaving("S4", episode, packet, settings))
 
 
@@ -207,9 +205,7 @@ def e6(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -
     """Every task is closed."""
     if packet.header.packet_type is _RESULT:
         return _unmatched(episode, packet.payload)
-    if episode.position is _VERIFY or episode.position is _EXECUTE:
-        return _dangling("E6", episode, TYPE)
-    return KEPT
+    return _dangling("E6", episode, TYPE) if episode.position in _TASKED else KEPT
 
 
 def _e6_at_close(episode: Episode, record: Record, now: datetime, settings: Settings) -> Findings:
@@ -217,10 +213,10 @@ def _e6_at_close(episode: Episode, record: Record, now: datetime, settings: Sett
     return _dangling("E6", episode, "")
 
 
-@rule("S6", "S6_EXECUTE is left when every directive has its result.", (Event.BELIEF,))
+@rule("S6", "S6_EXECUTE is left when every directive has its result.", (Event.BELIEF,), (Position.EXECUTE,))
 def s6(episode: Episode, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
     """What S6 requires before it is left; what it says of tokens is E4."""
-    return _dangling("S6", episode, TYPE) if episode.position is _EXECUTE else KEPT
+    return _dangling("S6", episode, TYPE)
 
 
 def _dangling(name: str, episode: Episode, pointer: str) -> Findings:
@@ -245,11 +241,9 @@ def _unmatched(episode: Episode, payload: Result) -> Findings:
 _LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELIEF and event not in ALERTS)
 
 
-@rule("E7", "In S9_SAFEMODE only alerts and belief updates are taken.", _LOCKED_OUT, implied=True)
+@rule("E7", "In S9_SAFEMODE only alerts and belief updates are taken.", _LOCKED_OUT, (Position.SAFEMODE,), implied=True)
 def e7(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Safe mode locks everything."""
-    if episode.position is not Position.SAFEMODE:
-        return KEPT
     return _broken("E7", TYPE, f"in {State.SAFEMODE} only IntegrityAlertPacket and BeliefUpdatePacket are taken")
 
 
@@ -257,12 +251,11 @@ def e7(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -
     "S8",
     "S8_ESCALATED is left by a human's answer to an escalation that was presented.",
     (*DECISIONS, Event.USER_INPUT, Event.ANSWER),
+    (Position.ESCALATE_DUE, Position.ESCALATED),
     implied=True,
 )
 def s8(episode: Episode, packet: Any, now: datetime, settings: Settings) -> Findings:
     """Nobody decides before a human has answered, and nobody answers what was not asked."""
-    if episode.position not in _WAITING:
-        return KEPT
     if isinstance(packet, Packet) and isinstance(packet.payload, Decision):
         return _broken("S8", OUTCOME, "a human's answer must come before the next decision")
     if episode.position is Position.ESCALATE_DUE:

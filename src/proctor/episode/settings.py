@@ -5,10 +5,13 @@ Rule 2: a limit is a refusal with a rule id, never a silent loss.
 """
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from proctor.episode.table import Option
+from proctor.errors import ValidationError
 
 
 class Profile(StrEnum):
@@ -39,14 +42,34 @@ class OnOverrun(StrEnum):
     ESCALATE = "escalate"
 
 
+_WORDS: Final[dict[str, type[StrEnum]]] = {
+    "profile": Profile,
+    "layer_rules": LayerRules,
+    "clock": Clock,
+    "on_overrun": OnOverrun,
+}
+
+
+def _word(name: str, value: str, words: type[StrEnum]) -> StrEnum:
+    """Return the member that `value` names."""
+    try:
+        return words(value)
+    except ValueError:
+        raise ValidationError(f"there is no such {name}", found=value, expected=" or ".join(words)) from None
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The profile and the switches of an episode."""
+    """The profile and the switches of an episode; each may be given as its word."""
 
     profile: Profile = Profile.STRICT
     layer_rules: LayerRules = LayerRules.WARN
     clock: Clock = Clock.EVENT
     on_overrun: OnOverrun = OnOverrun.SAFEMODE
     initial_beliefs: bool = False
+
+    def __post_init__(self) -> None:
+        for name, words in _WORDS.items():
+            force_setattr(self, name, _word(name, getattr(self, name), words))
 
     @property
     def options(self) -> tuple[Option, ...]:
