@@ -3,7 +3,8 @@
 Rule 1: it uses both as their docs say and as fast as they go: each schema is compiled to a validator once; one machine,
     without automatic transitions, has a light model for each episode that is open.
 Rule 2: it does the schema and the table only: no sequence, no token, no budget, no reason why.
-Rule 3: schemas and table are our own, so that both sides decide by the same.
+Rule 3: schemas and table are our own, so that both sides decide by the same. `inlined` writes every `$ref` of a schema
+    out in its place, which nobody does by hand: a validator resolves a reference anew each time it meets it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ class Walk:
 class Assembled:
     """Both packages, joined by the correlation id; raises a Gap if one is not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, inlined: bool = False) -> None:
         try:
             from jsonschema import Draft202012Validator
             from transitions import Machine
         except ImportError as problem:
             raise Gap(f"{problem.name} is not installed: it comes with the dev extra") from None
-        shapes = schemas()
-        self._valid = {kind.value: Draft202012Validator(shapes[kind.value]).is_valid for kind in PacketKind}
+        shapes = {kind.value: schemas()[kind.value] for kind in PacketKind}
+        if inlined:
+            shapes = {name: written_out(shape, shape.get("$defs", {})) for name, shape in shapes.items()}
+        self._valid = {name: Draft202012Validator(shape).is_valid for name, shape in shapes.items()}
         self._machine = Machine(
             model=None,
             states=[position.name for position in Position],
@@ -78,6 +81,19 @@ class Assembled:
         accepted: bool = walk.trigger(event.name)
         self._machine.remove_model(walk)
         return accepted
+
+
+def written_out(schema: Any, parts: dict[str, Any]) -> Any:
+    """Return a schema with the named parts in the place of their references; none of ours contains itself."""
+    if isinstance(schema, list):
+        return [written_out(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    own = {key: written_out(value, parts) for key, value in schema.items() if key not in ("$ref", "$defs")}
+    if "$ref" not in schema:
+        return own
+    part = written_out(parts[schema["$ref"].removeprefix("#/$defs/")], parts)
+    return {"allOf": [part], **own} if own else part
 
 
 def event_of(kind: str, payload: dict[str, Any]) -> Event:

@@ -40,7 +40,13 @@ PLACE: Final = ROOT / "build" / "mutate"
 PACKAGE: Final = Path("src/proctor/episode")
 MODULES: Final = ("table", "guards", "events", "history", "rules", "sequences", "invariants", "changes", "machine")
 # The cheapest and most killing first: the run ends with the first failure.
-SUITE: Final = ("tests/episode",)
+SUITE: Final = (
+    "tests/episode/test_goldens.py",
+    "tests/episode/test_table.py",
+    "tests/episode/test_decisions_d.py",
+    "tests/episode/test_walk.py::test_machine_and_table_agree_in_every_state_on_every_event_under_every_value_of_the_guards",
+    "tests/episode/test_model.py::test_judge_and_model_agree_under_every_setting",
+)
 # Only the plugins that the tests need: loading all of them would take longer than the tests that notice.
 PLUGINS: Final = ("pytest_timeout", "_hypothesis_pytestplugin", "no:cacheprovider")
 PYTEST: Final = ("-x", "-q", "--hypothesis-seed=0", *(f"-p{name}" for name in PLUGINS))

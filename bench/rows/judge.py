@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -97,17 +98,17 @@ def untyped() -> Pass:
     return run
 
 
-def assembled() -> Pass:
+def assembled(*, inlined: bool = False) -> Pass:
     """Judge each line by jsonschema and `transitions`."""
+    judge = Assembled(inlined=inlined)
+    if not all(judge.apply(line) for line in stream_of(1)):
+        raise ValueError("a line to measure with was not accepted")
 
     def run(lines: list[bytes]) -> None:
         apply = judge.apply
         for line in lines:
             apply(line)
 
-    judge = Assembled()
-    if not all(judge.apply(line) for line in stream_of(1)):
-        raise ValueError("a line to measure with was not accepted")
     return run
 
 
@@ -142,6 +143,13 @@ ROWS: Final = (
         through(assembled),
         "jsonschema and transitions, schema and table only",
         100.0,
+    ),
+    _rate(
+        "judge.packets/jsonschema-inlined",
+        through(applied),
+        through(partial(assembled, inlined=True)),
+        "jsonschema and transitions, every $ref written out",
+        None,
     ),
     Row(
         "judge.memory/tenth",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.judge_anchor import Assembled, event_of
+from bench.judge_anchor import Assembled, event_of, written_out
 from bench.judge_memory import judged
 from bench.judge_stream import ROUND, authored, conforming, interleaved, mean_size, packets_in, renamed
 from bench.measure import Gap
@@ -68,22 +68,33 @@ def test_every_way_to_judge_gives_a_rate(made: Any) -> None:
         assert through(made, 2)(stack)(0.001) > 0.0
 
 
-def test_the_packages_put_together_accept_what_the_judge_accepts() -> None:
-    judge = Assembled()
+@pytest.mark.parametrize("inlined", [False, True])
+def test_the_packages_put_together_accept_what_the_judge_accepts(inlined: bool) -> None:
+    judge = Assembled(inlined=inlined)
 
     assert all(judge.apply(line) for line in interleaved(authored(2), 3))
 
 
-def test_the_packages_put_together_refuse_what_the_table_and_the_schemas_refuse() -> None:
+@pytest.mark.parametrize("inlined", [False, True])
+def test_the_packages_put_together_refuse_what_the_table_and_the_schemas_refuse(inlined: bool) -> None:
     from transitions import MachineError
 
     lines = authored()
     broken = json.loads(lines[0])
     del broken["mcp"]["stakes"]
 
-    assert not Assembled().apply(json.dumps(broken).encode())
+    assert not Assembled(inlined=inlined).apply(json.dumps(broken).encode())
     with pytest.raises(MachineError):
-        Assembled().apply(lines[3])
+        Assembled(inlined=inlined).apply(lines[3])
+
+
+def test_references_are_written_out_in_their_place() -> None:
+    schema: dict[str, Any] = {
+        "$defs": {"a": {"type": "string"}, "b": {"items": {"$ref": "#/$defs/a"}}},
+        "anyOf": [{"$ref": "#/$defs/b"}],
+    }
+
+    assert written_out(schema, schema["$defs"]) == {"anyOf": [{"items": {"type": "string"}}]}
 
 
 @pytest.mark.parametrize(

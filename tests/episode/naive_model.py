@@ -789,7 +789,7 @@ class NaiveJudge:
         answer, entries, story = self._weigh(wire)
         if not answer.accepted:
             self.refusals[_correlation(wire)] += 1
-        elif story is not None:
+        else:
             self.stories[_correlation(wire)] = story
             story.log.extend(entries)
         return answer
@@ -813,34 +813,40 @@ class NaiveJudge:
     def place(self, correlation: str) -> str:
         return position(self.stories[correlation]) if correlation in self.stories else IDLE
 
-    def _weigh(self, wire: Wire) -> tuple[Answer, list[Entry], Story | None]:
+    def _weigh(self, wire: Wire) -> tuple[Answer, list[Entry], Story]:
         known = self.stories.get(_correlation(wire))
+        story = known or self._begun_by(wire)
         event = event_of(wire)
-        if known is not None and position(known) == CLOSED:
-            return Answer(False, frozenset({"EPISODE_CLOSED"}), frozenset(), ["S0_IDLE"], event), [], known
-        if known is None and self._full():
-            return Answer(False, frozenset({"LIMIT-1"}), frozenset(), ["S0_IDLE"], event), [], None
+        turned_away = self._turned_away(event, known, story)
+        if turned_away is not None:
+            return (
+                Answer(False, frozenset({turned_away}), frozenset(), [shown(story, position(story))], event),
+                [],
+                story,
+            )
         if event is None:
-            return self._open(wire, known)
-        story = known or Story(**self.settings)
-        answer, entries = self._judge(wire, event, story)
-        return answer, entries, story
+            return Answer(True, frozenset(), frozenset(), ["S0_IDLE"]), [], story
+        return *self._judge(wire, event, story), story
 
-    def _full(self) -> bool:
-        running = [story for story in self.stories.values() if position(story) != CLOSED]
-        return len(running) >= self.bounds.open_episodes
-
-    def _open(self, wire: Wire, known: Story | None) -> tuple[Answer, list[Entry], Story]:
-        if known is not None:
-            path = [shown(known, position(known))]
-            return Answer(False, frozenset({"RECORD-1"}), frozenset(), path), [], known
-        said = {k: v for k, v in (wire.get("data") or {}).items() if v is not None}
+    def _begun_by(self, wire: Wire) -> Story:
+        """Return the episode that this line would begin."""
+        if wire.get("record") != "open":
+            return Story(**self.settings)
+        said = {name: value for name, value in (wire.get("data") or {}).items() if value is not None}
         if "initial_beliefs" in said:
             said["initial_beliefs"] = bool(said["initial_beliefs"])
-        story = Story(**{**self.settings, **said}, opened_at=moment(wire["at"]))
-        if story.clock == "wall" and self.wall is None:
-            return Answer(False, frozenset({"RECORD-1"}), frozenset(), ["S0_IDLE"]), [], story
-        return Answer(True, frozenset(), frozenset(), ["S0_IDLE"]), [], story
+        return Story(**{**self.settings, **said}, opened_at=moment(wire["at"]))
+
+    def _turned_away(self, event: str | None, known: Story | None, story: Story) -> str | None:
+        """Return the rule by which a line is refused before the machine looks at it."""
+        if position(story) == CLOSED:
+            return "EPISODE_CLOSED"
+        if event is None and (known is not None or (story.clock == "wall" and self.wall is None)):
+            return "RECORD-1"
+        if known is not None:
+            return None
+        running = sum(position(one) != CLOSED for one in self.stories.values())
+        return "LIMIT-1" if running >= self.bounds.open_episodes else None
 
     def _judge(self, wire: Wire, event: str, story: Story) -> tuple[Answer, list[Entry]]:
         stated = moment(wire["header"]["created_at"] if "header" in wire else wire["at"])

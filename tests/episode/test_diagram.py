@@ -231,6 +231,14 @@ def test_a_table_in_which_nothing_holds_everywhere_has_no_such_node() -> None:
     assert drawing.notes == {}
 
 
+def test_a_token_issued_and_a_token_revoked_keep_their_names() -> None:
+    rows = [Row(Position.MODEL, event, Position.MODEL) for event in (Event.REVOCATION, Event.TOKEN)]
+
+    label = read_dot(machine(Notation.DOT, rows=rows)).edges[S.MODEL, S.MODEL]
+
+    assert label.split("\n") == ["ToolAuthorizationToken", "ToolAuthorizationToken(revoked)"]
+
+
 # ---------------------------------------------------------------------------------------------------------------- a walk
 def accepted(event: Event | None, *path: State, synthetic: tuple[Synthetic, ...] = ()) -> Verdict:
     return Verdict(True, "corr_a", "pkt_a", event, path, (), (), None, None, synthetic=synthetic)

@@ -76,6 +76,103 @@ def never_met(met: Counter[str]) -> list[str]:
     return [name for name in names if not met[name]]
 
 
+# -------------------------------------------------------------------------------------- the model by itself, by hand
+
+LOOP = "see believe VERIFY_FIRST plan read succeed see integrate"
+ACTING = "see believe ACT token write"
+# The row of DECISIONS part D, the words said, then what the last of them gets: its path, or the rules that it breaks.
+BY_HAND = [
+    (1, "see believe VERIFY_FIRST", "S2 S3 S4"),
+    (2, "see believe ESCALATE escalate", "S3 S8"),
+    (3, "see believe DEFER believe", "S3 S7"),
+    (4, "see believe ACT VERIFY_FIRST", "S3 S4"),
+    (4, "see believe ACT ACT", "FSM"),
+    (5, "see believe VERIFY_FIRST plan read", "S4 S4"),
+    (6, LOOP, "S4 S2"),
+    (6, "see believe VERIFY_FIRST plan read succeed integrate", "S4"),
+    (7, "see believe VERIFY_FIRST read", "E3"),
+    (9, "see believe VERIFY_FIRST plan read succeed see believe", "E3 S4"),
+    (10, "see believe VERIFY_FIRST plan write", "FSM E2 E4"),
+    (14, "see believe ACT token read", "FSM"),
+    (15, f"{ACTING} write", "S6 S6"),
+    (15, f"{ACTING} write write write", "E4"),
+    (16, f"{ACTING} succeed believe", "S6 S7"),
+    (16, f"{ACTING} fail believe", "S6 S2"),
+    (16, f"{ACTING} fail believe see", "S7 S1"),
+    (16, f"{ACTING} succeed believe ACT", "S2 S3"),
+    (17, f"{ACTING} believe", "E6 S6"),
+    (19, f"{ACTING} succeed succeed", "E6"),
+    (20, "see believe CANCEL believe see", "S7 S1"),
+    (21, "halt", "S0 S9"),
+    (22, f"{ACTING} overspend", "S6 S6 S9"),
+    (23, "halt believe", "S9 S9"),
+    (23, "halt clear", "S9 S7"),
+    (24, f"{ACTING} halt succeed", "FSM E6 E7"),
+    (25, "see notice", "S1 S1"),
+    (26, "see believe ESCALATE escalate answer", "S8 S3"),
+    (26, "see believe ESCALATE escalate ACT", "FSM S8"),
+    (27, "see believe CANCEL believe close", "S7 S0"),
+    (27, "see close", "FSM"),
+    (27, "see believe CANCEL believe close see", "EPISODE_CLOSED"),
+    (36, "see believe see", "FSM"),
+]
+
+
+def by_hand(words: str) -> list[Wire]:
+    """Return the packets that the words name, complete and plain; results and references mean the latest."""
+    walk = Walk("corr_hand", Random(0), 100, 0.0)
+    walk.seconds = 1.0
+    task, last = "pkt_none", "pkt_none"
+    lines: list[Wire] = []
+    for word in words.split():
+        walk.at += 1.0
+        lines.append(_in_words(walk, word, task, last))
+        header = lines[-1].get("header", {"packet_id": ""})
+        task = header["packet_id"] if word in ("read", "write") else task
+        last = header["packet_id"] if word in ("see", "succeed", "fail") else last
+    return lines
+
+
+def _in_words(walk: Walk, word: str, task: str, last: str) -> Wire:
+    if word.isupper():
+        return walk.say("DecisionPacket", say.decision(word))
+    if word == "close":
+        return say.record("close", walk.correlation_id, walk.stamp(walk.at))
+    at, token = walk.stamp(walk.at), {"tool_safety_class": "WRITE", "authorization_token_id": "token_1"}
+    kind, payload, layer = {
+        "see": ("ObservationPacket", say.observation(), 6),
+        "answer": ("ObservationPacket", say.observation("user_input"), 1),
+        "believe": ("BeliefUpdatePacket", say.belief(), 3),
+        "integrate": ("BeliefUpdatePacket", say.belief(last), 3),
+        "plan": ("VerificationPlanPacket", say.plan("pkt_x"), 5),
+        "token": ("ToolAuthorizationToken", say.token("token_1", walk.stamp(10**6)), 5),
+        "read": ("TaskDirectivePacket", say.directive("task_1", "tool_read"), 5),
+        "write": ("TaskDirectivePacket", say.directive("task_1", "tool_write", **token), 5),
+        "succeed": ("TaskResultPacket", say.result("task_1", task), 6),
+        "fail": ("TaskResultPacket", say.result("task_1", task, "FAILURE"), 6),
+        "overspend": ("TaskResultPacket", say.result("task_1", task, execution_metadata={"tokens_used": 10**6}), 6),
+        "escalate": ("EscalationPacket", say.escalation(), 5),
+        "notice": ("IntegrityAlertPacket", say.alert("INFO", at), "Integrity"),
+        "halt": ("IntegrityAlertPacket", say.alert("CRITICAL", at), "Integrity"),
+        "clear": ("IntegrityAlertPacket", say.alert("INFO", at, "clear"), "Integrity"),
+    }[word]
+    return walk.say(str(kind), payload, layer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("row", "words", "outcome"), BY_HAND)
+def test_the_model_answers_as_the_decisions_say(row: int, words: str, outcome: str) -> None:
+    model = NaiveJudge()
+
+    *before, last = [model.tell(wire) for wire in by_hand(words)]
+
+    told_in_short = " ".join(state[:2] for state in last.path)
+    assert outcome == told_in_short if last.accepted else set(outcome.split()) == last.rules
+    assert all(answer.accepted for answer in before), f"D{row}"
+
+
+# ---------------------------------------------------------------------------------------------- the same lines, twice
+
+
 def test_judge_and_model_agree_on_a_long_stream_that_meets_every_state_rule_and_event() -> None:
     met = met_in(Judge(), NaiveJudge(), stream(11, 20_000)) + met_at_the_limits(seeds=10, lines=200)
 

@@ -222,7 +222,10 @@ def test_a_sample_that_is_not_finished_is_not_good(tmp_path: Path) -> None:
 
 def test_the_modules_and_the_suite_are_there() -> None:
     assert all((mutate.ROOT / mutate.path_of(module)).is_file() for module in mutate.MODULES)
-    assert all((mutate.ROOT / name).exists() for name in (*mutate.SUITE, *mutate.COPIED))
+    assert all((mutate.ROOT / name).exists() for name in mutate.COPIED)
+    for name in mutate.SUITE:
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (mutate.ROOT / file).read_text("utf-8")
 
 
 def test_without_cosmic_ray_the_tool_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ NAMED: Final = 20
 
 
 def diagram(
-    file: Annotated[str | None, typer.Argument(metavar="[FILE|-]", help="JSON lines with an episode.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE|-", help="JSON lines with an episode.")] = None,
     notation: Annotated[Notation, typer.Option("--format", help="The language of the picture.")] = Notation.MERMAID,
     episode: Annotated[str | None, typer.Option(metavar="CORR", help="The episode, if there are several.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file.")] = None,

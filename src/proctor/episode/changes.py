@@ -127,11 +127,8 @@ def _closed_task(episode: Episode, packet: Packet[Result], now: datetime) -> Cha
     tasks = dict(episode.tasks)
     task = tasks.pop(payload.directive_packet_id)
     success = payload.result_status is _SUCCESS
-    changes: Changes = {
-        "tasks": tasks,
-        "due": next_due(tasks),
-        "spent": episode.spent.plus(cost_of(payload, task)),
-    }
+    spent = episode.spent.plus(cost_of(payload, task))
+    changes: Changes = {"tasks": tasks, "due": next_due(tasks), "spent": spent}
     if episode.position is _VERIFY and episode.loop is not None:
         changes["loop"] = replace(episode.loop, begun=True, succeeded=episode.loop.succeeded or success)
     elif not success:
@@ -141,7 +138,7 @@ def _closed_task(episode: Episode, packet: Packet[Result], now: datetime) -> Cha
 
 def next_due(tasks: dict[str, Task]) -> datetime:
     """Return the first moment after which one of the tasks may be late."""
-    return min((task.due for task in tasks.values()), default=END)
+    return min((task.due for task in tasks.values()), default=END) if tasks else END
 
 
 def cost_of(payload: Result, task: Task) -> Amounts:

@@ -4,8 +4,9 @@ Rule 1: a condition that is not in `CONDITIONS` does not exist: the reader, the 
     use this table. Types and sizes stand in the Structs.
 Rule 2: `unmet` and `ids_match` are called for every packet and take typed parts; what is wrong with the rest of a
     packet is told by `shape.py`.
-Rule 3: the ids of fields are joined to one text and matched at once. The text has as many separators as its pattern,
-    and no id can hold one: so a match proves every id. In place of an absent id stands one that matches.
+Rule 3: the ids of fields are joined to one text and matched at once; those in lists one by one. The text has as many
+    separators as its pattern, so none can stand inside an id, and a match proves every id. In place of an absent id
+    stands one that matches.
 """
 
 import re

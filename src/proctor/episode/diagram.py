@@ -184,10 +184,13 @@ def _machine_notes(rows: Iterable[Row], folded: frozenset[Row]) -> Iterator[Note
 def _names(events: Iterable[Event]) -> list[str]:
     """Return the names of `events`: the variants of a kind together, all of them as the bare name of the kind."""
     left = list(dict.fromkeys(events))
-    names = []
+    names: list[str] = []
     for kind, variants in EVENTS.items():
         own = [event for event in variants if event in left]
-        if own:
+        if Event.TOKEN in own:
+            # The bare name of a token means that it is issued.
+            names += own
+        elif own:
             names.append(kind.value if len(own) == len(variants) else _variants(kind, own))
     if all(event in left for event in CLOSES):
         names.append("close")

@@ -1,6 +1,6 @@
 """What every packet carries: the header, and the compliance envelope (`mcp` on the wire).
 
-Rule 1: a field without a default is required; a field that may be absent may also be null; unknown keys are errors.
+Rule 1: a field without a default is required; one whose default is None may also be null; unknown keys are errors.
 Rule 2: ids are plain strings here. Their patterns stand in the JSON Schema, and a packet's ids are matched together
     when it is read (`packets.py`), since one match costs less than five.
 """

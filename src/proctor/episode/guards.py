@@ -24,6 +24,8 @@ def unverified(episode: Episode, *, plan: bool) -> tuple[str, ...]:
     loop = episode.loop
     if loop is None:
         return ("a verification",)
+    if loop.planned and loop.read and loop.succeeded and loop.observed:
+        return ()
     lacking = []
     if plan and not loop.planned:
         lacking.append("a VerificationPlanPacket")

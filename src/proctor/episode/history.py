@@ -6,6 +6,7 @@ Rule 2: nothing here decides; it says what is the case.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -17,10 +18,15 @@ BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 END: Final = datetime.max.replace(tzinfo=UTC)
 
 
+@lru_cache(maxsize=1024)
+def _span(seconds: int) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
 def later(moment: datetime, seconds: int) -> datetime:
     """Return `moment` plus `seconds`, or the end of time."""
     try:
-        return moment + timedelta(seconds=seconds)
+        return moment + _span(seconds)
     except OverflowError:
         return END
 
@@ -136,7 +142,7 @@ class Episode(Struct, frozen=True, gc=False):
     def allowance(self) -> Amounts:
         """What may be spent: the governing decision's budgets and what was approved besides."""
         budget = NOTHING if self.governing is None else self.governing.budget
-        return budget.plus(self.approved)
+        return budget if self.approved is NOTHING else budget.plus(self.approved)
 
 
 def begin(correlation_id: str, marks: tuple[int, ...] = ()) -> Episode:

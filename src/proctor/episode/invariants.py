@@ -117,10 +117,11 @@ def inv_005(episode: Episode, packet: AnyPacket, now: datetime, settings: Settin
         return KEPT if excess is None else _broken("INV-005", "/mcp/budgets", f"already spent: {excess}")
     if episode.governing is None or packet.payload.execution_method.method is not _TOOL:
         return KEPT
-    waiting = sum(task.uses_tool for task in episode.tasks.values())
-    if episode.spent.calls + waiting < episode.allowance.calls:
+    allowed = episode.allowance.calls
+    waiting = sum(task.uses_tool for task in episode.tasks.values()) if episode.tasks else 0
+    if episode.spent.calls + waiting < allowed:
         return KEPT
-    reason = f"the budget of {episode.allowance.calls} tool calls leaves none for this directive"
+    reason = f"the budget of {allowed} tool calls leaves none for this directive"
     return _broken("INV-005", "/payload/execution_method", reason)
 
 
@@ -134,14 +135,11 @@ def budget_of(packet: AnyPacket) -> Amounts:
 def inv_006(episode: Episode, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
     """Nothing is done unchecked."""
     checks = packet.payload.constraints_satisfied
-    for name, passed in (
-        ("constitutional_check", checks.constitutional_check),
-        ("budget_check", checks.budget_check),
-    ):
-        if not passed:
-            pointer = f"/payload/constraints_satisfied/{name}"
-            return _broken("INV-006", pointer, f"a decision to ACT needs its {name} to be true")
-    return KEPT
+    if checks.constitutional_check and checks.budget_check:
+        return KEPT
+    name = "budget_check" if checks.constitutional_check else "constitutional_check"
+    pointer = f"/payload/constraints_satisfied/{name}"
+    return _broken("INV-006", pointer, f"a decision to ACT needs its {name} to be true")
 
 
 @rule("INV-007", "A directive lies inside its token's scope: its tool, and what is done with it.", DIRECTIVES)

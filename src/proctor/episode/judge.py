@@ -76,7 +76,8 @@ class _Case:
         return Outcome.CONFORMING if self.episode.position is Position.CLOSED else Outcome.OPEN
 
     def summary(self) -> Summary:
-        """Return what is known of the episode."""
+        """Return what is known of the episode; a closed one owes nothing."""
+        closed = self.episode.position is Position.CLOSED
         return Summary(
             self.episode.correlation_id,
             self.outcome,
@@ -86,7 +87,7 @@ class _Case:
             self.warnings,
             self.broken,
             self.campaign_id,
-            obligations_of(self.episode, self.machine.context),
+            () if closed else obligations_of(self.episode, self.machine.context),
         )
 
     def kept(self) -> "_Kept":

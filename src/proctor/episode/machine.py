@@ -30,6 +30,8 @@ from proctor.episode.table import Row
 from proctor.episode.verdicts import Context, Synthetic, Verdict
 from proctor.episode.ways import label_of, rows_for
 
+# What makes an episode hold more than packets.
+CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
 # What no rule of a user can hold up.
 UNSTOPPABLE: Final = (Event.CRITICAL, Event.HALT)
 # What later packets may name as evidence.
@@ -50,6 +52,8 @@ class Route(NamedTuple):
     asked: tuple[Judging, ...]
     asked_of_remarkable: tuple[Judging, ...]
     change: Changing
+    # Whether the episode holds more after it than packets alone.
+    crowds: bool
 
 
 @cache
@@ -63,7 +67,7 @@ def _route(row: Row) -> Route:
     settled = len(STATES[row.source]) == len(STATES[row.target]) == 1
     path = (STATES[row.source][0], *row.through, STATES[row.target][0]) if settled else None
     asked, more = (asked_of_legal(row.source, row.event, remarkable=remarkable) for remarkable in (False, True))
-    return Route(row, path, asked, more, CHANGES[row.event])
+    return Route(row, path, asked, more, CHANGES[row.event], row.event in CROWDING)
 
 
 class Machine:
@@ -89,7 +93,7 @@ class Machine:
         route = self._routes[episode.position].get(event)
         if route is None:
             return self._no_route(episode, packet, event, now)
-        row, path, asked, more, change = route
+        row, path, asked, more, change, crowds = route
         # Whether a rule about what seldom happens could be broken: ID-1, ID-2, TIME-1, INV-011, INV-012.
         remarkable = (
             header.packet_id in episode.seen
@@ -103,8 +107,8 @@ class Machine:
             said = ask(episode, packet, now, self._settings)
             if said:
                 found += said
-        if self._is_full(episode, event, packet):
-            found += self._limited(event)
+        if crowds or episode.packets >= self._limits.packets:
+            found += self._limited(episode, event, packet)
         if episode.marks:
             found += self._house(episode, event)
         warnings: Findings = _NONE
@@ -139,8 +143,7 @@ class Machine:
         found = self._no_row(episode, event)
         for ask in asked_of_refused(episode.position, event):
             found += ask(episode, packet, now, self._settings)
-        if self._is_full(episode, event, packet):
-            found += self._limited(event)
+        found += self._limited(episode, event, packet)
         return self._refused(episode, event, packet.header.packet_id, *_parted(found + self._house(episode, event)))
 
     def judge_record(self, episode: Episode, record: Record, *, known: bool, wall: datetime | None = None) -> Verdict:
@@ -187,10 +190,10 @@ class Machine:
         reason = f"{label_of(event)} is not legal in {episode.state} ({episode.position}); {legal}"
         return (Finding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
 
-    def _is_full(self, episode: Episode, event: Event, packet: AnyPacket) -> bool:
-        """Return whether the episode would hold more than the limits say."""
+    def _limited(self, episode: Episode, event: Event, packet: AnyPacket) -> Findings:
+        """Return the refusal of a packet for which there is no room; there always is for an emergency."""
         limits = self._limits
-        return (
+        full = (
             episode.packets >= limits.packets
             or (len(episode.tasks) >= limits.open_tasks and event in DIRECTIVES)
             or (
@@ -199,11 +202,9 @@ class Machine:
                 and packet.payload.token_id not in episode.tokens
             )
         )
-
-    def _limited(self, event: Event) -> Findings:
-        """Return the refusal of a packet for which there is no room; there always is for an emergency."""
-        reason = "the episode holds as many packets, open tasks or tokens as it may"
-        return _NONE if event in UNSTOPPABLE else (Finding(LIMIT_2.id, "", reason),)
+        if not full or event in UNSTOPPABLE:
+            return _NONE
+        return (Finding(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may"),)
 
     def _house(self, episode: Episode, event: Event) -> Findings:
         """Return which of the user's own rules `event` breaks; an emergency is never held up by them."""

@@ -69,7 +69,8 @@ _COMPLIANCE: Final = msgspec.json.Decoder(Compliance)
 _PAYLOAD: Final = {kind: msgspec.json.Decoder(payload).decode for kind, payload in PAYLOADS.items()}
 _RECORD: Final = msgspec.json.Decoder(RecordLine)
 _CONTENT: Final = {kind: msgspec.json.Decoder(content).decode for kind, content in CONTENTS.items()}
-_UNTYPED: Final = msgspec.json.Decoder()
+# A number beyond all floats is JSON, too: it is told where it stands.
+_UNTYPED: Final = msgspec.json.Decoder(float_hook=float)
 
 _NO_PACKET: Final = (ShapeError("", "the line is no packet and no record", ("SCHEMA",)),)
 _NOT_JSON: Final = Malformed(errors=(ShapeError("", "the line is not JSON in UTF-8", ("JSON",)),))

@@ -1,6 +1,6 @@
 """What the nine packets state, each as one Struct.
 
-Rule 1: a field without a default is required; a field that may be absent may also be null; unknown keys are errors.
+Rule 1: a field without a default is required; one whose default is None may also be null; unknown keys are errors.
 Rule 2: content that nobody here reads (`data`, values, parameters) stays raw: its JSON is checked, not decoded.
 Rule 3: what one field requires of another stands in `conditions.py`.
 """

@@ -78,7 +78,7 @@ def e2(episode: Episode, packet: Packet[Directive], now: datetime, settings: Set
 def e3(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """The verification loop completes."""
     if packet.header.packet_type is _BELIEF:
-        return tuple(_leaving("E3", episode, packet, settings))
+        return KEPT if may_leave(episode, packet) else tuple(_leaving("E3", episode, packet, settings))
     if packet.header.packet_type is _TOKEN:
         return _tardy(episode, settings)
     return KEPT if planned(episode) else (_planless("E3", settings),)
@@ -99,7 +99,7 @@ def _e3_at_close(episode: Episode, record: Record, now: datetime, settings: Sett
 )
 def s4(episode: Episode, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
     """What S4 requires before it is left."""
-    return tuple(_leaving("S4", episode, packet, settings))
+    return KEPT if may_leave(episode, packet) else tuple(_leaving("S4", episode, packet, settings))
 
 
 def _tardy(episode: Episode, settings: Settings) -> Findings:
@@ -107,6 +107,11 @@ def _tardy(episode: Episode, settings: Settings) -> Findings:
     if settings.profile is Profile.STRICT or unbegun(episode):
         return KEPT
     return _broken("E3", TYPE, "a token may only come first in a verification")
+
+
+def may_leave(episode: Episode, packet: Packet[BeliefUpdate]) -> bool:
+    """Return whether nothing at all speaks against leaving S4 with `packet`."""
+    return not unverified(episode, plan=True) and names_evidence(episode, packet)
 
 
 def _leaving(name: str, episode: Episode, packet: Packet[BeliefUpdate], settings: Settings) -> Iterator[Finding]:
