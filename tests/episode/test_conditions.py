@@ -100,7 +100,7 @@ def test_every_condition_that_is_unmet_is_told(packet: Wire) -> None:
 
 
 @given(packets())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_what_a_condition_says_as_data_is_what_it_checks(packet: Wire) -> None:
     kind = PacketKind(packet["header"]["packet_type"])
     for condition in conditions_of(kind):
@@ -186,7 +186,7 @@ def test_the_ids_of_a_valid_packet_match(packet: Wire) -> None:
     assert is_match(packet)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(packets(), st.data())
 def test_one_match_says_what_a_match_for_every_id_would_say(packet: Wire, data: st.DataObject) -> None:
     places = places_in(packet)

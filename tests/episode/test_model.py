@@ -493,4 +493,4 @@ KINDS = (
 )
 
 TestJudgeAndModel = JudgeAndModel.TestCase
-TestJudgeAndModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestJudgeAndModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -53,7 +53,7 @@ def test_a_valid_packet_fits_its_own_schema_and_no_other(packet: Wire) -> None:
     assert fitting == {kind, "Line"}
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(packets().flatmap(mutated))
 def test_schema_and_reader_agree_on_damaged_packets(packet: Wire) -> None:
     readable = is_read(packet)
@@ -71,7 +71,7 @@ def test_a_valid_record_fits_the_schema_of_records_alone(record: Wire) -> None:
     assert fitting == {"Record", "Line"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(records().flatmap(mutated))
 def test_schema_and_reader_agree_on_damaged_records(record: Wire) -> None:
     readable = is_read(record)

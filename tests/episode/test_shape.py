@@ -126,14 +126,14 @@ def is_read(line: bytes) -> bool:
 
 
 # ------------------------------------------------------------------------------------ agreement with the typed reading
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(packets())
 def test_a_packet_that_can_be_read_has_no_errors(packet: Wire) -> None:
     assert is_read(json.dumps(packet).encode())
     assert errors_in(packet) == ()
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(packets().flatmap(mutated))
 def test_the_slow_reading_agrees_with_the_typed_one(packet: Wire) -> None:
     errors = errors_in(packet)
@@ -148,7 +148,7 @@ def test_a_record_that_can_be_read_has_no_errors(record: Wire) -> None:
     assert record_errors(record) == ()
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(records().flatmap(mutated))
 def test_the_slow_reading_agrees_on_records(record: Wire) -> None:
     errors = record_errors(record)
@@ -157,7 +157,7 @@ def test_the_slow_reading_agrees_on_records(record: Wire) -> None:
     assert (errors == ()) == is_read(json.dumps(record).encode())
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(packets().flatmap(mutated))
 def test_every_pointer_leads_to_a_value_or_to_an_object_that_lacks_it(packet: Wire) -> None:
     for error in errors_in(packet):

@@ -58,8 +58,12 @@ def is_within(pointer: str, place: str) -> bool:
 
 def rules_at(kind: PacketKind | None, pointer: str) -> tuple[str, ...]:
     """Return the rules that an error at `pointer` of a packet breaks, the schema first; `kind` is None if unknown."""
-    added = (rules for (whose, place), rules in CONTRACT.items() if whose is kind and is_within(pointer, place))
-    return (SCHEMA, *(rule for rules in added for rule in rules))
+    added = (
+        rules
+        for (whose, place), rules in CONTRACT.items()
+        if whose is kind and (is_within(pointer, place) or is_within(place, pointer))
+    )
+    return (SCHEMA, *dict.fromkeys(rule for rules in added for rule in rules))
 
 
 # ------------------------------------------------------------------------------------------------------- the conditions

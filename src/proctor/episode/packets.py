@@ -72,7 +72,8 @@ _CONTENT: Final = {kind: msgspec.json.Decoder(content).decode for kind, content 
 # A number beyond all floats is JSON, too: it is told where it stands.
 _UNTYPED: Final = msgspec.json.Decoder(float_hook=float)
 
-_NO_PACKET: Final = (ShapeError("", "the line is no packet and no record", ("SCHEMA",)),)
+# All that can be wrong with a line in which the slow reading finds no error.
+_TWICE: Final = (ShapeError("", "a key stands twice, with another value the first time", ("SCHEMA",)),)
 _NOT_JSON: Final = Malformed(errors=(ShapeError("", "the line is not JSON in UTF-8", ("JSON",)),))
 # What is raised for bytes that are no JSON at all, too deep to read, or no text.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -142,13 +143,13 @@ def _malformed(line: bytes) -> Malformed:
     except _UNREADABLE:
         return _NOT_JSON
     if not isinstance(value, dict):
-        return Malformed(errors_in(value) or _NO_PACKET)
+        return Malformed(errors_in(value) or _TWICE)
     if "record" in value:
-        return Malformed(record_errors(value) or _NO_PACKET, correlation_id=_id_in(value, "correlation_id", "corr"))
+        return Malformed(record_errors(value) or _TWICE, correlation_id=_id_in(value, "correlation_id", "corr"))
     header = value.get("header")
     named = header if isinstance(header, dict) else {}
     return Malformed(
-        errors_in(value) or _NO_PACKET,
+        errors_in(value) or _TWICE,
         packet_id=_id_in(named, "packet_id", "pkt"),
         correlation_id=_id_in(named, "correlation_id", "corr"),
     )

@@ -124,6 +124,8 @@ class Verdict(Struct, frozen=True, gc=False):
 
 def obligations_of(episode: Episode, context: Context) -> tuple[Obligation, ...]:
     """Return what is open in `episode`: tasks, the verification, a decision or an answer, tokens, promises."""
+    if not (episode.tasks or episode.loop or episode.tokens or episode.marks):
+        return _answers(episode)
     return (
         *_tasks(episode),
         *_verification(episode, context.settings),
