@@ -19,12 +19,13 @@ OPENENV := openenv==0.10.0
 
 DEV_STAMP := $(VENV)/.stamp-dev
 TRAIN_STAMP := $(VENV)/.stamp-train
+MUTATE_STAMP := $(VENV)/.stamp-mutate
 PEERS_STAMP := $(PEERS_VENV)/.stamp-peers
 OPENENV_STAMP := $(OPENENV_VENV)/.stamp-openenv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test test-system bench demo docs clean python-new-enough compiler
+.PHONY: help setup check test test-system bench mutate demo docs clean python-new-enough compiler
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -50,6 +51,9 @@ bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=pref
 	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
 	@$(MAKE) --no-print-directory $(OPENENV_STAMP) || echo "bench: $(OPENENV) could not be installed; its rows will be named gaps" >&2
 	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS))
+
+mutate: $(MUTATE_STAMP) ## make mistakes in the judge on purpose, and see how many the tests notice; goes on where it was stopped
+	$(BIN)/python tools/mutate.py
 
 demo: $(DEV_STAMP) ## watch an agent search a plume
 	@$(BIN)/proctor demo
@@ -85,6 +89,11 @@ $(TRAIN_STAMP): $(DEV_STAMP)
 		echo "make: missing: a CPU build of $(TORCH): pip would take one for CUDA; say where CPU builds are (PIP_FIND_LINKS)" >&2; exit 1;; esac
 	@$(BIN)/python $(PIP_INSTALL) $(TORCH) || { echo "make: missing: $(TORCH)" >&2; exit 1; }
 	@$(BIN)/python $(PIP_INSTALL) -e '.[dev,train]' || { echo "make: missing: the train extra" >&2; exit 1; }
+	@touch $@
+
+$(MUTATE_STAMP): $(DEV_STAMP)
+	@echo "installing the mutate extra into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -e '.[dev,mutate]' || { echo "make: missing: the mutate extra" >&2; exit 1; }
 	@touch $@
 
 $(PEERS_STAMP): Makefile | python-new-enough

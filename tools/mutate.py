@@ -7,8 +7,8 @@ Rule 1: the tree is never touched: mutants live in copies under `build/mutate`.
 Rule 2: the sample is drawn by the seed and by what each mutant changes, so that an edit moves few others in or out.
 Rule 3: every result is kept in `results.jsonl` at once, and a second call goes on. What was killed stays killed while
     its module is the same; a survivor is tried again when a test or a source has changed.
-Rule 4: no mutant that cannot differ: none in annotations, imports and hints to the garbage collector, no `is` in the
-    place of `==`; nor one that does not compile.
+Rule 4: no mutant that cannot differ: none in annotations, imports and hints that only spare time, no `is` in the place of
+    `==`; nor one that does not compile.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -41,8 +42,14 @@ PACKAGE: Final = Path("src/proctor/episode")
 MODULES: Final = ("table", "guards", "events", "history", "rules", "sequences", "invariants", "changes", "machine")
 # The cheapest and most killing first: the run ends with the first failure.
 SUITE: Final = (
-    "tests/episode/test_goldens.py",
+    "tests/episode/test_findings.py",
     "tests/episode/test_table.py",
+    "tests/episode/test_history.py",
+    "tests/episode/test_rules.py",
+    "tests/episode/test_changes.py",
+    "tests/episode/test_machine.py",
+    "tests/episode/test_invariants.py",
+    "tests/episode/test_goldens.py",
     "tests/episode/test_decisions_d.py",
     "tests/episode/test_walk.py::test_machine_and_table_agree_in_every_state_on_every_event_under_every_value_of_the_guards",
     "tests/episode/test_model.py::test_judge_and_model_agree_under_every_setting",
@@ -58,6 +65,9 @@ PATIENCE: Final = 600.0
 UNLIKELY: Final = re.compile(r"ReplaceComparisonOperator_(?:Is(?:Not)?_(?!Is)|(?!Is)[A-Za-z]+_Is)")
 # Only in annotations is a bar of use here, and there are no shifts, matrices or powers.
 BITS: Final = re.compile(r"_(BitOr|BitAnd|BitXor|LShift|RShift|MatMult|Pow)(_|$)")
+
+# Arguments that spare time and change nothing: a rule that the table implies may as well be asked, and a rare one always.
+HINTS: Final = ("gc", "implied", "rare")
 
 Span = tuple[int, int]
 
@@ -124,6 +134,11 @@ class Source:
         """Return the offset in bytes of a place as `ast` names it."""
         return self._starts[line - 1] + column
 
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return the line, from 1, and the column of an offset in bytes."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1]
+
     def start(self, node: Any) -> int:
         """Return where a node begins."""
         return self.at(node.lineno, node.col_offset)
@@ -155,17 +170,23 @@ class Source:
                 found.append(self.span(node))
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
                 found.append(self.span(node))
-            if isinstance(node, ast.ClassDef):
-                found.extend(self.span(each) for each in node.keywords if each.arg == "gc")
+            if isinstance(node, ast.ClassDef | ast.Call):
+                found.extend(self.span(each) for each in node.keywords if each.arg in HINTS)
         return found
+
+    def signatures(self) -> list[Span]:
+        """Return the spans of parameters, in which an asterisk multiplies nothing."""
+        made = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
+        return [(self.start(node), self.start(node.body[0])) for node in made]
 
 
 def spots_in(source: Source, enums: dict[str, list[str]]) -> Iterator[Spot]:
     """Yield every place of a module where a mutant can be made."""
-    forbidden = source.untouchable()
+    forbidden, signatures = source.untouchable(), source.signatures()
     for spot in (*borrowed(source), *own(source, enums)):
         offset = source.at(spot.line, spot.column)
-        if not any(begin <= offset < end for begin, end in forbidden):
+        calculates = spot.operator.startswith("ReplaceBinaryOperator")
+        if not any(begin <= offset < end for begin, end in (*forbidden, *(signatures if calculates else ()))):
             yield spot
 
 
@@ -196,13 +217,7 @@ def own(source: Source, enums: dict[str, list[str]]) -> Iterator[Spot]:
     """Yield what leaves something out, or puts one member of an enumeration in the place of another."""
     for node in ast.walk(source.tree):
         for operator, span, by in _changes(source, node, enums):
-            yield Spot(
-                source.module,
-                operator,
-                getattr(node, "lineno", 1),
-                getattr(node, "col_offset", 0),
-                partial(source.replaced, span, by),
-            )
+            yield Spot(source.module, operator, *source.place(span[0]), partial(source.replaced, span, by))
 
 
 def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iterator[tuple[str, Span, str]]:
@@ -212,8 +227,8 @@ def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iter
             spans = [source.span(part) for part in parts]
             if isinstance(node, ast.Tuple) and len(parts) == 2:
                 # What is left of a pair needs a comma to be a tuple.
-                yield "DropElement:0", source.span(node), f"({ast.unparse(parts[1])},)"
-                yield "DropElement:1", source.span(node), f"({ast.unparse(parts[0])},)"
+                yield "DropElement", source.span(node), f"({ast.unparse(parts[1])},)"
+                yield "DropElement", source.span(node), f"({ast.unparse(parts[0])},)"
             else:
                 yield from _left_out(source, node, spans, empty)
         case ast.Dict(keys=keys, values=values):
@@ -225,8 +240,8 @@ def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iter
         case ast.Call(args=args, keywords=keywords):
             spans = [source.span(each) for each in (*args, *keywords)]
             for index, each in enumerate(keywords, start=len(args)):
-                if each.arg is not None and index:
-                    yield f"DropArgument:{each.arg}", (spans[index - 1][1], spans[index][1]), ""
+                if each.arg is not None and each.arg not in HINTS and index:
+                    yield "DropArgument", (spans[index - 1][1], spans[index][1]), ""
         case ast.Attribute(value=ast.Name(id=enum), attr=member) if member in enums.get(enum, ()):
             members = enums[enum]
             other = members[(members.index(member) + 1) % len(members)]
@@ -242,11 +257,11 @@ def _changes(source: Source, node: ast.AST, enums: dict[str, list[str]]) -> Iter
 def _left_out(source: Source, node: ast.AST, spans: list[Span], empty: str) -> Iterator[tuple[str, Span, str]]:
     """Yield each part of a literal left out, with the comma that goes with it."""
     if len(spans) == 1:
-        yield "DropElement:0", source.span(node), empty
+        yield "DropElement", source.span(node), empty
         return
     for index, (begin, end) in enumerate(spans):
         last = index + 1 == len(spans)
-        yield f"DropElement:{index}", (spans[index - 1][1], end) if last else (begin, spans[index + 1][0]), ""
+        yield "DropElement", (spans[index - 1][1], end) if last else (begin, spans[index + 1][0]), ""
 
 
 def enumerations(sources: Iterable[str]) -> dict[str, list[str]]:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from proctor.cli.main import main
+from proctor.episode import Author
 from proctor.episode.diagram import Notation, machine
-from tests.cli.streams import conforming, text_of, violated, written
+from proctor.episode.payloads import ExecutionMetadata
+from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,42 @@ def test_one_of_several_episodes_is_drawn_by_its_name(run: Run, both: str) -> No
     assert "3 refused DecisionPacket(ACT), FSM, E1" in said.out
 
 
+def test_a_walk_is_judged_under_the_options_of_the_judge(run: Run, tmp_path: Path) -> None:
+    author = Author("corr_l", at=NOON)
+    seen, decided = author.observation({"a": 1}), author.decision("VERIFY_FIRST")
+    packets = [seen, decided, author.directive("thermometer")]
+    path = written(tmp_path / "lenient.jsonl", iter(packets))
+    rules = tmp_path / "house.rules"
+    rules.write_text("ASK: approval record before DecisionPacket\n", "utf-8-sig")
+
+    strict = run(path).out
+    lenient = run(path, "--profile", "lenient", "--initial-beliefs").out
+    ours = run(path, "--initial-beliefs", "--rules", str(rules)).out
+
+    assert "2 refused DecisionPacket(VERIFY_FIRST), FSM, E1" in strict
+    assert "refused" not in lenient
+    assert "2 refused DecisionPacket(VERIFY_FIRST), ASK" in ours
+
+
+def test_an_overrun_and_a_wrong_layer_are_drawn_as_the_options_say(run: Run, tmp_path: Path) -> None:
+    author = Author("corr_o", at=NOON)
+    begun = [author.observation({"a": 1}), author.belief(), author.decision("ACT"), author.token("t", issuer=3)]
+    stray = written(tmp_path / "stray.jsonl", iter(begun))
+    asked = author.directive("tool")
+    dear = author.result(asked, cost=ExecutionMetadata(tokens_used=10**9))
+    overrun = written(tmp_path / "overrun.jsonl", iter([*begun[:3], asked, dear]))
+
+    assert "LAYER-1" in run(stray, "--layer-rules", "error").out
+    assert "S6_EXECUTE --> S8_ESCALATED" in run(overrun, "--on-overrun", "escalate").out
+
+
+def test_a_name_that_is_empty_names_no_episode(run: Run, both: str) -> None:
+    said = run(both, "--episode", "")
+
+    assert (said.code, said.out) == (2, "")
+    assert "there is no episode ''" in said.err
+
+
 def test_a_walk_is_drawn_from_standard_input_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_of(conforming()))))
 
@@ -112,6 +150,7 @@ def test_of_very_many_episodes_the_first_are_listed(run: Run, tmp_path: Path) ->
         (["nowhere.jsonl"], "nowhere.jsonl"),
         (["--format", "svg"], "--format"),
         (["--out", "nowhere/at/all.dot"], "cannot write"),
+        (["/dev/null", "--rules", "nowhere.rules"], "cannot read the rules"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2(run: Run, arguments: list[str], says: str) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.cli import explanation
 from proctor.cli.explanation import Remark, explained, legal_in, sentence_of
-from proctor.episode import Author, Judge
+from proctor.episode import Author, Judge, verdicts
 from proctor.episode.house_rules import load_rules
 from proctor.episode.rulebook import Finding
 from proctor.episode.rules import SENTENCES
 from proctor.episode.settings import Profile, Settings
 from proctor.episode.states import STATES, Event, State
 from proctor.episode.table import TABLE
-from proctor.episode.verdicts import Context, Verdict
+from proctor.episode.verdicts import Context, Obligation, Owed, Verdict
 from tests.cli.streams import NOON, conforming
 
 RULES = load_rules("OURS: BeliefUpdatePacket before DecisionPacket")
@@ -66,3 +68,26 @@ def test_an_event_that_no_state_takes_is_legal_in_none() -> None:
     assert verdict.event is not None
     assert State.IDLE not in legal_in(verdict.event, Settings())
     assert Remark("legal in", "S2_MODEL, S3_DECIDE") in list(explained(verdict))
+
+
+def test_many_obligations_are_compared_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Counted(Obligation, frozen=True):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return isinstance(other, Counted) and self.id == other.id
+
+        def __hash__(self) -> int:
+            return hash(self.id)
+
+    def owed(*_: object) -> tuple[Obligation, ...]:
+        return tuple(Counted(Owed.TASK, f"task_{number}", "a result") for number in range(300))
+
+    monkeypatch.setattr(verdicts, "obligations_of", owed)
+    monkeypatch.setattr(explanation, "obligations_of", owed)
+    verdict = Judge().apply(next(conforming()))
+
+    assert [remark.heading for remark in explained(verdict)] == ["moved"]
+    assert compared <= 2 * 300

@@ -399,6 +399,17 @@ def test_a_summary_can_be_explained_too(run: Run, bad: str) -> None:
     assert "pkt_bad_1" not in out
 
 
+def test_a_summary_stands_alone_unless_something_was_asked_of_the_lines(run: Run, bad: str) -> None:
+    alone = run(bad, "--summary", "--json").objects
+    refused = run(bad, "--summary", "--refused-only", "--json").objects
+    explained = run(bad, "--summary", "--explain", "--json").objects
+
+    assert len(alone) == 2
+    assert refused[1:] == explained[6:] == alone
+    assert [each["line"] for each in refused[:1]] == [3]
+    assert [each["line"] for each in explained[:6]] == [1, 2, 3, 4, 5, 6]
+
+
 # ------------------------------------------------------------------------------------------------------ the switches
 def test_the_lenient_profile_wants_no_plan(run: Run) -> None:
     author = Author("corr_l", at=NOON)
@@ -437,7 +448,8 @@ def test_initial_beliefs_let_an_episode_decide_at_once(run: Run) -> None:
 
 def test_rules_of_ones_own_are_judged_and_explained(run: Run, good: str, tmp_path: Path) -> None:
     rules = tmp_path / "house.rules"
-    rules.write_text("# ours\nASK: approval record before TaskDirectivePacket(WRITE)\n", "utf-8")
+    # As some editors write it: with a mark before the first line.
+    rules.write_text("ASK: approval record before TaskDirectivePacket(WRITE)\n", "utf-8-sig")
 
     said = run(good, "--rules", str(rules), "--explain")
 
@@ -462,8 +474,8 @@ def test_no_more_episodes_are_open_than_allowed(run: Run) -> None:
         (["nowhere.jsonl"], "nowhere.jsonl"),
         (["."], "it is a folder"),
         (["-", "-"], "standard input can be read once only"),
-        (["-", "--profile", "severe"], "--profile"),
-        (["-", "--max-open", "0"], "--max-open"),
+        (["-", "--profile", "severe"], "'--profile': 'severe' is not one of 'strict', 'lenient'"),
+        (["-", "--max-open", "0"], "'--max-open': it should be greater than or equal to 1"),
         (["-", "--rules", "nowhere.rules"], "nowhere.rules"),
         (["-", "--rules", "."], "cannot read the rules"),
         (["a\0b"], "null"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_a_source_knows_its_size_only_if_it_is_a_file(tmp_path: Path) -> None:
         Source("-", None),
         Source("/dev/null", None),
     )
+
+
+def test_a_standard_input_that_is_closed_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+
+    with pytest.raises(ValidationError, match="standard input is closed"):
+        sources(["-"])
+    assert sources(["/dev/null"])
 
 
 @pytest.mark.parametrize("names", [["-", "-"], ["nowhere"], ["."], ["a\0b"]])

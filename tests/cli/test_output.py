@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
+from proctor.cli.main import main
 from proctor.cli.output import BLOCK, UNREAD, Output, standard_output
 from proctor.errors import ValidationError
 
@@ -80,3 +84,38 @@ def test_a_write_that_fails_is_an_exit_or_a_message(
         output.write(b"to nobody")
 
     assert getattr(found.value, "exit_code", UNREAD) == UNREAD
+
+
+@pytest.mark.parametrize(
+    "arguments", [["judge", "/dev/null"], ["judge", "/dev/null", "--json"], ["diagram"], ["schema"]]
+)
+def test_a_standard_output_that_is_closed_is_a_message(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    code = main(arguments)
+
+    assert code == 2
+    assert capsys.readouterr().err.startswith("proctor: standard output is closed; expected a terminal")
+
+
+def test_no_schema_is_written_if_nobody_can_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert main(["schema", "--out", str(tmp_path / "schemas")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "says"),
+    [("judge -", "<&-", "standard input is closed"), ("judge /dev/null", ">&-", "standard output is closed")],
+)
+def test_a_process_that_was_given_nothing_to_read_or_write_says_so(arguments: str, closed: str, says: str) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m proctor {arguments} {closed}"
+
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr

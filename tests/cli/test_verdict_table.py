@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cli.lines import Line
+from proctor.cli.verdict_json import Told, encoded
 from proctor.cli.verdict_table import NUMBER, PATH, VERDICT, heading, layout, plain, remark, row, short
 from proctor.episode.rulebook import Finding
 from proctor.episode.states import Event, State
@@ -20,6 +25,17 @@ def test_plain_text_is_printable_and_printable_text_is_plain(text: str) -> None:
 
     assert shown.isprintable()
     assert not text.isprintable() or shown == text
+
+
+@given(text=st.text())
+@pytest.mark.parametrize("signs", ["", "\u180e\ufff9\ufffb\U000e0001\U000e007f\x7f\u2028\u00a0"])
+def test_json_hides_the_same_signs_and_still_says_the_same(signs: str, text: str) -> None:
+    told = Told("E1", "", text + signs)
+
+    line = encoded(told)
+
+    assert all(sign.isprintable() for sign in line.decode().removesuffix("\n"))
+    assert json.loads(line) == msgspec.to_builtins(told)
 
 
 @given(text=st.text(), width=st.integers(2, 60))

@@ -471,7 +471,7 @@ def identity(case: Case) -> Found:
 
 def clocks(case: Case) -> Found:
     last = clock(case.story)
-    if case.is_packet and last is not None and case.stated < last:
+    if case.is_packet and last is not None and case.stated < last and case.story.clock != "wall":
         yield WARNING, "TIME-1"
 
 
@@ -490,7 +490,10 @@ def safety(case: Case) -> Found:
 
 def layers(case: Case) -> Found:
     level = ERROR if case.story.layer_rules == "error" else WARNING
-    if case.event == "TOKEN" and case.payload["issuer_layer"] not in (1, 5):
+    issuers = (
+        {case.payload.get("issuer_layer"), case.wire["header"]["layer_source"]} if case.event == "TOKEN" else set()
+    )
+    if not issuers <= {1, 5}:
         yield level, "LAYER-1"
     takes_back = case.event in ALERTS and case.payload.get("revoked_token_ids")
     if (takes_back or case.event == "REVOCATION") and case.wire["header"]["layer_source"] != "Integrity":
@@ -667,6 +670,8 @@ def inv_005(case: Case) -> Found:
     if case.event == "ACT" and over(spent(case.story), allowance(case.story, case.wire)):
         yield ERROR, "INV-005"
     decision = governing(case.story)
+    if case.event in DIRECTIVES and decision is not None and over(spent(case.story), allowance(case.story, decision)):
+        yield ERROR, "INV-005"
     if case.event in DIRECTIVES and decision is not None and case.payload["execution_method"]["method"] == "tool":
         waiting = sum(by_tool(task) for task in open_tasks(case.story))
         if spent(case.story)[1] + waiting + 1 > allowance(case.story, decision)[1]:
@@ -725,8 +730,7 @@ def inv_012(case: Case) -> Found:
 
 
 def limit_2(case: Case) -> Found:
-    # Safe mode is never too much.
-    if case.is_packet and case.event != "CRITICAL" and len(packets(case.story)) >= case.bounds.packets:
+    if case.is_packet and len(packets(case.story)) >= case.bounds.packets:
         yield ERROR, "LIMIT-2"
     if case.event in DIRECTIVES and len(open_tasks(case.story)) >= case.bounds.open_tasks:
         yield ERROR, "LIMIT-2"
@@ -835,7 +839,10 @@ class NaiveJudge:
         said = {name: value for name, value in (wire.get("data") or {}).items() if value is not None}
         if "initial_beliefs" in said:
             said["initial_beliefs"] = bool(said["initial_beliefs"])
-        return Story(**{**self.settings, **said}, opened_at=moment(wire["at"]))
+        story = Story(**{**self.settings, **said}, opened_at=moment(wire["at"]))
+        if story.clock == "wall" and self.wall is not None:
+            story.opened_at = self.wall()
+        return story
 
     def _turned_away(self, event: str | None, known: Story | None, story: Story) -> str | None:
         """Return the rule by which a line is refused before the machine looks at it."""
@@ -856,6 +863,9 @@ class NaiveJudge:
         place = position(story)
         case = Case(wire, event, now, stated, place, story, self.bounds)
         found = [finding for rule in RULES for finding in rule(case)]
+        if event in ("CRITICAL", "HALT"):
+            # Nothing but a name that is taken holds up an emergency.
+            found = [(level if name == "ID-1" else WARNING, name) for level, name in found]
         errors = frozenset(name for level, name in found if level == ERROR)
         warnings = frozenset(name for level, name in found if level == WARNING)
         if errors:

@@ -113,11 +113,12 @@ def _values(described: Any) -> Strategy:
 
 def _numbers(number: inspect.IntType | inspect.FloatType) -> Strategy:
     least = int(number.ge or 0)
-    if number.le is not None:
-        return st.sampled_from([0, 0.0, 0.5, 1])
+    greatest = 10**30 if number.le is None else int(number.le)
     if isinstance(number, inspect.IntType):
-        return st.sampled_from([least, least + 1, 10**30])
-    return st.sampled_from([least, least + 1.5, 10**30] if number.ge is not None else [-1.5, 0, 10**30])
+        return st.sampled_from([least, least + 1, greatest])
+    if greatest == 1:
+        return st.sampled_from([0, 0.0, 0.5, 1])
+    return st.sampled_from([least, least + 1.5, greatest] if number.ge is not None else [-1.5, 0, greatest])
 
 
 def _struct(struct: inspect.StructType) -> Strategy:

@@ -344,7 +344,7 @@ class Walk:
         if self.chance(0.75):
             return AMPLE
         rng = self.rng
-        return budgets(rng.choice((0, 100, 1000, 10**18)), rng.choice((0, 1, 2, 5)), rng.choice((0, 5, 60, 10**15)))
+        return budgets(rng.choice((0, 100, 1000, 2**52)), rng.choice((0, 1, 2, 5)), rng.choice((0, 5, 60, 10**15)))
 
     def overrun(self, allowed: list[int]) -> bool:
         tokens, calls, seconds = (own + more for own, more in zip(allowed, self.approved, strict=True))
@@ -495,8 +495,8 @@ class Walk:
             {"execution_time_ms": 3_600_001},
             {"execution_time_ms": 5000},
             {"tokens_used": 100},
-            {"execution_time_ms": 1e300},
-            {"tokens_used": 10**19},
+            {"execution_time_ms": 1e15},
+            {"tokens_used": 2**53 - 1},
         )
         return {"execution_metadata": self.rng.choice(excess)}
 

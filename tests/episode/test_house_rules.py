@@ -44,7 +44,7 @@ def test_every_form_is_read_from_its_line() -> None:
         # what we want
         H-1: BeliefUpdatePacket before DecisionPacket(ACT)   # the model comes first
         no.writes [warning]: never TaskDirectivePacket(WRITE) after IntegrityAlertPacket
-        H_3 warning:   TaskResultPacket  leads  to  ObservationPacket(user_input) within 12
+        H_3  [warning]:   TaskResultPacket  leads \t to  ObservationPacket(user_input) within 12
     """
 
     first, second, third = load_rules(text)
@@ -64,6 +64,16 @@ def test_every_form_is_read_from_its_line() -> None:
     assert (third.id, third.level, third.form, third.within) == ("H_3", "warning", Form.LEADS, 12)
     assert third.first == {Event.RESULT}
     assert third.second == {Event.USER_INPUT}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("words", ["leads to", "within", "leads to x within", "before", "never", "after"])
+@pytest.mark.parametrize("between", [" ", " " * 200])
+def test_a_line_of_any_length_is_read_in_the_time_of_its_length(words: str, between: str) -> None:
+    line = f"X: a{between}" + f"{words}{between}" * 500 + "x y"
+
+    with pytest.raises(ValidationError, match="line 1"):
+        load_rules(line)
 
 
 def test_a_file_without_rules_has_none() -> None:
@@ -109,11 +119,17 @@ def test_what_the_machine_makes_itself_has_no_label(event: Event) -> None:
         ("1A: QueueUpdatePacket before close", "'1A'", "a letter first"),
         ("two words here: QueueUpdatePacket before close", "two words here", "a letter first"),
         ("A [fatal]: QueueUpdatePacket before close", "'fatal'", "[warning]"),
+        ("A [error]: QueueUpdatePacket before close", "'error'", "nothing for an error"),
+        ("A warning: QueueUpdatePacket before close", "'A warning'", "`[warning]` after it"),
+        ("A[warning]: QueueUpdatePacket before close", "'A[warning]'", "a letter first"),
         ("A: QueueUpdatePacket", "QueueUpdatePacket", "ID: A before B"),
         ("A: never QueueUpdatePacket", "never QueueUpdatePacket", "ID: never A after B"),
         ("A: never QueueUpdatePacket before close", "never QueueUpdatePacket", "one of"),
         ("A: QueueUpdatePacket leads to close", "QueueUpdatePacket leads to close", "within N"),
         ("A: QueueUpdatePacket leads to close within 0", "'0'", "from 1"),
+        ("A: QueueUpdatePacket leads to close within 3 packets", "'3 packets'", "from 1"),
+        ("A: leads to close within 3", "leads to close within 3", "ID: A leads to B within N"),
+        ("A: never after close", "never after close", "ID: never A after B"),
         ("A: QueueUpdatePacket leads to close within -3", "'-3'", "from 1"),
         ("A: QueueUpdatePacket leads to close within three", "'three'", "from 1"),
         ("A: QueueUpdatePacket leads to close within ٣", "'٣'", "from 1"),
@@ -330,21 +346,21 @@ def text_of(rule_id: str, level: str, form: Form, first: str, second: str, withi
         Form.NEVER: f"never {first} after {second}",
         Form.LEADS: f"{first} leads to {second} within {within}",
     }
-    return f"{rule_id} [{level}]: {bodies[form]}"
+    return f"{rule_id}{level}: {bodies[form]}"
 
 
 LINES = st.lists(
     st.builds(
         text_of,
         st.text("ABCXYZ", min_size=1, max_size=3),
-        st.sampled_from(["error", "warning"]),
+        st.sampled_from(["", " [warning]"]),
         st.sampled_from(Form),
         st.sampled_from(sorted(LABELS)),
         st.sampled_from(sorted(LABELS)),
         st.integers(1, 4),
     ),
     max_size=5,
-    unique_by=lambda line: line.split()[0],
+    unique_by=lambda line: line.partition(":")[0].split()[0],
 )
 # Few sorts of events, so that promises are made, kept and broken often.
 HISTORIES = st.lists(st.sampled_from(EVERYTHING), min_size=1, max_size=4).flatmap(

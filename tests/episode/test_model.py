@@ -232,7 +232,7 @@ SECTIONS = {
     ),
     "quality": st.sampled_from((say.PAR, say.SUPERB, say.SUBPAR)),
     "routing": st.sampled_from((say.TOOLS_OK, say.TOOLS_PARTIAL, say.TOOLS_DOWN)),
-    "budgets": st.builds(say.budgets, *(3 * (st.sampled_from((0, 1, 2, 10, 1000, 10**18)),))),
+    "budgets": st.builds(say.budgets, *(3 * (st.sampled_from((0, 1, 2, 10, 1000, 2**52)),))),
     "epistemics": st.builds(
         lambda status, freshness: {**say.OBSERVED, "status": status, "freshness_class": freshness},
         st.sampled_from(("OBSERVED", "DERIVED", "REMEMBERED", "INFERRED", "HYPOTHESIZED", "UNKNOWN")),

@@ -1,20 +1,29 @@
 """`proctor diagram`: the machine that judges packets as a picture, or one episode's walk through it.
 
 Rule 1: a picture is text: Mermaid, which web pages show, or DOT, which Graphviz draws.
-Rule 2: a walk is judged anew from the lines, under the settings that its own `open` record states.
+Rule 2: a walk is judged anew from the lines, under the same options as `proctor judge` has, and under the settings that
+    its own `open` record states.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from proctor.cli.judging import (
+    InitialBeliefsOption,
+    LayerRulesOption,
+    OnOverrunOption,
+    ProfileOption,
+    RulesOption,
+    judge_under,
+)
 from proctor.cli.lines import Source, lines, sources
 from proctor.cli.output import standard_output
 from proctor.episode.diagram import Notation, machine, walk
 from proctor.episode.judge import Judge
+from proctor.episode.settings import Clock, LayerRules, OnOverrun, Profile, Settings
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 
@@ -27,11 +36,21 @@ def diagram(
     notation: Annotated[Notation, typer.Option("--format", help="The language of the picture.")] = Notation.MERMAID,
     episode: Annotated[str | None, typer.Option(metavar="CORR", help="The episode, if there are several.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file.")] = None,
+    profile: ProfileOption = Profile.STRICT,
+    layer_rules: LayerRulesOption = LayerRules.WARN,
+    on_overrun: OnOverrunOption = OnOverrun.SAFEMODE,
+    initial_beliefs: InitialBeliefsOption = False,
+    rules: RulesOption = None,
 ) -> None:
-    """Draw the machine that judges packets, or with a file the walk of one of its episodes."""
+    """Draw the machine that judges packets, or with a file the walk of one of its episodes.
+
+    A walk is judged anew, under the options from --profile to --rules, which `proctor judge` has too.
+    """
     if file is None and episode is not None:
         raise ValidationError("an episode is drawn from a file", found=episode, expected="the file that holds it")
-    text = machine(notation) if file is None else walk(_walked(file, episode), notation)
+    settings = Settings(profile, layer_rules, Clock.EVENT, on_overrun, initial_beliefs)
+    judging = judge_under(settings, rules=rules)
+    text = machine(notation) if file is None else walk(_walked(judging, file, episode), notation)
     if out is not None:
         _write(out, text)
         return
@@ -39,16 +58,16 @@ def diagram(
         output.write(text.encode())
 
 
-def _walked(file: str, wanted: str | None) -> list[Verdict]:
+def _walked(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
     """Return the verdicts of the episode that is wanted, or of the only one."""
     (source,) = sources([file])
     found: list[Verdict] = []
     names: dict[str, None] = {}
-    for verdict in _verdicts(source):
+    for verdict in _verdicts(judging, source):
         if verdict.correlation_id is None:
             continue
         names[verdict.correlation_id] = None
-        if verdict.correlation_id == (wanted or next(iter(names))):
+        if verdict.correlation_id == (next(iter(names)) if wanted is None else wanted):
             found.append(verdict)
     if wanted is None and len(names) > 1:
         raise ValidationError(f"there are {len(names)} episodes in {file!r}", expected=f"--episode {_named(names)}")
@@ -58,11 +77,10 @@ def _walked(file: str, wanted: str | None) -> list[Verdict]:
     return found
 
 
-def _verdicts(source: Source) -> Iterator[Verdict]:
-    judge = Judge(now=lambda: datetime.now(UTC))
+def _verdicts(judging: Judge, source: Source) -> Iterator[Verdict]:
     for line in lines(source):
         if line.text is not None:
-            yield judge.apply(line.text)
+            yield judging.apply(line.text)
 
 
 def _named(names: dict[str, None]) -> str:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from proctor.episode.rulebook import Finding
 from proctor.episode.rules import SENTENCES
 from proctor.episode.settings import Settings
-from proctor.episode.states import STATES, Event, Position, State
-from proctor.episode.table import rows_under
+from proctor.episode.states import Event, Position, State
+from proctor.episode.table import rows_under, starts_of
 from proctor.episode.verdicts import Obligation, Verdict, obligations_of
 
 
@@ -58,7 +58,8 @@ def _accepted(verdict: Verdict) -> Iterator[Remark]:
         yield Remark(made.rule, f"{made.event}: {made.reason}")
     before = () if verdict.before is None else obligations_of(verdict.before, verdict.context)
     after = verdict.obligations
-    yield from _open("now open", (each for each in after if each not in before))
+    known = set(before)
+    yield from _open("now open", (each for each in after if each not in known))
     still = {_key(each) for each in after}
     for each in before:
         if _key(each) not in still:
@@ -99,7 +100,7 @@ def legal_in(event: Event, settings: Settings) -> tuple[State, ...]:
     for by_event in rows_under(settings.options).values():
         row = by_event.get(event)
         if row is not None:
-            found.update(STATES[row.source] if row.start is None else (row.start,))
+            found.update(starts_of(row))
     return tuple(state for state in State if state in found)
 
 

@@ -38,6 +38,8 @@ def sources(names: Sequence[str]) -> tuple[Source, ...]:
     """Return what is named, once it is clear that each can be read; anything else is a ValidationError."""
     if names.count(STANDARD_INPUT) > 1:
         raise ValidationError("standard input can be read once only", found=" ".join(names), expected="one -")
+    if STANDARD_INPUT in names and sys.stdin is None:
+        raise ValidationError("standard input is closed", expected="a file, or something that writes to this command")
     return tuple(Source(name, None) if name == STANDARD_INPUT else _file(name) for name in names)
 
 

@@ -7,6 +7,7 @@ Rule 3: standard output is for results; progress and errors go to standard error
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ USER_ERROR: Final = 2
 INTERRUPTED: Final = 130
 # What Python raises for a size that was asked for and that nothing refused.
 TOO_LARGE: Final = (MemoryError, OverflowError)
+# How a library that typer asks begins its sentences about a value, and how we do.
+_OURS: Final = {": Value error, ": ": ", ": Input should ": ": it should "}
+_OTHERS: Final = re.compile("|".join(_OURS))
 # Typer brings its own copy of click or not, as its version goes; what it raises for bad usage is this, either way.
 UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
@@ -126,7 +130,7 @@ def _complain(problem: Exception) -> None:
 def _words(problem: Exception) -> str:
     if isinstance(problem, UsageError):
         text: str = problem.format_message()  # type: ignore[attr-defined]  # typer has no public name for this class
-        return text
+        return _OTHERS.sub(lambda found: _OURS[found[0]], text)
     if isinstance(problem, TOO_LARGE):
         return f"too large for this machine: {str(problem) or type(problem).__name__}"
     return str(problem)

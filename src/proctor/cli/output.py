@@ -48,7 +48,12 @@ class Output:
 
 @contextmanager
 def standard_output() -> Iterator[Output]:
-    """Yield standard output, and write what was held back at the end, also if that is an interrupt."""
+    """Yield standard output, and write what was held back at the end, also if that is an interrupt.
+
+    One that is closed is a ValidationError before anything is done.
+    """
+    if sys.stdout is None:
+        raise ValidationError("standard output is closed", expected="a terminal, a file or a pipe to write to")
     output = Output(sys.stdout.buffer)
     try:
         try:

@@ -78,12 +78,12 @@ class TextPage:
 
     _output: Output
     _form: Layout
+    _encoding: str
 
     def __init__(self, *, explain: bool) -> None:
         self._explain = explain
         self._several = False
         self._silent = False
-        self._encoding = sys.stdout.encoding or "utf-8"
 
     def begin(self, output: Output, *, several: bool, silent: bool) -> None:
         """Print the heading."""
@@ -94,6 +94,7 @@ class TextPage:
         self._output = output
         self._several = several
         self._silent = silent
+        self._encoding = sys.stdout.encoding or "utf-8"
         if not silent:
             self._print(verdict_table.heading(self._form))
 

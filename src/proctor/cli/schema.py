@@ -24,13 +24,13 @@ def schema(
 ) -> None:
     """List the JSON Schemas of packets and records, print the one named NAME, or write them to a directory."""
     wanted = _wanted(name)
-    if out is not None:
-        lines = _written(wanted, out)
-    elif name is not None:
-        lines = [_text(wanted[name])]
-    else:
-        lines = _listed(wanted)
     with standard_output() as output:
+        if out is not None:
+            lines = _written(wanted, out)
+        elif name is not None:
+            lines = [_text(wanted[name])]
+        else:
+            lines = _listed(wanted)
         output.write("".join(lines).encode())
 
 

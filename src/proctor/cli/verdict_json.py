@@ -2,10 +2,11 @@
 
 Rule 1: the keys are the same for every line; `file`, `record`, `synthetic` and what an explanation adds are there only
     where they say something.
-Rule 2: no control character leaves here raw, not even one that JSON would allow: somebody looks at it in a terminal.
+Rule 2: nothing that is not printable leaves here raw, not even what JSON would allow: somebody looks at it in a terminal.
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -60,8 +61,8 @@ class _Recorded(Struct, frozen=True):
 
 
 _RECORD: Final = msgspec.json.Decoder(_Recorded)
-# Controls that JSON lets pass, and signs that turn or hide text.
-_HIDDEN: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# The one sign of ASCII that JSON lets pass and nobody can see.
+_DELETE: Final = b"\x7f"
 _NONE: Final = ()
 
 
@@ -109,8 +110,18 @@ def record_of(line: Line) -> str | UnsetType:
 def encoded(value: Struct) -> bytes:
     """Return `value` as one line, with its end."""
     text = msgspec.json.encode(value)
-    if not text.isascii():
-        text = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text.decode()).encode()
-    elif b"\x7f" in text:
-        text = text.replace(b"\x7f", b"\\u007f")
+    if not text.isascii() or _DELETE in text:
+        text = visible(text.decode(), _escape).encode()
     return text + b"\n"
+
+
+def _escape(sign: str) -> str:
+    """Return a sign as JSON escapes it: four digits for each of its halves."""
+    return re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex())
+
+
+def visible(text: str, escaping: Callable[[str], str]) -> str:
+    """Return `text` with `escaping` applied to every sign that is not printable: the one rule for all pages."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else escaping(sign) for sign in text)

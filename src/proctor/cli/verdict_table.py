@@ -13,7 +13,7 @@ import typer
 
 from proctor.cli.explanation import Remark, explained, located
 from proctor.cli.lines import Line
-from proctor.cli.verdict_json import ACCEPTED, REFUSED, record_of
+from proctor.cli.verdict_json import ACCEPTED, REFUSED, record_of, visible
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import label_of
 
@@ -105,9 +105,7 @@ def styled(text: str, form: Layout, **style: str | bool) -> str:
 
 def plain(text: str) -> str:
     """Return `text` with everything escaped that is no printable sign."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text)
+    return visible(text, lambda sign: sign.encode("unicode_escape").decode("ascii"))
 
 
 def short(text: str, width: int) -> str:

@@ -10,13 +10,23 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from proctor.episode.history import END, NOTHING, Amounts, Episode, Governing, Loop, Permit, Task, later
-from proctor.episode.invariants import budget_of
+from proctor.episode.history import (
+    END,
+    NOTHING,
+    Amounts,
+    Episode,
+    Governing,
+    Loop,
+    Permit,
+    Task,
+    budget_of,
+    digest_of,
+    later,
+)
 from proctor.episode.kinds import EpistemicStatus, Method, ResultStatus
 from proctor.episode.packets import AnyPacket, Packet
 from proctor.episode.payloads import Alert, BeliefUpdate, Decision, Directive, Observation, Result, Token
 from proctor.episode.records import Approval, Record
-from proctor.episode.sequences import text_of
 from proctor.episode.states import DECISIONS, Event, Position
 
 Changes: TypeAlias = dict[str, Any]
@@ -81,7 +91,7 @@ def _issued(episode: Episode, packet: Packet[Token], now: datetime) -> Changes:
         payload.max_usage_count,
         payload.usage_count,
         False,
-        text_of(payload),
+        digest_of(payload),
     )
     return {**begun, "tokens": {**episode.tokens, payload.token_id: permit}}
 
@@ -137,7 +147,7 @@ def _closed_task(episode: Episode, packet: Packet[Result], now: datetime) -> Cha
 
 
 def next_due(tasks: dict[str, Task]) -> datetime:
-    """Return the first moment after which one of the tasks may be late."""
+    """Return the first moment after which one of the tasks is owed a warning."""
     return min((task.due for task in tasks.values()), default=END) if tasks else END
 
 

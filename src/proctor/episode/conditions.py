@@ -201,7 +201,7 @@ def _in_belief(header: str, payload: BeliefUpdate) -> bool:
     details = payload.contradiction_details
     integrated = payload.evidence_integration
     return (integrated is None or all(map(_is_packet_id, integrated))) and (
-        details is None or all(map(_is_packet_id, details.conflicting_packet_ids))
+        details is None or all(map(_is_packet_id, details.conflicting_packet_ids or ()))
     )
 
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from proctor.episode.states import CLOSES, EVENTS, STATES, Event, Position, State
-from proctor.episode.table import TABLE, Option, Row
+from proctor.episode.states import CLOSES, EVENTS, PACKETS, STATES, Event, Position, State
+from proctor.episode.table import TABLE, Option, Row, starts_of
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import label_of
 
@@ -103,7 +103,7 @@ def _machine_picture(rows: tuple[Row, ...]) -> Picture:
 def _hops(row: Row) -> Iterator[_Hop]:
     """Yield `row` between states: each micro-step, for each state that a declared set can turn out as."""
     stays = row.source is row.target
-    for start in STATES[row.source] if row.start is None else (row.start,):
+    for start in starts_of(row):
         ends = (start,) if stays else STATES[row.target]
         for end in ends:
             for before, after in pairwise((start, *row.through, end)):
@@ -195,8 +195,7 @@ def _names(events: Iterable[Event]) -> list[str]:
     if all(event in left for event in CLOSES):
         names.append("close")
         left = [event for event in left if event not in CLOSES]
-    packets = {event for variants in EVENTS.values() for event in variants}
-    return names + [event.value for event in left if event not in packets]
+    return names + [event.value for event in left if event not in PACKETS]
 
 
 def _variants(kind: str, events: Sequence[Event]) -> str:

@@ -6,7 +6,7 @@ Rule 2: ids are plain strings here. Their patterns stand in the JSON Schema, and
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -25,8 +25,10 @@ from proctor.episode.kinds import (
     VerificationRequirement,
 )
 
-# What may stand in an id after its prefix.
-ID_TAIL = "[A-Za-z0-9_-]+"
+# What may stand in an id after its prefix: ids are kept for as long as an episode is open, so they have an end.
+ID_TAIL: Final = "[A-Za-z0-9_-]{1,200}"
+# The greatest whole number that every reader of JSON agrees on.
+GREATEST: Final = 2**53 - 1
 
 
 def _pattern(prefix: str) -> Meta:
@@ -41,8 +43,8 @@ TaskId: TypeAlias = Annotated[str, _pattern("task")]
 
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
-Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=GREATEST)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=GREATEST)]
 Share: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
 Layer: TypeAlias = Literal[1, 2, 3, 4, 5, 6, "Integrity"]
 

@@ -1,6 +1,7 @@
 """What the guards of the table mean: each is a question to the history of an episode.
 
-Rule 1: `HOLDS` answers for every guard; rules ask the same functions, so that table and rules cannot disagree.
+Rule 1: `HOLDS` answers for every guard. What is legal next is read off the guards; a packet is judged by the rules, which
+    also see its content. That both say the same is shown by a walk through every state, event and value of the guards.
 """
 
 from collections.abc import Callable

@@ -7,11 +7,15 @@ Rule 2: nothing here decides; it says what is the case.
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from hashlib import sha256
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from proctor.episode.kinds import DecisionOutcome, OperationType
+from proctor.episode.packets import AnyPacket
+from proctor.episode.payloads import Result, Token
 from proctor.episode.states import Position, State, shown
 
 BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
@@ -44,12 +48,17 @@ class Task(Struct, frozen=True, gc=False):
 
     @property
     def due(self) -> datetime:
-        """The moment after which it may be late."""
-        return self.deadline if self.timeout is None else min(self.deadline, self.timeout)
+        """The first moment after which a warning is owed that was not given."""
+        deadline = END if self.overdue else self.deadline
+        return deadline if self.timeout is None or self.late else min(deadline, self.timeout)
+
+    def ended_by(self, payload: Result) -> bool:
+        """Return whether a result names this directive and this task."""
+        return payload.directive_packet_id == self.packet_id and payload.task_id == self.task_id
 
 
 class Permit(Struct, frozen=True, gc=False):
-    """A token that was issued, and how often it was used; `text` is its payload, to know an identical one by."""
+    """A token that was issued, and how often it was used; `digest` is that of its payload, to know an equal one by."""
 
     token_id: str
     tool_ids: tuple[str, ...]
@@ -58,7 +67,7 @@ class Permit(Struct, frozen=True, gc=False):
     limit: int
     used: int
     revoked: bool
-    text: str
+    digest: str
 
     def live(self, now: datetime) -> bool:
         """Return whether the token opens anything at `now`."""
@@ -102,6 +111,17 @@ class Amounts(Struct, frozen=True, gc=False):
 NOTHING: Final = Amounts()
 
 
+def budget_of(packet: AnyPacket) -> Amounts:
+    """Return the three budgets of a packet."""
+    budgets = packet.compliance.budgets
+    return Amounts(budgets.token_budget, budgets.tool_call_budget, budgets.time_budget_seconds * 1000.0)
+
+
+def digest_of(payload: Token) -> str:
+    """Return the digest of a token's content, equal for tokens that say the same in the same way."""
+    return sha256(msgspec.json.encode(payload, order="deterministic")).hexdigest()
+
+
 class Governing(Struct, frozen=True, gc=False):
     """The latest decision, which governs what may be done."""
 
@@ -124,7 +144,7 @@ class Episode(Struct, frozen=True, gc=False):
     loop: Loop | None = None
     tasks: dict[str, Task] = {}
     tokens: dict[str, Permit] = {}
-    # The first moment after which an open task may be late.
+    # The first moment after which an open task is owed a warning.
     due: datetime = END
     spent: Amounts = NOTHING
     approved: Amounts = NOTHING
@@ -137,6 +157,11 @@ class Episode(Struct, frozen=True, gc=False):
     def state(self) -> State:
         """The state that is shown."""
         return shown(self.position, succeeded=self.succeeded)
+
+    @property
+    def open_tasks(self) -> str:
+        """The ids of the open tasks, as words."""
+        return ", ".join(task.task_id for task in self.tasks.values())
 
     @property
     def allowance(self) -> Amounts:

@@ -17,11 +17,11 @@ Rule 4: a rule of level "warning" says the same and refuses nothing; a promise n
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from proctor.episode.states import CLOSES, EVENTS, RECORDS, Event
+from proctor.episode.states import CLOSES, EVENTS, PACKETS, RECORDS, Event
 from proctor.errors import ValidationError
 
 
@@ -54,7 +54,7 @@ Rules: TypeAlias = tuple[HouseRule, ...]
 Marks: TypeAlias = tuple[int, ...]
 Said: TypeAlias = tuple[HouseRule, str]
 
-_PACKETS: Final = frozenset(event for events in EVENTS.values() for event in events)
+_PACKETS: Final = frozenset(PACKETS)
 _CLOSES: Final = frozenset(CLOSES)
 
 # A packet's bare name stands for all that it can be, so an issued token has a name of its own here.
@@ -72,14 +72,23 @@ BUILT_IN: Final = re.compile(
     r"JSON|SCHEMA|FSM|EPISODE_CLOSED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV)-.*", re.IGNORECASE
 )
 _LINE: Final = re.compile(r"(?P<head>[^:]*):(?P<body>.*)")
-_HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?:\s+(?:\[(?P<boxed>\w+)\]|(?P<level>\w+)))?")
-_BODIES: Final = (
-    (Form.NEVER, re.compile(r"never\s+(?P<first>.+?)\s+after\s+(?P<second>.+)")),
-    (Form.BEFORE, re.compile(r"(?P<first>.+?)\s+before\s+(?P<second>.+)")),
-    (Form.LEADS, re.compile(r"(?P<first>.+?)\s+leads\s+to\s+(?P<second>.+?)\s+within\s+(?P<within>\S+)")),
-)
+_HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?: \[(?P<level>\w+)\])?")
+_WARNING: Final = "warning"
+# What a rule of each form begins with, and what stands between A and B; no label has such words in it.
+_BODIES: Final = ((Form.NEVER, "never ", " after "), (Form.BEFORE, "", " before "), (Form.LEADS, "", " leads to "))
+_WITHIN: Final = " within "
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
+_ID: Final = "letters, digits, `_`, `.` and `-`, a letter first"
 _SHAPE: Final = "`ID: A before B`, `ID: never A after B` or `ID: A leads to B within N`"
+
+
+class _Body(NamedTuple):
+    """What a rule says, in its words; `within` is empty but for promises."""
+
+    form: Form
+    first: str
+    second: str
+    within: str = ""
 
 
 def load_rules(text: str) -> Rules:
@@ -105,46 +114,50 @@ def _rule(number: int, written: str) -> HouseRule:
     line = _LINE.fullmatch(written)
     if line is None:
         raise _mistake(number, "there is no colon after an id", written, _SHAPE)
-    rule_id, level = _head(number, line["head"].strip())
-    form, parts = _body(number, line["body"].strip())
+    rule_id, level = _head(number, _spaced(line["head"]))
+    body = _body(number, _spaced(line["body"]))
     return HouseRule(
         id=rule_id,
         level=level,
-        form=form,
-        first=_events(number, parts["first"]),
-        second=_events(number, parts["second"]),
-        within=_count(number, parts["within"]) if form is Form.LEADS else None,
+        form=body.form,
+        first=_events(number, body.first),
+        second=_events(number, body.second),
+        within=_count(number, body.within) if body.form is Form.LEADS else None,
         text=written,
     )
+
+
+def _spaced(words: str) -> str:
+    """Return words with one blank between two of them."""
+    return " ".join(words.split())
 
 
 def _head(number: int, head: str) -> tuple[str, Level]:
     """Return the id and the level."""
     found = _HEAD.fullmatch(head)
     if found is None:
-        raise _mistake(number, "this is no id", head, "letters, digits, `_`, `.` and `-`, a letter first")
+        raise _mistake(number, "this is no id", head, f"{_ID}, and `[warning]` after it if it only warns")
     if BUILT_IN.fullmatch(found["id"]):
         raise _mistake(number, "the id is one of the built-in rules", found["id"], "another id")
-    level = found["boxed"] or found["level"] or "error"
-    if level == "error":
-        return found["id"], "error"
-    if level == "warning":
-        return found["id"], "warning"
-    raise _mistake(number, "there is no such level", level, "`[warning]`, or nothing for an error")
+    if found["level"] not in (None, _WARNING):
+        raise _mistake(number, "there is no such level", found["level"], "`[warning]`, or nothing for an error")
+    return found["id"], "error" if found["level"] is None else _WARNING
 
 
-def _body(number: int, body: str) -> tuple[Form, re.Match[str]]:
-    """Return the form, and the parts by name."""
-    for form, pattern in _BODIES:
-        parts = pattern.fullmatch(body)
-        if parts is not None:
-            return form, parts
+def _body(number: int, body: str) -> _Body:
+    """Return the form and the parts."""
+    for form, begins, between in _BODIES:
+        first, _, second = body.removeprefix(begins).partition(between)
+        within = ""
+        if form is Form.LEADS:
+            second, _, within = second.rpartition(_WITHIN)
+        if body.startswith(begins) and first and second:
+            return _Body(form, first, second, within)
     raise _mistake(number, "the rule has none of the three forms", body, _SHAPE)
 
 
 def _events(number: int, label: str) -> frozenset[Event]:
     """Return what a label stands for; a mistake in a packet's variant is answered with those that it has."""
-    label = " ".join(label.split())
     found = LABELS.get(label)
     if found is None:
         kind = label.partition("(")[0]

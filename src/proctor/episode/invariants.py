@@ -10,7 +10,7 @@ from typing import Final
 
 from proctor.episode.envelope import Stakes
 from proctor.episode.events import safety_of
-from proctor.episode.history import Amounts, Episode, Task
+from proctor.episode.history import Episode, budget_of
 from proctor.episode.kinds import (
     Adversariality,
     EpistemicStatus,
@@ -26,9 +26,9 @@ from proctor.episode.kinds import (
     Uncertainty,
 )
 from proctor.episode.packets import AnyPacket, Packet
-from proctor.episode.payloads import BeliefUpdate, Decision, Directive, Result
+from proctor.episode.payloads import BeliefUpdate, Decision, Directive
 from proctor.episode.records import Record
-from proctor.episode.rulebook import KEPT, Finding, Findings, Gravity, Rule, rule
+from proctor.episode.rulebook import KEPT, Finding, Findings, Gravity, Rule, broken, rule
 from proctor.episode.settings import Settings
 from proctor.episode.states import DECISIONS, DIRECTIVES, PACKETS, Event
 
@@ -41,9 +41,6 @@ ALLOWING: Final = {
     Event.READ: frozenset({OperationType.READ}),
     Event.WRITE: frozenset({OperationType.WRITE, OperationType.MODIFY, OperationType.DELETE}),
 }
-
-TYPE: Final = "/header/packet_type"
-OUTCOME: Final = "/payload/decision_outcome"
 
 INV_001: Final = Rule(
     "INV-001", "The envelope is complete on decisions, directives, tokens and escalations; no evidence needs a reason."
@@ -58,16 +55,12 @@ _DOWN: Final = ToolsState.DOWN
 _PARTIAL: Final = ToolsState.PARTIAL
 
 
-def _broken(name: str, pointer: str, reason: str) -> Findings:
-    return (Finding(name, pointer, reason),)
-
-
 @rule("INV-002", "SUBPAR quality never acts.", (Event.ACT,))
 def inv_002(episode: Episode, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
     """Quality before action."""
     if packet.compliance.quality.quality_tier is not _SUBPAR:
         return KEPT
-    return _broken("INV-002", "/mcp/quality/quality_tier", "a decision of SUBPAR quality must not ACT")
+    return broken("INV-002", "/mcp/quality/quality_tier", "a decision of SUBPAR quality must not ACT")
 
 
 @rule("INV-003", "Acting at HIGH or CRITICAL stakes needs SUPERB quality and verified assumptions.", (Event.ACT,))
@@ -77,11 +70,11 @@ def inv_003(episode: Episode, packet: Packet[Decision], now: datetime, settings:
     if level not in GRAVE:
         return KEPT
     if packet.compliance.quality.quality_tier is not QualityTier.SUPERB:
-        return _broken("INV-003", "/mcp/quality/quality_tier", f"acting at {level} stakes needs SUPERB quality")
+        return broken("INV-003", "/mcp/quality/quality_tier", f"acting at {level} stakes needs SUPERB quality")
     for index, assumption in enumerate(packet.payload.load_bearing_assumptions or ()):
         if not assumption.verified:
             pointer = f"/payload/load_bearing_assumptions/{index}/verified"
-            return _broken("INV-003", pointer, f"acting at {level} stakes needs every assumption verified")
+            return broken("INV-003", pointer, f"acting at {level} stakes needs every assumption verified")
     return KEPT
 
 
@@ -101,7 +94,7 @@ def inv_004(episode: Episode, packet: Packet[BeliefUpdate], now: datetime, setti
         f"a belief that is {epistemics.status} about {epistemics.freshness_class} matters "
         "needs a tool_output or a user_observation as evidence"
     )
-    return _broken("INV-004", "/mcp/evidence/evidence_refs", reason)
+    return broken("INV-004", "/mcp/evidence/evidence_refs", reason)
 
 
 @rule(
@@ -114,21 +107,21 @@ def inv_005(episode: Episode, packet: AnyPacket, now: datetime, settings: Settin
     if packet.header.packet_type is _DECISION:
         allowance = budget_of(packet).plus(episode.approved)
         excess = episode.spent.beyond(allowance)
-        return KEPT if excess is None else _broken("INV-005", "/mcp/budgets", f"already spent: {excess}")
-    if episode.governing is None or packet.payload.execution_method.method is not _TOOL:
+        return KEPT if excess is None else broken("INV-005", "/mcp/budgets", f"already spent: {excess}")
+    if episode.governing is None:
         return KEPT
-    allowed = episode.allowance.calls
+    allowance = episode.allowance
+    excess = episode.spent.beyond(allowance)
+    if excess is not None:
+        return broken("INV-005", "/payload/execution_method", f"already spent: {excess}")
+    if packet.payload.execution_method.method is not _TOOL:
+        return KEPT
+    allowed = allowance.calls
     waiting = sum(task.uses_tool for task in episode.tasks.values()) if episode.tasks else 0
     if episode.spent.calls + waiting < allowed:
         return KEPT
     reason = f"the budget of {allowed} tool calls leaves none for this directive"
-    return _broken("INV-005", "/payload/execution_method", reason)
-
-
-def budget_of(packet: AnyPacket) -> Amounts:
-    """Return the three budgets of a packet."""
-    budgets = packet.compliance.budgets
-    return Amounts(budgets.token_budget, budgets.tool_call_budget, budgets.time_budget_seconds * 1000.0)
+    return broken("INV-005", "/payload/execution_method", reason)
 
 
 @rule("INV-006", "Acting needs the constitutional check and the budget check.", (Event.ACT,))
@@ -139,7 +132,7 @@ def inv_006(episode: Episode, packet: Packet[Decision], now: datetime, settings:
         return KEPT
     name = "budget_check" if checks.constitutional_check else "constitutional_check"
     pointer = f"/payload/constraints_satisfied/{name}"
-    return _broken("INV-006", pointer, f"a decision to ACT needs its {name} to be true")
+    return broken("INV-006", pointer, f"a decision to ACT needs its {name} to be true")
 
 
 @rule("INV-007", "A directive lies inside its token's scope: its tool, and what is done with it.", DIRECTIVES)
@@ -152,11 +145,11 @@ def inv_007(episode: Episode, packet: Packet[Directive], now: datetime, settings
     tool = packet.payload.execution_method.tool_id
     if tool not in token.tool_ids:
         found = "a directive without a tool" if tool is None else "this tool"
-        return _broken("INV-007", "/payload/execution_method/tool_id", f"the token {name} does not open {found}")
+        return broken("INV-007", "/payload/execution_method/tool_id", f"the token {name} does not open {found}")
     wanted = ALLOWING[safety_of(packet.payload)]
     if wanted.isdisjoint(token.operations):
         reason = f"the token {name} allows {', '.join(token.operations)}, not {' or '.join(sorted(wanted))}"
-        return _broken("INV-007", "/payload/authorization_token_id", reason)
+        return broken("INV-007", "/payload/authorization_token_id", reason)
     return KEPT
 
 
@@ -174,7 +167,7 @@ def inv_008(episode: Episode, packet: AnyPacket, now: datetime, settings: Settin
 def _unintegrated(episode: Episode) -> Findings:
     if episode.loop is None or episode.loop.integrated:
         return KEPT
-    return _broken("INV-008", "", "a verification is still open: a belief update must integrate its evidence first")
+    return broken("INV-008", "", "a verification is still open: a belief update must integrate its evidence first")
 
 
 def _inv_008_at_close(episode: Episode, record: Record, now: datetime, settings: Settings) -> Findings:
@@ -193,7 +186,7 @@ def inv_010(episode: Episode, packet: Packet[Decision], now: datetime, settings:
     tools, stakes = packet.compliance.routing.tools_state, packet.compliance.stakes
     pointer = "/mcp/routing/tools_state"
     if tools is _DOWN and stakes.stakes_level in GRAVE:
-        return _broken("INV-010", pointer, f"nobody acts at {stakes.stakes_level} stakes while tools are down")
+        return broken("INV-010", pointer, f"nobody acts at {stakes.stakes_level} stakes while tools are down")
     if tools is _PARTIAL and stakes.stakes_level is Level.MEDIUM and stakes.uncertainty is Uncertainty.HIGH:
         reason = "acting at MEDIUM stakes and HIGH uncertainty while tools work in part"
         return (Finding("INV-010", pointer, reason, Gravity.WARNING),)
@@ -209,13 +202,23 @@ def inv_010(episode: Episode, packet: Packet[Decision], now: datetime, settings:
 )
 def inv_011(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Time is part of the task."""
-    return KEPT if now <= episode.due else tuple(_late(episode, packet, now))
+    return tuple(_late(episode, packet, now)) if is_late(episode, packet, now) else KEPT
+
+
+def is_late(episode: Episode, packet: AnyPacket, now: datetime) -> bool:
+    """Return whether a warning about a task's time may be due."""
+    if now > episode.due:
+        return True
+    if packet.header.packet_type is not _RESULT:
+        return False
+    task = episode.tasks.get(packet.payload.directive_packet_id)
+    return task is not None and (task.overdue or task.late)
 
 
 def _late(episode: Episode, packet: AnyPacket, now: datetime) -> Iterator[Finding]:
     """Yield the warnings that are due: once for each task, and again with the result that ends it."""
     for task in episode.tasks.values():
-        again = packet.header.packet_type is _RESULT and ends(task, packet.payload)
+        again = packet.header.packet_type is _RESULT and task.ended_by(packet.payload)
         if now > task.deadline and (again or not task.overdue):
             reason = f"{task.task_id} should have been closed by {task.deadline.isoformat()}"
             yield Finding("INV-011", "", reason, Gravity.WARNING)
@@ -224,17 +227,11 @@ def _late(episode: Episode, packet: AnyPacket, now: datetime) -> Iterator[Findin
             yield Finding("INV-011", "", reason, Gravity.WARNING)
 
 
-def ends(task: Task, payload: Result) -> bool:
-    """Return whether a result ends `task`: it names its directive and its task."""
-    return payload.directive_packet_id == task.packet_id and payload.task_id == task.task_id
-
-
 def _inv_011_at_close(episode: Episode, record: Record, now: datetime, settings: Settings) -> Findings:
     """What was not closed in time is an error at the end."""
     if not episode.tasks:
         return KEPT
-    open_tasks = ", ".join(task.task_id for task in episode.tasks.values())
-    return _broken("INV-011", "", f"the episode cannot close with open tasks: {open_tasks}")
+    return broken("INV-011", "", f"the episode cannot close with open tasks: {episode.open_tasks}")
 
 
 def fits(stakes: Stakes) -> bool:

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
+from proctor.episode.coercion import checked, opaque, word
 from proctor.episode.events import event_of, event_of_record
 from proctor.episode.history import Episode, begin
 from proctor.episode.house_rules import HouseRule, unmarked
@@ -22,13 +23,13 @@ from proctor.episode.packets import Malformed, Packet, read
 from proctor.episode.records import Approval, Opening, Record
 from proctor.episode.rulebook import Finding, Rule
 from proctor.episode.rules import EPISODE_CLOSED, LIMIT_1, record_1
-from proctor.episode.settings import Limits, Settings
+from proctor.episode.settings import Clock, Limits, Settings
 from proctor.episode.states import Event, Position, State
 from proctor.episode.verdicts import Context, Obligation, Outcome, Verdict, obligations_of
 from proctor.errors import ValidationError
 
 Said: TypeAlias = Packet[Any] | Record | Malformed
-Line: TypeAlias = bytes | str | Packet[Any] | Record
+Line: TypeAlias = bytes | bytearray | memoryview | str | Packet[Any] | Record
 
 # Why there is no episode to judge a line in, by the rule that says so.
 _WHY: Final = {
@@ -145,6 +146,7 @@ class Judge:
         self._limits: Final = Limits() if limits is None else limits
         self._rules: Final = rules
         self._wall: Final = now
+        self._require_clock(self._settings)
         self._machines: Final[dict[Settings, Machine]] = {}
         self._machine: Final = self._machine_for(self._settings)
         self._cases: Final[dict[str, _Case]] = {}
@@ -162,6 +164,8 @@ class Judge:
         case = self._cases.get(header.correlation_id)
         if case is None:
             case = self._unbegun(header.correlation_id, said)
+        if case.campaign_id is None:
+            case.campaign_id = header.campaign_id
         # What every packet comes by: an episode that is open, and whose time is the packets' own.
         plain = case.bar is None and not case.machine.timed
         verdict = case.machine.judge(case.episode, said) if plain else self._judged(case, said)
@@ -174,9 +178,7 @@ class Judge:
         case.episode = after
         after.seen[header.packet_id] = after.packets if verdict.event in EVIDENCE else 0
         if verdict.warnings:
-            case.warnings += 1
-        if case.campaign_id is None:
-            case.campaign_id = header.campaign_id
+            case.warnings += len(verdict.warnings)
         return verdict
 
     def check(self, line: Line) -> Verdict:
@@ -210,7 +212,9 @@ class Judge:
         self, correlation_id: str, *, at: datetime, by: str = "operator", data: dict[str, Any] | None = None
     ) -> Verdict:
         """Give a human's answer to the escalation that was presented."""
-        return self._record(RecordKind.USER_INPUT, correlation_id, at, by, _raw({} if data is None else data))
+        return self._record(
+            RecordKind.USER_INPUT, correlation_id, at, by, opaque({} if data is None else data, "/data")
+        )
 
     def approve(
         self,
@@ -228,7 +232,9 @@ class Judge:
 
     def halt(self, correlation_id: str, *, at: datetime, by: str = "operator", reason: str = "") -> Verdict:
         """Put an episode into safe mode."""
-        return self._record(RecordKind.SAFEMODE, correlation_id, at, by, _raw({"reason": reason} if reason else {}))
+        return self._record(
+            RecordKind.SAFEMODE, correlation_id, at, by, opaque({"reason": reason} if reason else {}, "/data")
+        )
 
     # ------------------------------------------------------------------------------------------------ what is known
     def outcome(self, correlation_id: str) -> Outcome:
@@ -271,19 +277,25 @@ class Judge:
         """Return a judge that goes on where `snapshot` was taken; the user's own rules must be the same."""
         try:
             kept = msgspec.json.decode(snapshot, type=_Snapshot)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ValidationError("this is no snapshot of a judge", expected="what Judge.snapshot() returned") from None
         texts = tuple(rule.text for rule in rules)
         if texts != kept.rules:
             raise ValidationError("the snapshot was taken under other rules", found=texts, expected=str(kept.rules))
         judge = cls(kept.settings, limits=kept.limits, rules=rules, now=now)
         for one in kept.cases:
+            judge._require_clock(one.settings)
             judge._cases[one.episode.correlation_id] = one.case(judge._machine_for(one.settings))
         judge._closed.update((summary.correlation_id, summary) for summary in kept.closed)
         judge._refused.update((summary.correlation_id, summary) for summary in kept.refused)
         return judge
 
     # -------------------------------------------------------------------------------------------------------- inside
+    def _require_clock(self, settings: Settings) -> None:
+        """Raise a ValidationError if `settings` ask for a clock that the judge does not have."""
+        if settings.clock is Clock.WALL and self._wall is None:
+            raise ValidationError('clock="wall" needs a clock', expected="now=, a function that returns the time")
+
     def _machine_for(self, settings: Settings) -> Machine:
         machine = self._machines.get(settings)
         if machine is None:
@@ -303,7 +315,8 @@ class Judge:
         case = _Case(begin(name, unmarked(self._rules)), self._machine_of(said))
         refused = self._refused.get(name)
         if refused is not None:
-            case.refusals, case.broken = refused.refusals, refused.broken
+            case.refusals, case.warnings, case.broken = refused.refusals, refused.warnings, refused.broken
+            case.campaign_id = refused.campaign_id
         if case.machine.timed and self._wall is None:
             case.bar = record_1
         elif len(self._cases) >= self._limits.open_episodes:
@@ -343,6 +356,7 @@ class Judge:
         if not case.begun:
             self._begin(case)
         case.episode = verdict.after
+        case.warnings += len(verdict.warnings)
         if verdict.after.position is Position.CLOSED:
             del self._cases[name]
             self._keep(case.summary())
@@ -351,6 +365,7 @@ class Judge:
     def _count_refusal(self, case: _Case, verdict: Verdict) -> None:
         """Remember that a line of an episode was refused, also where the episode is closed or has not begun."""
         case.refusals += 1
+        case.warnings += len(verdict.warnings)
         case.broken = _counted(case.broken, verdict)
         name = case.episode.correlation_id
         closed = self._closed.get(name)
@@ -368,7 +383,7 @@ class Judge:
 
     def _record(self, kind: RecordKind, name: str, at: datetime, by: str, data: Any) -> Verdict:
         """Apply a record, and return its verdict with the line that states it."""
-        record = Record(kind, name, at, Speaker(by), data)
+        record = checked(Record(kind, name, at, word(Speaker, by, "/by"), data))
         verdict = self.apply(record)
         return replace(verdict, line=record.line())
 
@@ -378,7 +393,11 @@ def _said(line: Line) -> Said:
     if isinstance(line, str):
         # A lone surrogate is no text; its bytes are no UTF-8 either, so that the reader says so.
         return read(line.encode("utf-8", "surrogatepass"))
-    return read(line) if isinstance(line, bytes) else line
+    if isinstance(line, bytes | bytearray | memoryview):
+        return read(bytes(line))
+    if isinstance(line, Packet | Record):
+        return line
+    raise ValidationError("this is no line", found=line, expected="bytes, text, a Packet or a Record")
 
 
 def _name_of(said: Said) -> str | None:
@@ -430,7 +449,3 @@ def _forget(summaries: dict[str, Summary], limit: int) -> None:
     """Drop the oldest beyond `limit`."""
     while len(summaries) > limit:
         del summaries[next(iter(summaries))]
-
-
-def _raw(data: dict[str, Any]) -> dict[str, Raw]:
-    return {key: Raw(msgspec.json.encode(value)) for key, value in data.items()}

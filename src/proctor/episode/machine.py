@@ -18,22 +18,20 @@ from proctor.episode.events import event_of, event_of_record
 from proctor.episode.history import Episode, Task
 from proctor.episode.house_rules import after as marked
 from proctor.episode.house_rules import broken
-from proctor.episode.invariants import MISFITS
+from proctor.episode.invariants import MISFITS, is_late
 from proctor.episode.kinds import RecordKind, ToolsState
 from proctor.episode.packets import AnyPacket, Malformed
 from proctor.episode.records import Record
 from proctor.episode.rulebook import Finding, Findings, Gravity, Judging
-from proctor.episode.rules import EPISODE_CLOSED, FSM, LIMIT_2, asked_of_legal, asked_of_refused, record_1
+from proctor.episode.rules import EPISODE_CLOSED, FSM, LIMIT_2, asked_of_legal, asked_of_refused, id_1, record_1
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
-from proctor.episode.states import DIRECTIVES, OBSERVATIONS, RECORDS, STATES, Event, Position, State, shown
-from proctor.episode.table import Row
+from proctor.episode.states import DIRECTIVES, EMERGENCIES, OBSERVATIONS, RECORDS, STATES, Event, Position, State, shown
+from proctor.episode.table import Row, starts_of
 from proctor.episode.verdicts import Context, Synthetic, Verdict
 from proctor.episode.ways import label_of, rows_for
 
 # What makes an episode hold more than packets.
 CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
-# What no rule of a user can hold up.
-UNSTOPPABLE: Final = (Event.CRITICAL, Event.HALT)
 # What later packets may name as evidence.
 EVIDENCE: Final = frozenset({*OBSERVATIONS, Event.RESULT})
 _OVERRUN: Final = {OnOverrun.SAFEMODE: Event.OVERRUN_HALT, OnOverrun.ESCALATE: Event.OVERRUN_ESCALATE}
@@ -100,6 +98,7 @@ class Machine:
             or (header.previous_packet_id is not None and header.previous_packet_id not in episode.seen)
             or header.created_at < episode.clock
             or now > episode.due
+            or (event is _RESULT and is_late(episode, packet, now))
             or packet.compliance.stakes in MISFITS
         )
         found: Findings = _NONE
@@ -113,7 +112,7 @@ class Machine:
             found += self._house(episode, event)
         warnings: Findings = _NONE
         if found:
-            errors, warnings = _parted(found)
+            errors, warnings = _parted(found, event)
             if errors:
                 return self._refused(episode, event, header.packet_id, errors, warnings)
         after = self._after(episode, packet, row, change, now)
@@ -144,12 +143,14 @@ class Machine:
         for ask in asked_of_refused(episode.position, event):
             found += ask(episode, packet, now, self._settings)
         found += self._limited(episode, event, packet)
-        return self._refused(episode, event, packet.header.packet_id, *_parted(found + self._house(episode, event)))
+        return self._refused(
+            episode, event, packet.header.packet_id, *_parted(found + self._house(episode, event), event)
+        )
 
     def judge_record(self, episode: Episode, record: Record, *, known: bool, wall: datetime | None = None) -> Verdict:
         """Return the verdict on `record`; `known` is whether the episode was there before."""
         if record.record is RecordKind.OPEN:
-            return self._opened(episode, record, known=known)
+            return self._opened(episode, record.at if wall is None else wall, known=known)
         event = event_of_record(record)
         if episode.position is Position.CLOSED:
             return self._refused(episode, event, None, CLOSED)
@@ -158,7 +159,7 @@ class Machine:
         found = _NONE if route is not None else self._no_row(episode, event)
         for ask in asked_of_refused(episode.position, event):
             found += ask(episode, record, now, self._settings)
-        errors, warnings = _parted(found + self._house(episode, event))
+        errors, warnings = _parted(found + self._house(episode, event), event)
         if errors or route is None:
             return self._refused(episode, event, None, errors, warnings)
         after = replace(
@@ -174,10 +175,10 @@ class Machine:
         """Return the verdict on a line that says which episode it belongs to, and cannot be read otherwise."""
         return self._refused(episode, None, line.packet_id, findings_of(line.errors))
 
-    def _opened(self, episode: Episode, record: Record, *, known: bool) -> Verdict:
+    def _opened(self, episode: Episode, now: datetime, *, known: bool) -> Verdict:
         if known:
             return self._refused(episode, None, None, (Finding(record_1.id, "/record", "the episode exists already"),))
-        after = replace(episode, clock=record.at)
+        after = replace(episode, clock=now)
         return self._accepted(episode, after, None, (State.IDLE,), _NONE)
 
     def _no_row(self, episode: Episode, event: Event) -> Findings:
@@ -191,7 +192,7 @@ class Machine:
         return (Finding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
 
     def _limited(self, episode: Episode, event: Event, packet: AnyPacket) -> Findings:
-        """Return the refusal of a packet for which there is no room; there always is for an emergency."""
+        """Return the refusal of a packet for which there is no room."""
         limits = self._limits
         full = (
             episode.packets >= limits.packets
@@ -202,19 +203,14 @@ class Machine:
                 and packet.payload.token_id not in episode.tokens
             )
         )
-        if not full or event in UNSTOPPABLE:
+        if not full:
             return _NONE
         return (Finding(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may"),)
 
     def _house(self, episode: Episode, event: Event) -> Findings:
-        """Return which of the user's own rules `event` breaks; an emergency is never held up by them."""
+        """Return which of the user's own rules `event` breaks."""
         return tuple(
-            Finding(
-                rule.id,
-                "",
-                reason,
-                Gravity.ERROR if rule.level == "error" and event not in UNSTOPPABLE else Gravity.WARNING,
-            )
+            Finding(rule.id, "", reason, Gravity(rule.level))
             for rule, reason in broken(self.context.house_rules, episode.marks, event)
         )
 
@@ -269,11 +265,6 @@ class Machine:
         )
 
 
-def starts_of(row: Row) -> tuple[State, ...]:
-    """Return the states that a row can start from."""
-    return STATES[row.source] if row.start is None else (row.start,)
-
-
 def path_of(row: Row, before: Episode, after: Episode) -> tuple[State, ...]:
     """Return the states that a row leads through, the first and the last included."""
     start = before.state if row.start is None else row.start
@@ -285,8 +276,10 @@ def findings_of(errors: tuple[ShapeError, ...]) -> Findings:
     return tuple(Finding(rule, error.pointer, error.reason) for error in errors for rule in error.rules)
 
 
-def _parted(found: Findings) -> tuple[Findings, Findings]:
-    """Return the errors and the warnings."""
+def _parted(found: Findings, event: Event) -> tuple[Findings, Findings]:
+    """Return the errors and the warnings; nothing but a name that is taken holds up an emergency."""
+    if event in EMERGENCIES:
+        found = tuple(one if one.rule == id_1.id else replace(one, gravity=Gravity.WARNING) for one in found)
     errors = tuple(one for one in found if one.gravity is Gravity.ERROR)
     return errors, tuple(one for one in found if one.gravity is Gravity.WARNING)
 

@@ -74,7 +74,9 @@ _UNTYPED: Final = msgspec.json.Decoder(float_hook=float)
 
 # All that can be wrong with a line in which the slow reading finds no error.
 _TWICE: Final = (ShapeError("", "a key stands twice, with another value the first time", ("SCHEMA",)),)
-_NOT_JSON: Final = Malformed(errors=(ShapeError("", "the line is not JSON in UTF-8", ("JSON",)),))
+_NOT_JSON: Final = Malformed(
+    errors=(ShapeError("", "the line is not JSON in UTF-8, or too deep or large to be read", ("JSON",)),)
+)
 # What is raised for bytes that are no JSON at all, too deep to read, or no text.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

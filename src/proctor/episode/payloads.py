@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Raw
 
-from proctor.episode.envelope import Count, Layer, Moment, PacketId, Part, Positive, TaskId, Text, TokenId
+from proctor.episode.envelope import GREATEST, Count, Layer, Moment, PacketId, Part, Positive, TaskId, Text, TokenId
 from proctor.episode.kinds import (
     DecisionOutcome,
     EscalationTrigger,
@@ -29,7 +29,7 @@ from proctor.episode.kinds import (
 NULL: Final = Raw(b"null")
 # An object whose values are not read.
 Opaque: TypeAlias = dict[str, Raw]
-Amount: TypeAlias = Annotated[float, Meta(ge=0.0)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0.0, le=float(GREATEST))]
 
 
 class ReliabilityMetadata(Part, frozen=True):
@@ -63,8 +63,8 @@ class BeliefChange(Part, frozen=True):
 class ContradictionDetails(Part, frozen=True):
     """Which packets disagreed, and who won."""
 
-    conflicting_packet_ids: list[PacketId]
-    resolution_method: ResolutionMethod
+    conflicting_packet_ids: list[PacketId] | None = None
+    resolution_method: ResolutionMethod | None = None
 
 
 class BeliefUpdate(Part, frozen=True):
@@ -164,7 +164,7 @@ class AuthorizedScope(Part, frozen=True):
 
     tool_ids: Annotated[list[str], Meta(min_length=1)]
     operation_types: Annotated[list[OperationType], Meta(min_length=1)]
-    resource_constraints: dict[str, Any] | None = None
+    resource_constraints: Opaque | None = None
 
 
 class Token(Part, frozen=True):

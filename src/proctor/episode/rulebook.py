@@ -41,6 +41,14 @@ Judging: TypeAlias = Callable[[Episode, Any, datetime, Settings], Findings]
 
 KEPT: Final[Findings] = ()
 
+# Where most rules point to.
+TYPE: Final = "/header/packet_type"
+
+
+def broken(name: str, pointer: str, reason: str) -> Findings:
+    """Return the finding that the rule `name` is broken."""
+    return (Finding(name, pointer, reason),)
+
 
 class Rule(NamedTuple):
     """One rule of the protocol; `places` are the positions that it is about, all if there are none.

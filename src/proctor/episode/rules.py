@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Final
 
+from proctor.episode.envelope import Layer
 from proctor.episode.events import CLEARING, conflicting
 from proctor.episode.history import Episode
 from proctor.episode.invariants import INVARIANTS
@@ -19,7 +20,7 @@ from proctor.episode.payloads import Alert, Directive, Token
 from proctor.episode.records import Record
 from proctor.episode.rulebook import KEPT, Finding, Findings, Gravity, Judging, Rule, rule
 from proctor.episode.sequences import SEQUENCES
-from proctor.episode.settings import LayerRules, Settings
+from proctor.episode.settings import Clock, LayerRules, Settings
 from proctor.episode.states import ALERTS, DIRECTIVES, PACKETS, Event, Position
 
 # Found by others than a function: by the reader, by the table, by whoever keeps the episodes.
@@ -34,7 +35,11 @@ ISSUING: Final = (1, 5)
 REVOKING: Final = "Integrity"
 
 
-@rule("RECORD-1", "An episode is opened once and before its packets; only the operator approves.", (Event.APPROVAL,))
+@rule(
+    "RECORD-1",
+    "An episode is opened once, before its packets, and by a clock that the judge has; only the operator approves.",
+    (Event.APPROVAL,),
+)
 def record_1(episode: Episode, record: Record, now: datetime, settings: Settings) -> Findings:
     """Records have their speakers."""
     if record.by is Speaker.OPERATOR:
@@ -63,7 +68,7 @@ def id_2(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings)
 @rule("TIME-1", "Time does not run backwards; where it seems to, the clock stays.", PACKETS, level="warning", rare=True)
 def time_1(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """The clock is the greatest time that was stated."""
-    if packet.header.created_at >= episode.clock:
+    if packet.header.created_at >= episode.clock or settings.clock is Clock.WALL:
         return KEPT
     reason = f"the packet is dated before {episode.clock.isoformat()}, where the episode's clock stands"
     return (Finding("TIME-1", "/header/created_at", reason, Gravity.WARNING),)
@@ -95,9 +100,7 @@ def layer_1(episode: Episode, packet: Packet[Token | Alert], now: datetime, sett
     """Permissions come from where permissions are given."""
     payload = packet.payload
     if isinstance(payload, Token) and not payload.revoked:
-        if payload.issuer_layer in ISSUING:
-            return KEPT
-        return (_layered("LAYER-1", "/payload/issuer_layer", "a token is issued by layer 1 or 5", settings),)
+        return _wrong_issuer(packet.header.layer_source, payload.issuer_layer, settings)
     revokes = payload.revoked if isinstance(payload, Token) else bool(payload.revoked_token_ids)
     if not revokes or packet.header.layer_source == REVOKING:
         return KEPT
@@ -117,6 +120,16 @@ def layer_2(episode: Episode, packet: Packet[Alert], now: datetime, settings: Se
     if not clears or packet.header.layer_source in CLEARING:
         return KEPT
     return (_layered("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode", settings),)
+
+
+def _wrong_issuer(speaker: Layer, issuer: Layer, settings: Settings) -> Findings:
+    """Return what is wrong about who issues a token, by the header or by the token's own word."""
+    pointers = {"/header/layer_source": speaker, "/payload/issuer_layer": issuer}
+    return tuple(
+        _layered("LAYER-1", pointer, "a token is issued by layer 1 or 5", settings)
+        for pointer, layer in pointers.items()
+        if layer not in ISSUING
+    )
 
 
 def _layered(name: str, pointer: str, reason: str, settings: Settings) -> Finding:

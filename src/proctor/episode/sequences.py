@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from proctor.episode.events import safety_of
 from proctor.episode.guards import planned, unbegun, unverified
-from proctor.episode.history import Episode, Permit
+from proctor.episode.history import Episode, Permit, digest_of
 from proctor.episode.kinds import DecisionOutcome, PacketKind
 from proctor.episode.packets import AnyPacket, Packet
 from proctor.episode.payloads import BeliefUpdate, Decision, Directive, Result, Token
 from proctor.episode.records import Record
-from proctor.episode.rulebook import KEPT, Finding, Findings, Gravity, Rule, rule
+from proctor.episode.rulebook import KEPT, TYPE, Finding, Findings, Gravity, Rule, broken, rule
 from proctor.episode.settings import Profile, Settings
 from proctor.episode.states import ALERTS, DECISIONS, DIRECTIVES, PACKETS, Event, Position, State
 
-TYPE: Final = "/header/packet_type"
 OUTCOME: Final = "/payload/decision_outcome"
 TOKEN_ID: Final = "/payload/authorization_token_id"  # noqa: S105  # a JSON pointer
 
@@ -34,22 +31,13 @@ _RESULT: Final = PacketKind.RESULT
 _READ: Final = Event.READ
 
 
-def _broken(name: str, pointer: str, reason: str) -> Findings:
-    return (Finding(name, pointer, reason),)
-
-
-def _open_tasks(episode: Episode) -> str:
-    """Return the open task ids as words."""
-    return ", ".join(task.task_id for task in episode.tasks.values())
-
-
 # ------------------------------------------------------------------------------------------------------------- E1, E2
 @rule("E1", "A decision needs at least one belief update before it, or initial beliefs.", DECISIONS, implied=True)
 def e1(episode: Episode, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
     """No decision without a model."""
     if episode.believed or settings.initial_beliefs:
         return KEPT
-    return _broken("E1", TYPE, "no BeliefUpdatePacket was accepted in this episode, so there is nothing to decide on")
+    return broken("E1", TYPE, "no BeliefUpdatePacket was accepted in this episode, so there is nothing to decide on")
 
 
 @rule("E2", "A directive needs a decision to ACT; VERIFY_FIRST allows READ in S4 only.", DIRECTIVES, implied=True)
@@ -57,14 +45,14 @@ def e2(episode: Episode, packet: Packet[Directive], now: datetime, settings: Set
     """No action without a decision: the latest one governs."""
     governing = episode.governing
     if governing is None:
-        return _broken("E2", TYPE, "no decision governs, so nothing may be done")
+        return broken("E2", TYPE, "no decision governs, so nothing may be done")
     if governing.outcome is DecisionOutcome.ACT:
         return KEPT
     if governing.outcome is not DecisionOutcome.VERIFY_FIRST:
-        return _broken("E2", TYPE, f"the latest decision is {governing.outcome}, not ACT")
+        return broken("E2", TYPE, f"the latest decision is {governing.outcome}, not ACT")
     if episode.position is _VERIFY and safety_of(packet.payload) is _READ:
         return KEPT
-    return _broken("E2", TYPE, "the latest decision is VERIFY_FIRST, which allows READ directives in S4_VERIFY only")
+    return broken("E2", TYPE, "the latest decision is VERIFY_FIRST, which allows READ directives in S4_VERIFY only")
 
 
 # ------------------------------------------------------------------------------------------------------------- E3, S4
@@ -88,7 +76,7 @@ def _e3_at_close(episode: Episode, record: Record, now: datetime, settings: Sett
     """A verification is followed by a decision before the episode ends."""
     if episode.loop is None:
         return KEPT
-    return _broken("E3", "", "the verification is not closed: a decision anew must follow it")
+    return broken("E3", "", "the verification is not closed: a decision anew must follow it")
 
 
 @rule(
@@ -106,7 +94,7 @@ def _tardy(episode: Episode, settings: Settings) -> Findings:
     """Return what a token in S4 breaks: where one is admitted at all, it comes first."""
     if settings.profile is Profile.STRICT or unbegun(episode):
         return KEPT
-    return _broken("E3", TYPE, "a token may only come first in a verification")
+    return broken("E3", TYPE, "a token may only come first in a verification")
 
 
 def may_leave(episode: Episode, packet: Packet[BeliefUpdate]) -> bool:
@@ -150,11 +138,11 @@ def e4(episode: Episode, packet: Packet[Directive], now: datetime, settings: Set
     if name is None:
         if safety_of(packet.payload) is _READ:
             return KEPT
-        return _broken("E4", TOKEN_ID, "a WRITE directive needs a ToolAuthorizationToken")
+        return broken("E4", TOKEN_ID, "a WRITE directive needs a ToolAuthorizationToken")
     token = episode.tokens.get(name)
     if token is None:
-        return _broken("E4", TOKEN_ID, f"no token {name} was issued in this episode")
-    return KEPT if token.live(now) else _broken("E4", TOKEN_ID, f"the token {name} {spoilt(token, now)}")
+        return broken("E4", TOKEN_ID, f"no token {name} was issued in this episode")
+    return KEPT if token.live(now) else broken("E4", TOKEN_ID, f"the token {name} {spoilt(token, now)}")
 
 
 def spoilt(token: Permit, now: datetime) -> str:
@@ -178,26 +166,21 @@ def s5(episode: Episode, packet: Packet[Token], now: datetime, settings: Setting
     if payload.revoked:
         if known is not None:
             return KEPT
-        return _broken("S5", "/payload/token_id", f"there is no token {payload.token_id} to revoke")
+        return broken("S5", "/payload/token_id", f"there is no token {payload.token_id} to revoke")
     if known is not None:
         return _issued_again(known, payload, now)
     if now >= payload.expiry:
-        return _broken("S5", "/payload/expiry", "the token has expired before it is issued")
+        return broken("S5", "/payload/expiry", "the token has expired before it is issued")
     if payload.usage_count >= payload.max_usage_count:
-        return _broken("S5", "/payload/usage_count", "the token is used up before it is issued")
+        return broken("S5", "/payload/usage_count", "the token is used up before it is issued")
     return KEPT
 
 
 def _issued_again(known: Permit, payload: Token, now: datetime) -> Findings:
-    if known.text != text_of(payload):
+    if known.digest != digest_of(payload):
         reason = f"the token {payload.token_id} was issued before with another content"
-        return _broken("S5", "/payload/token_id", reason)
-    return KEPT if known.live(now) else _broken("S5", "/payload/token_id", f"the token {spoilt(known, now)}")
-
-
-def text_of(payload: Token) -> str:
-    """Return a token's content as text that is equal for equal contents."""
-    return msgspec.json.encode(payload, order="deterministic").decode()
+        return broken("S5", "/payload/token_id", reason)
+    return KEPT if known.live(now) else broken("S5", "/payload/token_id", f"the token {spoilt(known, now)}")
 
 
 # ------------------------------------------------------------------------------------------------------------- E6, S6
@@ -227,18 +210,18 @@ def s6(episode: Episode, packet: Packet[BeliefUpdate], now: datetime, settings: 
 def _dangling(name: str, episode: Episode, pointer: str) -> Findings:
     if not episode.tasks:
         return KEPT
-    reason = f"directives without a result: {_open_tasks(episode)}; a result with CANCELLED also closes one"
-    return _broken(name, pointer, reason)
+    reason = f"directives without a result: {episode.open_tasks}; a result with CANCELLED also closes one"
+    return broken(name, pointer, reason)
 
 
 def _unmatched(episode: Episode, payload: Result) -> Findings:
     task = episode.tasks.get(payload.directive_packet_id)
     if task is None:
         reason = f"no directive {payload.directive_packet_id} waits for a result"
-        return _broken("E6", "/payload/directive_packet_id", reason)
-    if task.task_id != payload.task_id:
+        return broken("E6", "/payload/directive_packet_id", reason)
+    if not task.ended_by(payload):
         reason = f"the directive {task.packet_id} is about {task.task_id}, not {payload.task_id}"
-        return _broken("E6", "/payload/task_id", reason)
+        return broken("E6", "/payload/task_id", reason)
     return KEPT
 
 
@@ -249,7 +232,7 @@ _LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELI
 @rule("E7", "In S9_SAFEMODE only alerts and belief updates are taken.", _LOCKED_OUT, (Position.SAFEMODE,), implied=True)
 def e7(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """Safe mode locks everything."""
-    return _broken("E7", TYPE, f"in {State.SAFEMODE} only IntegrityAlertPacket and BeliefUpdatePacket are taken")
+    return broken("E7", TYPE, f"in {State.SAFEMODE} only IntegrityAlertPacket and BeliefUpdatePacket are taken")
 
 
 @rule(
@@ -262,9 +245,9 @@ def e7(episode: Episode, packet: AnyPacket, now: datetime, settings: Settings) -
 def s8(episode: Episode, packet: Any, now: datetime, settings: Settings) -> Findings:
     """Nobody decides before a human has answered, and nobody answers what was not asked."""
     if isinstance(packet, Packet) and isinstance(packet.payload, Decision):
-        return _broken("S8", OUTCOME, "a human's answer must come before the next decision")
+        return broken("S8", OUTCOME, "a human's answer must come before the next decision")
     if episode.position is Position.ESCALATE_DUE:
-        return _broken("S8", "", "an EscalationPacket must be presented before it can be answered")
+        return broken("S8", "", "an EscalationPacket must be presented before it can be answered")
     return KEPT
 
 

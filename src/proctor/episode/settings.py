@@ -70,6 +70,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
             force_setattr(self, name, _word(name, getattr(self, name), words))
+        if not isinstance(self.initial_beliefs, bool):
+            raise ValidationError("initial_beliefs is a switch", found=self.initial_beliefs, expected="True or False")
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -86,3 +88,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     packets: int = 100_000
     open_tasks: int = 1_000
     tokens: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValidationError(f"{name} is a limit", found=value, expected="a whole number of at least 1")

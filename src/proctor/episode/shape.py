@@ -5,6 +5,7 @@ Rule 1: the list is empty exactly if the line can be read. What is expected is t
 Rule 2: sentences are our own. They say what was expected and what sort of thing was found, never the value; only a
     short word in place of one of a closed set is repeated.
 Rule 3: values come from JSON. A number too large for a float stands as infinity, and is an error wherever it is read.
+Rule 4: a line of megabytes costs no more than itself: a pointer is made for an error only, and its length has an end.
 """
 
 import json
@@ -21,21 +22,27 @@ import msgspec
 from msgspec import inspect
 
 from proctor.episode.conditions import SCHEMA, ShapeError, conditions_of, error_of, is_within, rules_at
-from proctor.episode.envelope import Compliance, Header, Moment
+from proctor.episode.envelope import GREATEST, Compliance, Header, Moment
 from proctor.episode.kinds import PacketKind, RecordKind
 from proctor.episode.payloads import PAYLOADS
 from proctor.episode.records import CONTENTS, RecordLine
 
 # A line of nothing but errors must not fill the memory: after so many, one more says that there are others.
 MOST_ERRORS: Final = 1000
-# A longer word than this is not repeated in a sentence, and nothing like it is looked for.
+# A longer word than this is not repeated in a sentence, nothing like it is looked for, and as a key it is shortened in
+# pointers.
 LONGEST_WORD: Final = 40
+# A longer pointer ends with what encloses the place.
+LONGEST_POINTER: Final = 400
+CUT: Final = "…"
 NOTE: Final = "_"
 
 # Where something is wrong, and why.
 Flaw: TypeAlias = tuple[str, str]
 Flaws: TypeAlias = Iterator[Flaw]
 Word = TypeVar("Word", bound=StrEnum)
+# A place in a line: that of what encloses it, and the key or index there; None is the top.
+Place: TypeAlias = "tuple[Place, str | int] | None"
 
 
 class Member(NamedTuple):
@@ -81,7 +88,7 @@ def record_errors(value: object) -> tuple[ShapeError, ...]:
     kind = _member_of(RecordKind, value.get("record"))
     content = _UNJUDGED if kind is None else _CONTENTS[kind]
     members = {**_RECORD, "data": Member(content, required=False)}
-    flaws = _adding(_object_flaws(members, value, ""), "/record", "the data is not judged without it")
+    flaws = _adding(_object_flaws(members, value, None), "/record", "the data is not judged without it")
     return tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _at_most(flaws))
 
 
@@ -90,10 +97,29 @@ def escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def pointer_to(place: Place) -> str:
+    """Return the JSON pointer of `place`, cut where a key or the whole is too long to be repeated."""
+    keys: list[str | int] = []
+    while place is not None:
+        place, key = place
+        keys.append(key)
+    pointer = ""
+    for key in reversed(keys):
+        longer = f"{pointer}/{escaped(_shortened(str(key)))}"
+        if len(longer) > LONGEST_POINTER:
+            return f"{pointer}/{CUT}"
+        pointer = longer
+    return pointer
+
+
+def _shortened(key: str) -> str:
+    return key if len(key) <= LONGEST_WORD else key[: LONGEST_WORD - 1] + CUT
+
+
 def _packet_flaws(value: dict[str, Any], kind: PacketKind | None) -> Flaws:
     payload = Member(_UNJUDGED if kind is None else _PAYLOADS[kind], required=True)
     stated = {key: part for key, part in value.items() if not key.startswith(NOTE)}
-    flaws = _object_flaws({"header": _HEADER, "mcp": _COMPLIANCE, "payload": payload}, stated, "")
+    flaws = _object_flaws({"header": _HEADER, "mcp": _COMPLIANCE, "payload": payload}, stated, None)
     return _adding(flaws, "/header/packet_type", "the payload is not judged without it")
 
 
@@ -142,8 +168,10 @@ def _text_words(text: inspect.StrType) -> str:
 
 
 def _id_words(described: inspect.Metadata) -> str:
-    prefix = _pattern(described).removeprefix("^").partition("[")[0]
-    return f"an id, which is {prefix} and then letters, digits, _ or -"
+    prefix, _, tail = _pattern(described).removeprefix("^").partition("[")
+    longest = re.search(r"\{1,([0-9]+)\}", tail)
+    many = "" if longest is None else f"up to {longest[1]} "
+    return f"an id, which is {prefix} and then {many}letters, digits, _ or -"
 
 
 def _pattern(described: inspect.Metadata) -> str:
@@ -153,7 +181,12 @@ def _pattern(described: inspect.Metadata) -> str:
 def _range(number: inspect.IntType | inspect.FloatType) -> str:
     if number.ge is None:
         return ""
-    return f" of at least {number.ge:g}" if number.le is None else f" from {number.ge:g} to {number.le:g}"
+    return f" from {number.ge:g} to {number.le:g}" if _is_bounded(number) else f" of at least {number.ge:g}"
+
+
+def _is_bounded(number: inspect.IntType | inspect.FloatType) -> bool:
+    """Return whether a number has a bound of its own, besides the one that every number has."""
+    return number.le is not None and number.le < GREATEST
 
 
 def _whole_number_words(number: inspect.IntType) -> str:
@@ -223,41 +256,42 @@ def _contrast(expected: str, found: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- what is wrong
-def _flaws(described: inspect.Type, value: Any, at: str) -> Flaws:
-    """Yield everything that is wrong with `value`, which stands at the pointer `at`."""
+def _flaws(described: inspect.Type, value: Any, at: Place) -> Flaws:
+    """Yield everything that is wrong with `value`, which stands at the place `at`."""
     sort = SORTS[type(described)]
     if type(value) not in sort.takes:
-        yield at, _contrast(sort.words(described), _found(value))
+        yield pointer_to(at), _contrast(sort.words(described), _found(value))
     else:
         yield from sort.flaws(described, value, at)
 
 
-def _no_flaws(described: inspect.Type, value: Any, at: str) -> Flaws:
+def _no_flaws(described: inspect.Type, value: Any, at: Place) -> Flaws:
     return iter(())
 
 
-def _text_flaws(text: inspect.StrType, value: str, at: str) -> Flaws:
+def _text_flaws(text: inspect.StrType, value: str, at: Place) -> Flaws:
     if len(value) < (text.min_length or 0):
-        yield at, _contrast(_text_words(text), _found(value))
+        yield pointer_to(at), _contrast(_text_words(text), _found(value))
 
 
-def _id_flaws(described: inspect.Metadata, value: str, at: str) -> Flaws:
+def _id_flaws(described: inspect.Metadata, value: str, at: Place) -> Flaws:
     if not re.fullmatch(_pattern(described), value):
-        yield at, _contrast(_id_words(described), "another string" if value else _found(value))
+        yield pointer_to(at), _contrast(_id_words(described), "another string" if value else _found(value))
 
 
-def _time_flaws(described: inspect.DateTimeType, value: str, at: str) -> Flaws:
+def _time_flaws(described: inspect.DateTimeType, value: str, at: Place) -> Flaws:
     try:
         msgspec.convert(value, Moment)
     except msgspec.ValidationError:
-        yield at, _contrast(_words(described), "another string" if value else _found(value))
+        yield pointer_to(at), _contrast(_words(described), "another string" if value else _found(value))
 
 
-def _number_flaws(number: inspect.IntType | inspect.FloatType, value: float, at: str) -> Flaws:
+def _number_flaws(number: inspect.IntType | inspect.FloatType, value: float, at: Place) -> Flaws:
     if number.ge is not None and value < number.ge:
-        yield at, _contrast(_words(number), "one that is too small")
+        yield pointer_to(at), _contrast(_words(number), "one that is too small")
     elif (number.le is not None and value > number.le) or (isinstance(number, inspect.FloatType) and _is_huge(value)):
-        yield at, _contrast(_words(number), "one that is too large")
+        found = "one that is too large" if number.le is None or _is_bounded(number) else f"one beyond {number.le:.0f}"
+        yield pointer_to(at), _contrast(_words(number), found)
 
 
 def _is_huge(value: float) -> bool:
@@ -268,43 +302,43 @@ def _is_huge(value: float) -> bool:
         return True
 
 
-def _enum_flaws(words: inspect.EnumType, value: str, at: str) -> Flaws:
+def _enum_flaws(words: inspect.EnumType, value: str, at: Place) -> Flaws:
     if value not in [word.value for word in words.cls]:
-        yield at, _contrast(_enum_words(words), _other(value))
+        yield pointer_to(at), _contrast(_enum_words(words), _other(value))
 
 
-def _literal_flaws(literal: inspect.LiteralType, value: object, at: str) -> Flaws:
+def _literal_flaws(literal: inspect.LiteralType, value: object, at: Place) -> Flaws:
     if value not in literal.values:
-        yield at, _contrast(_literal_words(literal), _other(value))
+        yield pointer_to(at), _contrast(_literal_words(literal), _other(value))
 
 
-def _list_flaws(items: inspect.ListType, value: list[Any], at: str) -> Flaws:
+def _list_flaws(items: inspect.ListType, value: list[Any], at: Place) -> Flaws:
     if len(value) < (items.min_length or 0) or (items.max_length is not None and len(value) > items.max_length):
-        yield at, _contrast(_list_words(items), _found(value))
+        yield pointer_to(at), _contrast(_list_words(items), _found(value))
     for index, item in enumerate(value):
-        yield from _flaws(items.item_type, item, f"{at}/{index}")
+        yield from _flaws(items.item_type, item, (at, index))
 
 
-def _mapping_flaws(described: inspect.DictType, value: dict[str, Any], at: str) -> Flaws:
+def _mapping_flaws(described: inspect.DictType, value: dict[str, Any], at: Place) -> Flaws:
     if len(value) < (described.min_length or 0):
-        yield at, _contrast(_object_words(described), _found(value))
+        yield pointer_to(at), _contrast(_object_words(described), _found(value))
     for key, item in value.items():
-        yield from _flaws(described.value_type, item, f"{at}/{escaped(key)}")
+        yield from _flaws(described.value_type, item, (at, key))
 
 
-def _struct_flaws(struct: inspect.StructType, value: dict[str, Any], at: str) -> Flaws:
+def _struct_flaws(struct: inspect.StructType, value: dict[str, Any], at: Place) -> Flaws:
     return _object_flaws(_members(struct), value, at)
 
 
-def _object_flaws(members: Members, value: dict[str, Any], at: str) -> Flaws:
+def _object_flaws(members: Members, value: dict[str, Any], at: Place) -> Flaws:
     for key, member in members.items():
         if key in value:
-            yield from _flaws(member.type, value[key], f"{at}/{key}")
+            yield from _flaws(member.type, value[key], (at, key))
         elif member.required:
-            yield f"{at}/{key}", f"{key} is missing; expected {_words(member.type)}"
+            yield pointer_to((at, key)), f"{key} is missing; expected {_words(member.type)}"
     for key in value:
         if key not in members:
-            yield f"{at}/{escaped(key)}", _unknown(key, members)
+            yield pointer_to((at, key)), _unknown(key, members)
 
 
 def _unknown(key: str, members: Members) -> str:
@@ -314,26 +348,38 @@ def _unknown(key: str, members: Members) -> str:
     return f"there is no field {json.dumps(key)}" + (f"; did you mean {like[0]}?" if like else "")
 
 
-def _union_flaws(union: inspect.UnionType, value: Any, at: str) -> Flaws:
+def _union_flaws(union: inspect.UnionType, value: Any, at: Place) -> Flaws:
     fitting = (option for option in union.types if type(value) in SORTS[type(option)].takes)
     option = next(fitting, None)
     if option is None:
-        yield at, _contrast(_union_words(union), _found(value))
+        yield pointer_to(at), _contrast(_union_words(union), _found(value))
     else:
         yield from _flaws(option, value, at)
 
 
-def _any_flaws(described: inspect.AnyType, value: Any, at: str) -> Flaws:
+def _any_flaws(described: inspect.AnyType, value: Any, at: Place) -> Flaws:
     """Yield the numbers that are too large; not by recursion, since nothing bounds the depth here."""
-    waiting = [(value, at)]
+    waiting = [iter([(value, at)])]
     while waiting:
-        value, at = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [(item, f"{at}/{escaped(key)}") for key, item in value.items()]
-        elif isinstance(value, list):
-            waiting += [(item, f"{at}/{index}") for index, item in enumerate(value)]
-        elif isinstance(value, float) and math.isinf(value):
-            yield at, _contrast("a number", "one that is too large")
+        for value, at in waiting[-1]:
+            if isinstance(value, dict | list):
+                waiting.append(_parts(value, at))
+                break
+            if isinstance(value, float) and math.isinf(value):
+                yield pointer_to(at), _contrast("a number", "one that is too large")
+        else:
+            waiting.pop()
+
+
+# What a value must be for anything to be wrong with it or in it, if any value will do.
+_QUESTIONABLE: Final = (dict, list, float)
+
+
+def _parts(value: dict[str, Any] | list[Any], at: Place) -> Iterator[tuple[Any, Place]]:
+    """Yield what stands in `value`, with its place, as far as anything can be wrong with it."""
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(part, _QUESTIONABLE):
+            yield part, (at, key)
 
 
 class Sort(NamedTuple):
@@ -341,7 +387,7 @@ class Sort(NamedTuple):
 
     takes: tuple[type, ...]
     words: Callable[[Any], str]
-    flaws: Callable[[Any, Any, str], Flaws]
+    flaws: Callable[[Any, Any, Place], Flaws]
 
 
 _JSON: Final = (NoneType, bool, int, float, str, list, dict)

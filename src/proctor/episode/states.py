@@ -130,4 +130,6 @@ EVENTS: Final[dict[PacketKind, tuple[Event, ...]]] = {
 }
 PACKETS: Final = tuple(event for events in EVENTS.values() for event in events)
 RECORDS: Final = (*CLOSES, Event.ANSWER, Event.APPROVAL, Event.HALT)
+# What stops an episode at once.
+EMERGENCIES: Final = (Event.CRITICAL, Event.HALT)
 SYNTHETIC: Final = (Event.OVERRUN_HALT, Event.OVERRUN_ESCALATE)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from proctor.episode.states import CLOSES, OBSERVATIONS, STATES, Event, Position, State
+from proctor.episode.states import CLOSES, EMERGENCIES, OBSERVATIONS, STATES, Event, Position, State
 
 
 class Guard(StrEnum):
@@ -43,6 +43,11 @@ class Row(NamedTuple):
     through: tuple[State, ...] = ()
     start: State | None = None
     option: Option | None = None
+
+
+def starts_of(row: Row) -> tuple[State, ...]:
+    """Return the states that a row can start from."""
+    return STATES[row.source] if row.start is None else (row.start,)
 
 
 _DECIDED: Final = {
@@ -195,7 +200,7 @@ def _vague(rows: list[Row]) -> Iterator[str]:
     """Yield where one state and one event lead to several states, other than by the declared set."""
     leads: dict[tuple[State, Event], set[tuple[State, ...]]] = {}
     for row in rows:
-        for start in (row.start,) if row.start is not None else STATES[row.source]:
+        for start in starts_of(row):
             if row.source is not row.target:
                 leads.setdefault((start, row.event), set()).add(STATES[row.target])
     for (start, event), targets in sorted(leads.items()):
@@ -228,7 +233,7 @@ def _dead_ends(rows: list[Row]) -> Iterator[str]:
 
 def _unstoppable(rows: list[Row]) -> Iterator[str]:
     """Yield the positions from which an emergency does not lead to S9 at once."""
-    for event in (Event.CRITICAL, Event.HALT):
+    for event in EMERGENCIES:
         stopped = {row.source for row in rows if row.event is event and row.target is Position.SAFEMODE}
         for position in Position:
             if position not in stopped and position is not Position.CLOSED:

@@ -111,10 +111,14 @@ class Verdict(Struct, frozen=True, gc=False):
 
     @property
     def way(self) -> tuple[str, ...]:
-        """The shortest legal way to what was attempted, the attempted packet last; empty if there is none."""
+        """The shortest legal way to what was attempted, the attempted packet last.
+
+        Empty if nothing leads there, or if nothing has to: then it is the packet's content that was refused.
+        """
         if self.accepted or self.before is None or self.event is None:
             return ()
-        return shortest_way(self.before, self.context.settings, self.event)
+        way = shortest_way(self.before, self.context.settings, self.event)
+        return way if len(way) > 1 else ()
 
     @property
     def obligations(self) -> tuple[Obligation, ...]:

@@ -121,7 +121,7 @@ def _steps(episode: Episode, rows: Rows, settings: Settings) -> Iterator[tuple[E
 
 
 def _outline(episode: Episode) -> tuple[object, ...]:
-    """Return all that guards can ask about."""
+    """Return what steps on a way can change of all that guards ask about."""
     return episode.position, episode.loop, bool(episode.tasks), any_live(episode, episode.clock)
 
 
