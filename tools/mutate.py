@@ -46,6 +46,7 @@ SUITE: Final = (
     "tests/episode/test_table.py",
     "tests/episode/test_history.py",
     "tests/episode/test_rules.py",
+    "tests/episode/test_settings.py",
     "tests/episode/test_changes.py",
     "tests/episode/test_machine.py",
     "tests/episode/test_invariants.py",
@@ -67,7 +68,7 @@ UNLIKELY: Final = re.compile(r"ReplaceComparisonOperator_(?:Is(?:Not)?_(?!Is)|(?
 BITS: Final = re.compile(r"_(BitOr|BitAnd|BitXor|LShift|RShift|MatMult|Pow)(_|$)")
 
 # Arguments that spare time and change nothing: a rule that the table implies may as well be asked, and a rare one always.
-HINTS: Final = ("gc", "implied", "rare")
+HINTS: Final = ("gc", "implied", "maxsize", "rare")
 
 Span = tuple[int, int]
 

@@ -117,6 +117,32 @@ def test_once_a_verification_has_begun_no_token_comes_any_more(first: Callable[[
     stage.refuses(stage.author.token("valve"), "S4", "E3")
 
 
+def test_a_result_also_begins_a_verification() -> None:
+    stage = lenient()
+    stage.decides("VERIFY_FIRST")
+    asked = read(stage)
+    stage.takes(asked, "S4", "E3")
+    stage.takes(stage.author.result(asked), "S4")
+    stage.refuses(stage.author.token("valve"), "S4", "E3")
+
+
+def test_evidence_counts_from_the_packet_after_the_decision_to_verify() -> None:
+    stage = Stage()
+    stage.models()
+    before = stage.lines[-2]
+    stage.takes(stage.author.decision("VERIFY_FIRST"), "S4")
+    seen = observation(stage)
+    stage.takes(seen, "S4")
+    stage.takes(stage.author.plan(), "S4")
+    asked = read(stage)
+    stage.takes(asked, "S4")
+    stage.takes(stage.author.result(asked), "S4")
+
+    assert b"pkt_stage_1" in before
+    stage.refuses(stage.author.belief(integrates=["pkt_stage_1", "pkt_stage_3"]), "S4", "E3", "S4")
+    stage.takes(stage.author.belief(integrates=[seen]), "S2")
+
+
 def test_a_second_token_does_not_come_first() -> None:
     stage = lenient()
     stage.decides("VERIFY_FIRST")
@@ -168,6 +194,18 @@ def test_safe_mode_voids_what_was_under_way_and_revokes_every_token(halt: str) -
     halted = after(stage)
     assert (halted.tasks, halted.due, halted.loop, halted.governing) == ({}, END, None, None)
     assert [token.revoked for token in halted.tokens.values()] == [True]
+
+
+@pytest.mark.parametrize(("policy", "end"), [("safemode", "S9"), ("escalate", "S8")])
+def test_a_budget_can_be_overrun_in_a_verification_too(policy: str, end: str) -> None:
+    stage = Stage(Settings(on_overrun=policy))  # type: ignore[arg-type]  # a setting may be given as its word
+    stage.decides("VERIFY_FIRST")
+    stage.takes(stage.author.plan(), "S4")
+    asked = read(stage)
+    stage.takes(asked, "S4")
+    stage.takes(stage.author.result(asked, cost=ExecutionMetadata(tokens_used=10_001)), end)
+
+    assert stage.path == ("S4", "S4", end)
 
 
 def test_an_overrun_that_is_escalated_leaves_the_tokens() -> None:

@@ -185,6 +185,10 @@ FINDINGS: list[tuple[Last, Told]] = [
         ("E4", TOKEN, "the token token_stage_4 expired at 2025-01-01T00:00:04+00:00"),
     ),
     (
+        lambda s: written(s, expiry=START + timedelta(seconds=3.5)),
+        ("E4", TOKEN, "the token token_stage_4 expired at 2025-01-01T00:00:03.500000+00:00"),
+    ),
+    (
         then(lambda s: s.decides("ACT"), lambda s: s.author.token("valve", expiry=START)),
         ("S5", "/payload/expiry", "the token has expired before it is issued"),
     ),
@@ -332,6 +336,10 @@ FINDINGS: list[tuple[Last, Told]] = [
     (
         then(lambda s: s.decides("ACT"), lambda s: s.author.token("valve", issuer=3)),
         ("LAYER-1", "/payload/issuer_layer", "a token is issued by layer 1 or 5"),
+    ),
+    (
+        then(lambda s: s.decides("ACT"), lambda s: s.author.token("valve", layer=3)),
+        ("LAYER-1", "/header/layer_source", "a token is issued by layer 1 or 5"),
     ),
     (
         lambda s: s.author.revocation(s.authorizes(), layer=5),

@@ -136,6 +136,16 @@ def test_a_full_episode_takes_no_packet_but_an_emergency() -> None:
     stage.takes(stage.author.record("close", by="operator"), "S0")
 
 
+def test_an_episode_with_more_packets_than_a_smaller_limit_takes_no_more() -> None:
+    stage = Stage()
+    stage.models()
+    episode = stage.verdict.after
+    assert episode is not None
+
+    assert machine(Limits(packets=1)).judge(episode, stage.author.belief()).rules == ("LIMIT-2",)
+    assert machine(Limits(packets=3)).judge(episode, stage.author.belief()).accepted
+
+
 def test_a_packet_that_the_table_refuses_is_also_held_against_the_limits() -> None:
     stage = Stage(limits=Limits(open_tasks=1, tokens=1))
     stage.executes()

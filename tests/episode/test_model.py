@@ -174,7 +174,7 @@ def test_the_model_answers_as_the_decisions_say(row: int, words: str, outcome: s
 
 
 def test_judge_and_model_agree_on_a_long_stream_that_meets_every_state_rule_and_event() -> None:
-    met = met_in(Judge(), NaiveJudge(), stream(11, 20_000)) + met_at_the_limits(seeds=10, lines=200)
+    met = met_in(Judge(), NaiveJudge(), stream(11, 8_000)) + met_at_the_limits(seeds=10, lines=200)
 
     assert never_met(met) == []
 

@@ -57,7 +57,7 @@ def differences(lines: list[bytes]) -> tuple[list[int], int]:
 
 
 def test_streaming_one_by_one_and_restored_judges_say_the_same() -> None:
-    lines = list(mutated_stream(21, 10_000))
+    lines = list(mutated_stream(21, 5_000))
 
     differ, accepted = differences(lines)
 
