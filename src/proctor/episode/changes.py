@@ -148,7 +148,7 @@ def _closed_task(episode: Episode, packet: Packet[Result], now: datetime) -> Cha
 
 def next_due(tasks: dict[str, Task]) -> datetime:
     """Return the first moment after which one of the tasks is owed a warning."""
-    return min((task.due for task in tasks.values()), default=END) if tasks else END
+    return min(task.due for task in tasks.values()) if tasks else END
 
 
 def cost_of(payload: Result, task: Task) -> Amounts:
