@@ -54,7 +54,7 @@ def test_subject_and_anchor_take_turns_after_one_warm_up_each() -> None:
         calls.append((name, value))
         return float(len(calls))
 
-    samples = interleaved(lambda s: probe("A", s), lambda s: probe("B", s), repeats=3, seconds=0.5)
+    samples = interleaved(lambda s: probe("A", s), lambda s: probe("B", s), repeats=3, seconds=0.5, settle=list)
 
     assert [name for name, _ in calls] == list("ABABABAB")
     assert [seconds for _, seconds in calls] == [0.05] * 2 + [0.5] * 6
@@ -65,7 +65,7 @@ def test_the_same_probe_may_be_subject_and_anchor() -> None:
     ticks = count(1)
     probe = lambda _seconds: float(next(ticks))  # noqa: E731  # the point is that both are one object
 
-    assert interleaved(probe, probe, repeats=2, seconds=1.0) == Samples((3.0, 5.0), (4.0, 6.0))
+    assert interleaved(probe, probe, repeats=2, seconds=1.0, settle=list) == Samples((3.0, 5.0), (4.0, 6.0))
 
 
 def test_rubbish_is_collected_before_every_sample() -> None:

@@ -49,12 +49,13 @@ def test_every_sub_environment_is_the_single_environment(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("plume", ["gaussian", "advected", "puffs"])
-def test_a_thousand_episodes_of_each_plume_and_mode_agree(plume: str, mode: AutoresetMode) -> None:
+@pytest.mark.parametrize("episodes", [150, pytest.param(1000, marks=pytest.mark.slow)])
+def test_episodes_of_each_plume_and_mode_agree(episodes: int, plume: str, mode: AutoresetMode) -> None:
     mirror = Mirror({"grid_size": (12, 10), "max_steps": 15, "config": {"plume": plume}}, 16, mode)
     mirror.reset(seed=11)
     rng = np.random.default_rng(5)
 
-    while mirror.episodes < 1000:
+    while mirror.episodes < episodes:
         mirror.step(rng.integers(0, 4, 16))
 
 

@@ -52,12 +52,13 @@ def test_every_sub_environment_is_the_single_environment(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("preset", ["contract", "dense"])
-def test_two_hundred_games_of_each_mode_agree(preset: str, mode: AutoresetMode) -> None:
+@pytest.mark.parametrize("games", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_games_of_each_mode_agree(games: int, preset: str, mode: AutoresetMode) -> None:
     mirror = mirror_of({"reward_preset": preset, "duration_ms": 20_000, "strict_invalid": True}, 16, mode)
     mirror.reset(seed=11)
     rng = np.random.default_rng(5)
 
-    while mirror.episodes < 200:
+    while mirror.episodes < games:
         mirror.step(moves(rng, 4, 16))
 
 

@@ -159,13 +159,23 @@ def test_cells_and_stacks_agree_and_blocks_are_conserved(cells: np.ndarray, move
 
 
 @given(boards(), actions(most=2))
-def test_no_triple_stands_after_a_placement(cells: np.ndarray, moves: list[int]) -> None:
+def test_a_triple_stands_after_a_placement_only_if_a_pop_laid_it_bare(cells: np.ndarray, moves: list[int]) -> None:
     board = Board(cells, NOBODY, POOL)
     for move in moves:
         placing = board.held != NOBODY
         outcome = board.toggle(move)
-        if placing and outcome >= 0:
+        if placing and outcome == 0:
             assert run_length(board.stacks[move]) < 3
+
+
+def test_what_a_pop_lays_bare_does_not_pop_by_itself() -> None:
+    board = board_of([1, 1, 1, 2, 2], [2], [])
+    board.toggle(1)
+
+    popped = board.toggle(0)
+
+    assert popped == 3
+    assert board.stacks[0] == [1, 1, 1]
 
 
 @given(boards(), actions())
