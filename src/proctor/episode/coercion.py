@@ -19,6 +19,7 @@ from proctor.episode.kinds import EvidenceKind, ObservationType, PacketKind
 from proctor.episode.packets import AnyPacket, Malformed, Packet, read
 from proctor.episode.payloads import Observation, Opaque
 from proctor.episode.records import Record
+from proctor.episode.shape import escaped
 from proctor.errors import ValidationError
 
 # What a packet can rest on: packets, references, or the whole section.
@@ -63,12 +64,7 @@ def opaque(values: Mapping[str, object], pointer: str) -> Opaque:
     """Return an object whose values are JSON."""
     if not isinstance(values, Mapping):
         raise ValidationError(f"{pointer} is no object", found=values, expected="a mapping")
-    return {key: raw(value, f"{pointer}/{token(key)}") for key, value in values.items()}
-
-
-def token(key: object) -> str:
-    """Return `key` as a reference token of a JSON pointer (RFC 6901)."""
-    return str(key).replace("~", "~0").replace("/", "~1")
+    return {key: raw(value, f"{pointer}/{escaped(str(key))}") for key, value in values.items()}
 
 
 def packet_id(packet: AnyPacket | str) -> str:

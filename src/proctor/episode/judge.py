@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from proctor.episode.cases import Case, Kept, Summary, counted
 from proctor.episode.coercion import checked, opaque, word
 from proctor.episode.events import event_of, event_of_record
-from proctor.episode.history import Episode, begin
+from proctor.episode.history import begin
 from proctor.episode.house_rules import HouseRule, unmarked
 from proctor.episode.kinds import RecordKind, Speaker
 from proctor.episode.machine import EVIDENCE, Machine, findings_of
@@ -24,8 +25,8 @@ from proctor.episode.records import Approval, Opening, Record
 from proctor.episode.rulebook import Finding, Rule
 from proctor.episode.rules import EPISODE_CLOSED, LIMIT_1, record_1
 from proctor.episode.settings import Clock, Limits, Settings
-from proctor.episode.states import Event, Position, State
-from proctor.episode.verdicts import Context, Obligation, Outcome, Verdict, obligations_of
+from proctor.episode.states import Event, Position
+from proctor.episode.verdicts import Context, Outcome, Verdict
 from proctor.errors import ValidationError
 
 Said: TypeAlias = Packet[Any] | Record | Malformed
@@ -39,90 +40,13 @@ _WHY: Final = {
 }
 
 
-class Summary(Struct, frozen=True):
-    """What is left of an episode, or what is known of it so far."""
-
-    correlation_id: str
-    outcome: Outcome
-    state: State
-    packets: int
-    refusals: int
-    warnings: int
-    broken: dict[str, int]
-    campaign_id: str | None = None
-    obligations: tuple[Obligation, ...] = ()
-
-
-class _Case:
-    """An episode and what is counted about it; `bar` is the rule by which there can be none."""
-
-    __slots__ = ("bar", "begun", "broken", "campaign_id", "episode", "machine", "refusals", "warnings")
-
-    def __init__(self, episode: Episode, machine: Machine, bar: Rule | None = None) -> None:
-        self.episode = episode
-        self.machine = machine
-        self.bar = bar
-        # Whether anything was accepted in it.
-        self.begun = False
-        self.refusals = 0
-        self.warnings = 0
-        self.broken: dict[str, int] = {}
-        self.campaign_id: str | None = None
-
-    @property
-    def outcome(self) -> Outcome:
-        """What is to be said of the episode so far."""
-        if self.refusals:
-            return Outcome.VIOLATED
-        return Outcome.CONFORMING if self.episode.position is Position.CLOSED else Outcome.OPEN
-
-    def summary(self) -> Summary:
-        """Return what is known of the episode; a closed one owes nothing."""
-        closed = self.episode.position is Position.CLOSED
-        return Summary(
-            self.episode.correlation_id,
-            self.outcome,
-            self.episode.state,
-            self.episode.packets,
-            self.refusals,
-            self.warnings,
-            self.broken,
-            self.campaign_id,
-            () if closed else obligations_of(self.episode, self.machine.context),
-        )
-
-    def kept(self) -> "_Kept":
-        """Return the case for a snapshot."""
-        settings = self.machine.context.settings
-        return _Kept(self.episode, settings, self.refusals, self.warnings, self.broken, self.campaign_id)
-
-
-class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
-    """A case in a snapshot."""
-
-    episode: Episode
-    settings: Settings
-    refusals: int
-    warnings: int
-    broken: dict[str, int]
-    campaign_id: str | None
-
-    def case(self, machine: Machine) -> _Case:
-        """Return the case that was kept."""
-        case = _Case(self.episode, machine)
-        case.begun = True
-        case.refusals, case.warnings = self.refusals, self.warnings
-        case.broken, case.campaign_id = self.broken, self.campaign_id
-        return case
-
-
 class _Snapshot(Struct, frozen=True, forbid_unknown_fields=True, tag="proctor judge 1"):
     """All that a judge remembers."""
 
     settings: Settings
     limits: Limits
     rules: tuple[str, ...]
-    cases: list[_Kept]
+    cases: list[Kept]
     closed: list[Summary]
     refused: list[Summary]
 
@@ -149,7 +73,7 @@ class Judge:
         self._require_clock(self._settings)
         self._machines: Final[dict[Settings, Machine]] = {}
         self._machine: Final = self._machine_for(self._settings)
-        self._cases: Final[dict[str, _Case]] = {}
+        self._cases: Final[dict[str, Case]] = {}
         self._closed: Final[dict[str, Summary]] = {}
         # Episodes of which nothing but refusals is known.
         self._refused: Final[dict[str, Summary]] = {}
@@ -308,11 +232,11 @@ class Judge:
             return self._machine_for(said.data.over(self._settings))
         return self._machine
 
-    def _unbegun(self, name: str, said: Said) -> _Case:
+    def _unbegun(self, name: str, said: Said) -> Case:
         """Return the case of an episode in which nothing was accepted yet, or that is closed."""
         if name in self._closed:
-            return _Case(replace(begin(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
-        case = _Case(begin(name, unmarked(self._rules)), self._machine_of(said))
+            return Case(replace(begin(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
+        case = Case(begin(name, unmarked(self._rules)), self._machine_of(said))
         refused = self._refused.get(name)
         if refused is not None:
             case.refusals, case.warnings, case.broken = refused.refusals, refused.warnings, refused.broken
@@ -323,14 +247,14 @@ class Judge:
             case.bar = LIMIT_1
         return case
 
-    def _begin(self, case: _Case) -> None:
+    def _begin(self, case: Case) -> None:
         """Keep an episode in which something was accepted for the first time."""
         case.begun = True
         name = case.episode.correlation_id
         self._cases[name] = case
         self._refused.pop(name, None)
 
-    def _judged(self, case: _Case, said: Said) -> Verdict:
+    def _judged(self, case: Case, said: Said) -> Verdict:
         """Return the verdict on what was said in an episode that is open, closed or not begun."""
         machine = case.machine
         if case.bar is not None and not (case.bar is LIMIT_1 and isinstance(said, Malformed)):
@@ -362,15 +286,15 @@ class Judge:
             self._keep(case.summary())
         return verdict
 
-    def _count_refusal(self, case: _Case, verdict: Verdict) -> None:
+    def _count_refusal(self, case: Case, verdict: Verdict) -> None:
         """Remember that a line of an episode was refused, also where the episode is closed or has not begun."""
         case.refusals += 1
         case.warnings += len(verdict.warnings)
-        case.broken = _counted(case.broken, verdict)
+        case.broken = counted(case.broken, verdict)
         name = case.episode.correlation_id
         closed = self._closed.get(name)
         if closed is not None:
-            broken = _counted(closed.broken, verdict)
+            broken = counted(closed.broken, verdict)
             self._closed[name] = replace(closed, outcome=Outcome.VIOLATED, refusals=closed.refusals + 1, broken=broken)
         elif not case.begun:
             self._refused[name] = case.summary()
@@ -424,7 +348,7 @@ def _nameless(said: Said) -> Verdict:
     return Verdict(False, None, _packet_id_of(said), None, (), findings_of(errors), (), None, None)
 
 
-def _barred(said: Said, case: _Case, bar: Rule) -> Verdict:
+def _barred(said: Said, case: Case, bar: Rule) -> Verdict:
     """Return the refusal of a line for which there is no open episode."""
     episode = case.episode
     return Verdict(
@@ -439,10 +363,6 @@ def _barred(said: Said, case: _Case, bar: Rule) -> Verdict:
         episode,
         case.machine.context,
     )
-
-
-def _counted(broken: dict[str, int], verdict: Verdict) -> dict[str, int]:
-    return broken | {rule: broken.get(rule, 0) + 1 for rule in verdict.rules}
 
 
 def _forget(summaries: dict[str, Summary], limit: int) -> None:

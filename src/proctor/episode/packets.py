@@ -17,9 +17,8 @@ from proctor.episode.envelope import ID_TAIL, Compliance, Header, Part
 from proctor.episode.kinds import PacketKind
 from proctor.episode.payloads import PAYLOADS, Payload
 from proctor.episode.records import CONTENTS, Record, RecordLine
-from proctor.episode.shape import errors_in, record_errors
+from proctor.episode.shape import NOTE, errors_in, record_errors
 
-NOTE: Final = "_"
 PayloadT = TypeVar("PayloadT")
 NO_NOTES: Final[dict[str, Raw]] = {}
 

@@ -7,7 +7,7 @@ Rule 2: a part that cannot be made is a ValidationError that names the field by 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from proctor.episode.coercion import Grounds, packet_id, raw, token, word
+from proctor.episode.coercion import Grounds, packet_id, raw, word
 from proctor.episode.envelope import Evidence
 from proctor.episode.kinds import OperationType
 from proctor.episode.packets import AnyPacket, Packet
@@ -79,7 +79,7 @@ def _target(number: int, assumption: str) -> VerificationTarget:
 def operations(stated: Iterable[str]) -> list[OperationType]:
     """Return what a token allows to do."""
     pointer = "/payload/authorized_scope/operation_types"
-    return [word(OperationType, operation, f"{pointer}/{token(i)}") for i, operation in enumerate(stated)]
+    return [word(OperationType, operation, f"{pointer}/{i}") for i, operation in enumerate(stated)]
 
 
 def options(stated: Iterable[str | EscalationOption]) -> list[EscalationOption]:

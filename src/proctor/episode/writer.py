@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypedDict, Unpack
 
-from proctor.episode.coercion import Grounds, checked, evidence, opaque, token, word
+from proctor.episode.coercion import Grounds, checked, evidence, opaque, word
 from proctor.episode.envelope import (
     Budgets,
     Compliance,
@@ -22,10 +22,11 @@ from proctor.episode.envelope import (
     Stakes,
 )
 from proctor.episode.kinds import PacketKind, RecordKind, Speaker
-from proctor.episode.packets import NOTE, Packet, PayloadT
+from proctor.episode.packets import Packet, PayloadT
 from proctor.episode.payloads import PAYLOADS, Opaque
 from proctor.episode.policy import Policy
 from proctor.episode.records import Record
+from proctor.episode.shape import NOTE, escaped
 from proctor.errors import ValidationError
 
 
@@ -169,5 +170,7 @@ def _notes(said: Said) -> Opaque:
     notes = opaque(said.get("notes", {}), "")
     for key in notes:
         if not str(key).startswith(NOTE):
-            raise ValidationError(f"/{token(key)} is no note", found=key, expected=f"a key that begins with {NOTE}")
+            raise ValidationError(
+                f"/{escaped(str(key))} is no note", found=key, expected=f"a key that begins with {NOTE}"
+            )
     return notes
