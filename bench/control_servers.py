@@ -43,9 +43,21 @@ class Kind:
         return f"http://{user}127.0.0.1:{port}"
 
 
-def ours(target: str, *options: str) -> Kind:
-    """Our server with `target`, with its credential and all of its checks."""
-    command = [sys.executable, "-m", "proctor", "serve", target, "--max-sessions", "512", *options, "--port"]
+def ours(target: str, *options: str, sandbox: str = "none") -> Kind:
+    """Our server with `target`, with its credential and all of its checks; `sandbox` is its tier."""
+    command = [
+        sys.executable,
+        "-m",
+        "proctor",
+        "serve",
+        target,
+        "--sandbox",
+        sandbox,
+        "--max-sessions",
+        "512",
+        *options,
+        "--port",
+    ]
     return Kind("proctor", lambda: command, {"PROCTOR_CONTROL_TOKEN": TOKEN}, TOKEN)
 
 

@@ -16,6 +16,7 @@ from proctor.errors import (
     ComponentError,
     ConnectionFailed,
     EpisodeLost,
+    Missed,
     MissingExtraError,
     ProctorError,
     RemoteError,
@@ -97,7 +98,7 @@ def test_each_error_is_also_what_python_would_raise() -> None:
     assert issubclass(MissingExtraError, ImportError)
     assert issubclass(ConnectionFailed, ConnectionError)
     assert issubclass(RequestTimeout, TimeoutError)
-    assert all(issubclass(kind, ProctorError) for kind in [*KINDS, *CODED, MissingExtraError])
+    assert all(issubclass(kind, ProctorError) for kind in [*KINDS, *CODED, Missed, MissingExtraError])
 
 
 @pytest.mark.parametrize("kind", CODED)
@@ -108,6 +109,14 @@ def test_an_error_of_a_server_says_its_code_and_keeps_it_in_a_pickle(kind: Any) 
     assert str(problem).startswith("not now")
     assert str(problem).endswith("(code: STATE_ERROR)")
     assert (loaded.code, str(loaded)) == ("STATE_ERROR", str(problem))
+
+
+def test_missed_rows_say_how_many_and_where_to_go_on() -> None:
+    problem = Missed("4 rows are no longer kept", missed=4, next_row=9)
+    loaded = pickle.loads(pickle.dumps(problem))
+
+    assert str(problem) == "4 rows are no longer kept; expected watch(after=8), or on_missed='skip'"
+    assert (loaded.missed, loaded.next_row, str(loaded)) == (4, 9, str(problem))
 
 
 def test_a_missing_extra_names_package_extra_and_remedy() -> None:

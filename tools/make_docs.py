@@ -19,7 +19,7 @@ from proctor.episode.rules import CATALOGUE
 from proctor.episode.states import STATES, Position
 from proctor.episode.table import TABLE as TRANSITIONS
 from proctor.episode.table import Guard, Option, Row
-from proctor.models import control
+from proctor.models import control, grants
 from proctor.server.control.protocol import RULES, Rule
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
@@ -87,6 +87,10 @@ REPLIES: Final[dict[str, tuple[tuple[str, AnyStruct | None], ...]]] = {
     "step": (("observation", control.Seen), ("batch", control.SeenBatch)),
     "state": (("state", None),),
     "cancel": (("cancelled", control.Cancelled),),
+    "grant": (("granted", grants.Granted),),
+    "revoke": (("revoked", grants.Revoked),),
+    "watch": (("watched", grants.Watched),),
+    "wait_end": (("ended", grants.Ended),),
     "close": (("closed", control.Closed),),
     "metadata": (("metadata", control.Metadata),),
     "schema": (("schema", control.Schemas),),
@@ -100,7 +104,7 @@ def messages_page() -> str:
     return (
         f"{NOTE}\n# The control protocol's messages\n\n"
         "Every request, every reply and every field. How they are used is told in "
-        "[control-protocol.md](control-protocol.md);\nthe shapes are `src/proctor/models/control.py`, the rules "
+        "[control-protocol.md](control-protocol.md);\nthe shapes are `src/proctor/models/control.py` and `grants.py`, the rules "
         "`src/proctor/server/control/protocol.py`.\n\n"
         "| request | its data | reply | its data | without `hello` | names a session after `hello` | needs `epoch` |\n"
         f"|---|---|---|---|---|---|---|\n{rows}\n"
@@ -115,7 +119,7 @@ def message_structs() -> Iterator[AnyStruct]:
     found: list[AnyStruct | None] = [control.Request, control.Reply]
     for name, rule in RULES.items():
         found += [control.StepBatch if name == "step" else rule.data, *(data for _, data in REPLIES[name])]
-    found += [control.Problem, control.Notice]
+    found += [grants.Transition, control.Problem, control.Notice]
     yield from (struct for struct in dict.fromkeys(found) if struct is not None)
 
 
@@ -160,6 +164,8 @@ def _kind(kind: Type) -> str:
     match kind:
         case UnionType(types=types):
             return " or ".join(map(_kind, types))
+        case StructType(cls=struct):
+            return f"[{struct.__name__}](#{struct.__name__.lower()})"
         case IntType() | FloatType():
             return ("integer" if isinstance(kind, IntType) else "number") + _bounds(kind)
         case ListType(item_type=item, max_length=most):

@@ -46,14 +46,15 @@ class Driver:
         return Peer(self.python(), self.module, self.name, url, *arguments)
 
 
-def _own_python() -> Path:
+def own_python() -> Path:
+    """Return the interpreter that runs this."""
     return Path(sys.executable)
 
 
-OUR_CLIENT: Final = Driver("proctor", "bench.control_client", _own_python)
-OUR_BATCH_CLIENT: Final = Driver("proctor", "bench.control_batch", _own_python)
+OUR_CLIENT: Final = Driver("proctor", "bench.control_client", own_python)
+OUR_BATCH_CLIENT: Final = Driver("proctor", "bench.control_batch", own_python)
 THEIR_CLIENT: Final = Driver("openenv", "bench.peer_openenv_client", openenv_python)
-ECHO_CLIENT: Final = Driver("websockets", "bench.echo_client", _own_python)
+ECHO_CLIENT: Final = Driver("websockets", "bench.echo_client", own_python)
 
 
 def driven(server: Kind, client: Driver, *arguments: str) -> Opener:

@@ -9,6 +9,7 @@
     ├── EpisodeLost                         nobody can know where the episode stands: only a reset goes on
     ├── ConnectionFailed (also ConnectionError) a server could not be reached, or would not let us in
     ├── RequestTimeout (also TimeoutError)  a server did not answer in time; the request had no effect
+    ├── Missed                              of what agents did, some rows are no longer kept
     └── MissingExtraError (also ImportError) an optional dependency is needed and absent
 
 Each says what was found, what was expected and, where a contract is broken, the id of the clause. A refused call
@@ -101,6 +102,15 @@ class ConnectionFailed(ProctorError, ConnectionError):
 
 class RequestTimeout(ProctorError, TimeoutError):
     """A server did not answer in time; the request was taken back before it had any effect."""
+
+
+class Missed(ProctorError):
+    """Of what agents did, `missed` rows were forgotten before they were read; `next_row` can still be had."""
+
+    def __init__(self, message: str, *, missed: int = 0, next_row: int = 0) -> None:
+        super().__init__(message, expected=f"watch(after={next_row - 1}), or on_missed='skip'")
+        self.missed = missed
+        self.next_row = next_row
 
 
 class MissingExtraError(ProctorError, ImportError):

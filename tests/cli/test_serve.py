@@ -208,6 +208,8 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
             "token": None,
             "workers": 1,
             "pid": command.process.pid,
+            "agents": [],
+            "sandbox": "none",
         }
         assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
 
@@ -219,6 +221,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str], monkeypatch
 
     said = capsys.readouterr().out
     options = "--config --set --host --port --unix-socket --insecure --token-file --workers --max-sessions --place"
+    options += " --agent-port --sandbox --mount --network --image"
     options += " --step-timeout --grace --idle --record --allow-host --allow-origin --log-level --log-json --json"
     assert [option for option in options.split() if option not in said] == []
     assert "Serve an environment to orchestrators" in said

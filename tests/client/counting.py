@@ -109,3 +109,10 @@ class QuickCounting(Counting):
     """The same on the server's event loop."""
 
     quick = True
+
+
+class SharedCounting(Counting):
+    """The same for two agents at once."""
+
+    quick = True
+    max_agents = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -44,11 +45,19 @@ class Fake:
         self.requests: list[Request] = []
         self.welcome = dict(WELCOME)
         self.opened = dict(OPENED)
+        self.session = "s"
         self.epoch = 0
         self.step = 0
         self.connections = 0
         self.url = ""
         self.socket: ServerConnection | None = None
+        self.grants = 0
+        self.rows: list[dict[str, Any]] = []
+        self.forgotten = 0
+        """So many rows are no longer kept."""
+        self.ended = {"terminated": False, "truncated": False, "lost": False}
+        self._news = asyncio.Event()
+        self._polls: set[asyncio.Task[None]] = set()
 
     async def serve(self, socket: ServerConnection) -> None:
         self.connections += 1
@@ -66,26 +75,90 @@ class Fake:
             "close": ("closed", {"episodes": self.epoch, "steps": self.step}),
             "state": ("state", {"episode_id": "e", "step_count": self.step}),
             "resume": ("resumed", self.resumed()),
+            "revoke": ("revoked", {"grant": request.get("data", {}).get("grant"), "live": True}),
         }
+        if request["type"] in ("watch", "wait_end"):
+            poll = asyncio.create_task(self.polled(request))
+            self._polls.add(poll)
+            poll.add_done_callback(self._polls.discard)
+            return
+        if request["type"] == "grant":
+            answers["grant"] = ("granted", self.granted())
         if request["type"] == "reset":
-            self.epoch, self.step = self.epoch + 1, 0
+            self.epoch, self.step, self.ended = self.epoch + 1, 0, dict.fromkeys(self.ended, False)
+            self.tell_news()
+            if "grant" in request.get("data", {}):
+                answers["reset"] = ("observation", self.seen(grant=self.granted()))
         elif request["type"] == "step":
             self.step += 1
         kind, data = answers.get(request["type"], ("observation", self.seen()))
         await self.reply(request, kind, data)
+
+    def granted(self) -> dict[str, Any]:
+        self.grants += 1
+        told = {"grant": f"g{self.grants}", "address": "http://127.0.0.1:9/mcp", "token": f"secret-{self.grants}"}
+        return {**told, "tools": ["look", "count"], "expires_at": None, "episode_id": "e"}
+
+    def act(self, *, by: int = 1, **other: Any) -> None:
+        """Let an agent take a step."""
+        self.step += 1
+        row = {
+            "row": len(self.rows) + 1,
+            "epoch": self.epoch,
+            "step": self.step,
+            "at": 5.0,
+            "grant": "g1",
+            "agent": "a",
+        }
+        row |= {"tool": "count", "action": {"by": by}, "observation": {"count": self.step}, "raw_reward": by / 2}
+        self.rows.append({**row, "reward": float(by), "terminated": False, "truncated": False, **other})
+        self.end(**{flag: bool(other.get(flag, self.ended[flag])) for flag in ("terminated", "truncated")})
+
+    def end(self, **how: bool) -> None:
+        """Let the episode end, or be lost."""
+        self.ended |= how
+        self.tell_news()
+
+    def tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def polled(self, request: Request) -> None:
+        """Answer a question that waits for news, as long as it wants to."""
+        data = request.get("data", {})
+        over, after = any(self.ended.values()), data.get("after", len(self.rows))
+        if not over and len(self.rows) <= after and data["wait_seconds"] > 0:
+            news = asyncio.create_task(self._news.wait())
+            await asyncio.wait([news], timeout=data["wait_seconds"])
+            news.cancel()
+        over = any(self.ended.values())
+        if request["type"] == "wait_end":
+            await self.reply(request, "ended", {"over": over, **self.told_end()})
+            return
+        first = max(after, self.forgotten)
+        rows = self.rows[first : first + data["most"]]
+        missed = max(0, first - after)
+        await self.reply(request, "watched", {"rows": rows, "last": len(self.rows), "missed": missed, "over": over})
+
+    def told_end(self) -> dict[str, Any]:
+        total = sum(row["reward"] for row in self.rows if row["epoch"] == self.epoch)
+        return {"epoch": self.epoch, "episode_id": "e", "steps": self.step, "total_reward": total, **self.ended}
 
     def seen(self, **other: Any) -> dict[str, Any]:
         told = {"observation": {"count": self.step}, "reward": 1.0, "done": False, "terminated": False}
         return {**told, "truncated": False, "step": self.step, "episode_id": "e", **other}
 
     def resumed(self, **other: Any) -> dict[str, Any]:
-        last = max((request["id"] for request in self.requests if "session" in request), default=0)
+        begun = [
+            each["id"] for each in self.requests if "session" in each and each["type"] not in ("watch", "wait_end")
+        ]
+        last = max(begun, default=0)
         told = {"episode_id": "e", "step": self.step, "last_id": last, "lost": False, "num_envs": None}
         return {**told, "autoreset_mode": None, **other}
 
     async def reply(self, request: Request, kind: str, data: Any, **other: Any) -> None:
         await self.send(
-            {"type": kind, "data": data, "id": request.get("id"), "session": "s", "epoch": self.epoch, **other}
+            {"type": kind, "data": data, "id": request.get("id"), "session": self.session, "epoch": self.epoch, **other}
         )
 
     async def send(self, message: Any) -> None:

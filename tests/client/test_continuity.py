@@ -48,6 +48,42 @@ def test_a_session_comes_back_where_it_was_or_where_its_last_request_led(
     assert (wrong is None) == (here or stepped or begun)
 
 
+@given(NUMBERS, NUMBERS, SOME, SOME)
+def test_where_agents_act_a_step_may_come_later_but_never_earlier(
+    epoch: int, step: int, said: int | None, counted: int | None
+) -> None:
+    place = Place(epoch, step, agents=True)
+
+    assert (place.wrong_step(said, counted) is None) == (said == epoch and counted is not None and counted > step)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.booleans(), st.booleans())
+def test_where_agents_act_a_session_comes_back_there_or_further_on(
+    epoch: int, step: int, said: int, counted: int, resets: bool, steps: bool
+) -> None:
+    wrong = Place(epoch, step, agents=True).wrong_return(said, counted, resets=resets, steps=steps)
+    further = said == epoch and counted >= step
+    begun = resets and (said, counted) == (epoch + 1, 0)
+
+    assert (wrong is None) == (further or begun)
+
+
+@given(NUMBERS, NUMBERS)
+def test_an_episode_begins_without_agents_and_after_the_rows_that_were_read(step: int, rows: int) -> None:
+    place = Place(1, step, agents=True, rows=rows)
+    place.begin(2, ended=False)
+
+    assert (place.agents, place.earlier_rows, place.rows) == (False, rows, rows)
+
+
+@given(NUMBERS, SOME)
+def test_a_step_leads_to_the_next_number_or_to_the_one_that_was_told(step: int, told: int | None) -> None:
+    place = Place(1, step)
+    place.advance(ended=True, to=told)
+
+    assert (place.step, place.ended) == (step + 1 if told is None else told, True)
+
+
 @given(st.lists(st.sampled_from(["begin", "advance", "lose"]), max_size=20))
 def test_only_a_beginning_ends_a_loss_and_the_first_reason_stays(moves: list[str]) -> None:
     place = Place()

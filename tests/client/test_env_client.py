@@ -6,19 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import UNSET, Raw
 
 from proctor.client.connection import Connection
-from proctor.client.env_client import EnvClient, observation_text
+from proctor.client.env_client import EnvClient
 from proctor.client.settings import Settings
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
 from proctor.errors import ComponentError, EpisodeLost, ValidationError
-from proctor.models.control import Seen
 from proctor.models.wire import Action, Observation, State
 from tests.client.counting import Count, Counted, CountState
 from tests.server.served import Served, serving, until
@@ -221,42 +216,6 @@ def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> No
         return await client.reset()
 
     assert on(counting, test).steps == 0
-
-
-FIELDS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
-    st.sampled_from(["total", "reward", "terminated", "metadata", "ö", "}"]),
-    st.none() | st.integers() | st.text() | st.just({}) | st.lists(st.integers(), max_size=3),
-)
-
-
-@given(
-    FIELDS, st.none() | st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.booleans(), st.booleans()
-)
-def test_what_travelled_beside_an_observation_holds_and_what_is_inside_stays(
-    inside: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, told: bool
-) -> None:
-    metadata: Any = Raw(b'{"seed":1}') if told else UNSET
-    seen = Seen(Raw(msgspec.json.encode(inside)), reward, terminated or truncated, metadata, terminated, truncated)
-    found = msgspec.json.decode(observation_text(seen))
-    beside = {"reward": reward, "terminated": terminated, "truncated": truncated}
-
-    assert {key: found[key] for key in beside} == beside
-    assert found["metadata"] == ({"seed": 1} if told else inside.get("metadata", {}))
-    assert {key: found[key] for key in inside.keys() - {*beside, "metadata"}} == {
-        key: inside[key] for key in inside.keys() - {*beside, "metadata"}
-    }
-
-
-@pytest.mark.parametrize("inside", [b"[]", b"1", b'"{}"', b""])
-def test_an_observation_that_is_no_object_is_refused(inside: bytes) -> None:
-    with pytest.raises(ValidationError):
-        observation_text(Seen(Raw(inside), None, False))
-
-
-def test_without_hello_done_means_terminated() -> None:
-    found = msgspec.json.decode(observation_text(Seen(Raw(b"{}"), 0.5, True)))
-
-    assert found == {"metadata": {}, "reward": 0.5, "terminated": True, "truncated": False}
 
 
 def test_a_client_that_was_never_used_is_closed_in_peace() -> None:

@@ -7,7 +7,10 @@ from typing import Generic, TypeVar, assert_type
 
 from proctor.client.blocking import SyncEnvClient
 from proctor.client.env_client import EnvClient
-from proctor.client.generic_client import GenericClient, JsonObservation
+from proctor.client.generic_client import GenericClient, JsonAction, JsonObservation
+from proctor.client.grants import Grant
+from proctor.client.transitions import Transition
+from proctor.models.grants import Ended, GrantWish
 from proctor.models.wire import Action, Observation, State
 
 
@@ -48,6 +51,23 @@ async def awaited(client: PoleClient, half: Half[Seen]) -> None:
         assert_type(await opened.state(), Where)
     await client.step(Other(word="left"))  # type: ignore[arg-type]
     await client.step({"force": 1.0})  # type: ignore[arg-type]
+
+
+async def granted(client: PoleClient, sync: SyncEnvClient[Push, Seen, Where], generic: GenericClient) -> None:
+    assert_type(await client.reset(seed=1, grant=GrantWish(agent="a")), Seen)
+    assert_type(client.granted, Grant | None)
+    assert_type(await client.grant("a", tools=["look"]), Grant)
+    assert_type(await client.wait_end(timeout=1.0), Ended)
+    async for row in client.watch():
+        assert_type(row, Transition[Push, Seen])
+        assert_type((row.action.force, row.observation.angle), tuple[float, float])
+    for row in sync.watch(after=3, on_missed="skip"):
+        assert_type(row, Transition[Push, Seen])
+    async for other in generic.watch():
+        assert_type(other, Transition[JsonAction, JsonObservation])
+    assert_type(sync.wait_end(), Ended)
+    assert_type(sync.revoke(sync.grant()), bool)
+    client.watch(on_missed="ignore")  # type: ignore[arg-type]
 
 
 def blocked() -> None:

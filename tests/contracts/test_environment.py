@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
+from proctor.contracts.tools import Planned
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.wire import Action, Observation, State
 
@@ -225,3 +226,16 @@ def test_whoever_drives_any_environment_is_told_that_it_may_be_either() -> None:
         return answer
 
     assert isinstance(drive(Plain()), Seen)
+
+
+def test_agents_see_no_reward_and_no_metadata_unless_the_author_says_so() -> None:
+    plain = Plain()
+
+    assert (plain.agent_info, plain.shows_reward, plain.max_agents) == ((), False, 1)
+    assert plain.told(Seen(angle=0.123456789, reward=77.0, metadata={"seed": 99})) == "angle: 0.123457"
+
+
+def test_every_environment_has_tools() -> None:
+    assert [each.name for each in Plain().toolbox().tools] == ["observe", "act"]
+    assert [each.name for each in Async().toolbox().tools] == ["observe", "act"]
+    assert Plain().toolbox().plan("act", b'{"force": 2}') == Planned((Push(force=2.0),))

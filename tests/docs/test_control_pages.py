@@ -2,7 +2,7 @@
 
 import msgspec
 
-from proctor.models import control
+from proctor.models import control, grants
 from proctor.models.control import LOSSES, Code
 from proctor.models.spaces import CODECS
 from tests.docs.tables import page, table
@@ -11,7 +11,7 @@ from tools.make_docs import REPLIES, message_structs
 
 PAGE = page("control-protocol.md")
 READ_BY_CLIENTS_ONLY = {control.RawReply}
-NOT_OF_CARTPOLE = {"metadata"}
+NOT_OF_CARTPOLE = {"metadata", "grant"}
 """A field of an observation that is not told where it is empty."""
 
 
@@ -30,13 +30,14 @@ def test_the_page_tells_how_every_space_is_written() -> None:
 
 
 def test_every_message_has_its_section() -> None:
-    found = [each for each in vars(control).values() if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    known = [*vars(control).values(), *vars(grants).values()]
+    found = [each for each in known if isinstance(each, type) and issubclass(each, msgspec.Struct)]
 
     assert set(message_structs()) == set(found) - READ_BY_CLIENTS_ONLY - {msgspec.Struct}
 
 
 def test_a_server_answers_every_request_as_the_page_says() -> None:
-    with serving() as served, Talk(served, packed=False) as talk:
+    with serving(agent_port=0) as served, Talk(served, packed=False) as talk:
         said = {"hello": talk.welcome, "open": talk.ask("open", id=1)}
         session, token = said["open"]["session"], said["open"]["data"]["resume_token"]
         said["metadata"], said["schema"] = talk.ask("metadata", id=2), talk.ask("schema", id=3)
@@ -45,13 +46,17 @@ def test_a_server_answers_every_request_as_the_page_says() -> None:
         said["step"] = talk.ask("step", {"action": 1}, id=2, session=session, epoch=1)
         said["state"] = talk.ask("state", id=3, session=session)
         said["cancel"] = talk.ask("cancel", {"id": 2}, id=4, session=session)
-        said["close"] = talk.ask("close", id=5, session=session)
+        said["grant"] = talk.ask("grant", id=5, session=session, epoch=1)
+        said["watch"] = talk.ask("watch", {"wait_seconds": 0}, id=6, session=session)
+        said["wait_end"] = talk.ask("wait_end", {"wait_seconds": 0}, id=7, session=session)
+        said["revoke"] = talk.ask("revoke", {"grant": said["grant"]["data"]["grant"]}, id=8, session=session)
+        said["close"] = talk.ask("close", id=9, session=session)
 
         assert said.keys() == REPLIES.keys()
         for request, reply in said.items():
             kind, data = REPLIES[request][0]
             assert reply["type"] == kind
-            assert data is None or reply["data"].keys() == set(data.__struct_fields__) - NOT_OF_CARTPOLE
+            assert data is None or reply["data"].keys() == set(data.__struct_fields__) - (NOT_OF_CARTPOLE if data is control.Seen else set())
 
 
 def test_a_batch_is_answered_as_the_page_says() -> None:

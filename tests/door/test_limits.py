@@ -261,7 +261,7 @@ def test_limits_with_a_rate_make_a_bucket_for_each_peer() -> None:
         {"max_message_bytes": 0},
         {"max_message_bytes": 2**40},
         {"max_body_bytes": -1},
-        {"max_header_bytes": 1.5},
+        {"max_depth": 1.5},
         {"max_depth": 513},
         {"max_depth": True},
         {"burst": 0},

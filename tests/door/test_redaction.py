@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.door.redaction import HIDDEN, SHORTEST, TELLING, Redactor
+from proctor.door.redaction import HIDDEN, SHORTEST, TELLING, Redactor, secrets_in, without_secrets
 from proctor.errors import ValidationError
 
 SECRETS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=16, max_size=60)
@@ -169,3 +169,25 @@ def test_a_text_too_short_to_be_a_secret_is_not_hidden_everywhere(text: str) -> 
 )
 def test_some_names_tell_that_the_value_is_secret(name: str, tells: bool) -> None:
     assert bool(TELLING.search(name)) is tells
+
+
+# ------------------------------------------------------------------------------------------------------ in settings
+SETTINGS = {
+    "grid": 5,
+    "api_key": "a-key-that-opens-doors",
+    "nested": {"password": ["one-of-two-passwords", {"deep": "another-password"}], "name": "harmless"},
+    "token": 17,
+}
+
+
+def test_secrets_are_found_in_settings_by_their_names() -> None:
+    assert list(secrets_in(SETTINGS)) == ["a-key-that-opens-doors", "one-of-two-passwords", "another-password"]
+
+
+def test_settings_are_told_without_their_secrets() -> None:
+    assert without_secrets(SETTINGS) == {
+        "grid": 5,
+        "api_key": HIDDEN,
+        "nested": {"password": HIDDEN, "name": "harmless"},
+        "token": HIDDEN,
+    }

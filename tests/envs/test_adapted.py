@@ -11,11 +11,22 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import StrictInt
 
-from proctor.envs.adapted import GymEnvironment, action_model, checked_reward, is_quick, observation_model
-from proctor.errors import ComponentError, ValidationError
+from proctor.contracts.tools import Planned, ToolSafety, tool
+from proctor.envs.adapted import (
+    AdaptedAction,
+    AdaptedEnvironment,
+    AdaptedObservation,
+    GymEnvironment,
+    action_model,
+    checked_reward,
+    is_quick,
+    observation_model,
+)
+from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.infos import OMITTED
-from proctor.models.wire import Encoding, State, observation_json
+from proctor.models.wire import Action, Encoding, State, observation_json
 from tests.models.space_strategies import identical, members, spaces
 
 
@@ -330,3 +341,71 @@ def test_the_schemas_are_those_of_the_spaces() -> None:
 def test_a_space_that_cannot_cross_the_wire_is_refused_at_once() -> None:
     with pytest.raises(ComponentError, match="cross the wire"):
         GymEnvironment(Echo(action=gym.Space()))
+
+
+def test_the_latest_observation_is_that_of_the_last_call_that_succeeded() -> None:
+    env = Echo()
+    environment = GymEnvironment(env)
+
+    with pytest.raises(StateError, match="nothing has been observed"):
+        environment.latest()
+    first = environment.reset()
+    assert environment.latest() is first
+    second = act(environment, '{"action": 1}')
+    assert environment.latest() is second
+    env.reward = math.nan
+    with pytest.raises(ComponentError):
+        act(environment, '{"action": 1}')
+    assert environment.latest() is second
+
+
+class Counting(GymEnvironment):
+    """An adapted environment with a tool of its own."""
+
+    @tool(ToolSafety.WRITE)
+    def twice(self, action: int) -> list[AdaptedAction]:
+        """Do it twice."""
+        return [self.action_type(action=action)] * 2
+
+
+def test_an_adapted_environment_may_declare_tools() -> None:
+    environment = Counting(Echo())
+
+    plan = environment.toolbox().plan("twice", b'{"action": 2}')
+
+    assert isinstance(plan, Planned)
+    assert [each.model_dump_json() for each in plan.actions] == ['{"action":2}'] * 2
+    assert [each.name for each in environment.toolbox().tools] == ["twice"]
+    with pytest.raises(ValidationError, match="an integer from 0 to 2"):
+        environment.toolbox().plan("twice", b'{"action": 7}')
+
+
+class Chosen(Action):
+    """Which one."""
+
+    number: StrictInt
+
+
+class Typed(AdaptedEnvironment[Chosen, AdaptedObservation, State]):
+    """A user's own models around a Gymnasium environment."""
+
+    def _value_of(self, action: Chosen) -> int:
+        return action.number
+
+    def _seen(self, observation: Any) -> Any:
+        return observation
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
+def test_typed_models_of_ones_own_make_the_tools() -> None:
+    environment = Typed(Echo())
+    environment.observation_type = observation_model(Echo().observation_space)
+    seen = environment.reset()
+    box = environment.toolbox()
+
+    assert box.plan("act", b'{"number": 1}') == Planned((Chosen(number=1),))
+    assert box.plan("observe", b"{}") == Planned(seen=seen)
+    assert "Which one." in box.tools[1].description

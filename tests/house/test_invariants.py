@@ -25,7 +25,7 @@ from proctor.models.wire import check_wire_type
 from proctor.server.control.description import description_of
 from proctor.server.control.http import openapi_document
 from proctor.server.control.protocol import RULES
-from proctor.server.opening import card_of
+from proctor.server.cards import card_of
 from proctor.server.settings import LimitSettings, ServerSettings
 
 SERVED = ["CartPole-v1", "proctor/PlumeSearch-v0", "SpecKitAI/ColumnPopper-v1"]

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from proctor.models.events import (
+    AgentGranted,
+    AgentRevoked,
     BatchReset,
     BatchStepped,
     EpisodeReset,
@@ -51,6 +53,8 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "autoreset_mode": st.none() | texts,
         "transforms": st.lists(tables, max_size=2),
         "place": st.sampled_from(["inline", "thread", "process"]),
+        "tier": texts,
+        "probe": tables,
     },
     EpisodeReset: {
         "epoch": counts,
@@ -64,7 +68,15 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("raw_reward", "reward"), st.none() | finite),
         "parts": st.dictionaries(texts, finite, max_size=2),
         **dict.fromkeys(("terminated", "truncated"), st.booleans()),
+        **dict.fromkeys(("grant", "tool"), st.none() | texts),
     },
+    AgentGranted: {
+        "epoch": counts,
+        **dict.fromkeys(("grant", "agent"), texts),
+        "tools": st.lists(texts, max_size=3),
+        "expires_at": st.none() | finite,
+    },
+    AgentRevoked: {"epoch": counts, "grant": texts},
     BatchReset: {
         "epoch": counts,
         "episode_id": texts,
@@ -83,6 +95,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("clause", "incident"), st.none() | texts),
         "lost": st.booleans(),
         "action": raws,
+        "grant": st.none() | texts,
     },
     SessionClosed: {"reason": texts, **dict.fromkeys(("episodes", "steps"), counts)},
 }

@@ -97,6 +97,8 @@ def test_a_step_is_written_as_the_record_shows_it() -> None:
         "parts": {"clip": -1.0},
         "terminated": False,
         "truncated": True,
+        "grant": None,
+        "tool": None,
     }
 
 

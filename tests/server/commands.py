@@ -71,11 +71,15 @@ def variables(home: Path, **more: str) -> dict[str, str]:
 
 @contextmanager
 def serve(home: Path, *arguments: str, more: Mapping[str, str] | None = None) -> Iterator[Command]:
-    """Run `proctor serve` with these arguments; it is ended afterwards, whatever happens."""
+    """Run `proctor serve` with these arguments; it is ended afterwards, whatever happens.
+
+    Without a sandbox, unless they name one: most tests are about something else.
+    """
     home.mkdir(exist_ok=True)
+    sandbox = () if "--sandbox" in arguments or "--config" in arguments else ("--sandbox", "none")
     with (home / "out").open("wb") as out, (home / "err").open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proctor", "serve", *arguments],
+            [sys.executable, "-m", "proctor", "serve", *arguments, *sandbox],
             cwd=ROOT,
             env=variables(home, **(more or {})),
             stdin=subprocess.DEVNULL,

@@ -67,10 +67,11 @@ def serving(
     """Serve `target` on a free port until the block ends."""
     loop = asyncio.new_event_loop()
     listener = bound_tcp("127.0.0.1", 0)
-    made = settings_of({"target": target, "insecure": secret is None, **settings})
+    made = settings_of({"target": target, "insecure": secret is None, "sandbox": "none", **settings})
+    agents = None if made.agent_port is None else bound_tcp("127.0.0.1", made.agent_port)
     credential = None if secret is None else Credential.of(secret)
     keywords: dict[str, Any] = {} if clock is None else {"clock": clock}
-    server = Server(made, credential, Listening([listener]), recorder=recorder, **keywords)
+    server = Server(made, credential, Listening([listener], agents=agents), recorder=recorder, **keywords)
     ready = threading.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(ready.set),), daemon=True)
     thread.start()

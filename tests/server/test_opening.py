@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,16 +21,26 @@ from proctor.models.control import Code, Problem, Schemas
 from proctor.models.wire import Encoding
 from proctor.server import opening as module
 from proctor.server.answers import BatchOutcome, Outcome, Refused
+from proctor.server.cards import Card, card_of
 from proctor.server.desk import ResetOrder
-from proctor.server.opening import MOST_QUICK, Card, Kind, Opening, card_of, kind_for
+from proctor.server.opening import MOST_QUICK, Kind, Opening, kind_for
 from proctor.server.places import strays
+from proctor.server.sandbox.nest import Nest
 from tests.server.environments import HIDDEN_TEXT, children, diary
+from tests.server.nests import current, process_nest
 from tests.server.served import PATIENCE, until
 
 HERE = "tests.server.environments"
 KINDS: tuple[Kind, ...] = ("inline", "thread", "process")
 ORDER = ResetOrder(3, "e", None)
 Result = TypeVar("Result")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nest() -> Iterator[Nest]:
+    """Where the processes of this file's tests come from."""
+    with process_nest(HERE) as made:
+        yield made
 
 
 @pytest.fixture
@@ -50,7 +59,8 @@ def run(scenario: Coroutine[Any, Any, Result]) -> Result:
 
 def opening_of(target: Target, kind: Kind | None = None, **details: Any) -> Opening:
     card = card_of(target)
-    return Opening(target, card, kind or kind_for(target, card, None, details.get("num_envs")), **details)
+    kind = kind or kind_for(target, card, None, details.get("num_envs"))
+    return Opening(target, card, kind, nest=current[0], **details)
 
 
 def refusal(opening: Opening) -> Problem:
@@ -146,7 +156,15 @@ def test_what_may_block_does_not_work_on_the_loop(text: str, num_envs: int | Non
 def test_coroutines_never_work_on_a_thread_and_a_wish_is_granted_else(
     text: str, quick: bool, coroutines: bool, wanted: Kind | None, num_envs: int | None
 ) -> None:
-    card = Card("n", "d", "0", Schemas({}, {}, {}), None, quick, coroutines, True)
+    card = Card(
+        name="n",
+        description="d",
+        version="0",
+        schemas=Schemas({}, {}, {}),
+        quick=quick,
+        steps_are_coroutines=coroutines,
+        can_batch=True,
+    )
 
     kind = kind_for(Target(text), card, wanted, num_envs)
 
@@ -160,7 +178,7 @@ def test_coroutines_never_work_on_a_thread_and_a_wish_is_granted_else(
 def test_every_environment_works_in_every_place_where_it_can(name: str, kind: Kind | None, key: str) -> None:
     target = Target(f"{HERE}:{name}", {"key": key})
     card = card_of(target)
-    opening = Opening(target, card, kind_for(target, card, kind, None))
+    opening = Opening(target, card, kind_for(target, card, kind, None), nest=current[0])
 
     async def scenario() -> tuple[Any, Any]:
         place = await opening.place(key)
@@ -205,21 +223,18 @@ def test_a_batch_works_in_every_place(kind: Kind) -> None:
 # ---------------------------------------------------------------------------------------------------------- what goes wrong
 @pytest.mark.parametrize("what", ["error", "value", "stop", "exit"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_factory_that_fails_is_told_by_a_number(
-    kind: Kind, what: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_factory_that_fails_is_told_by_a_number(kind: Kind, what: str, caplog: pytest.LogCaptureFixture) -> None:
     card = card_of(Target(f"{HERE}:Raising"))
     target = Target(f"{HERE}:Raising", {"where": "make", "what": what})
 
     with caplog.at_level(logging.ERROR, "proctor.environment"):
-        problem = refusal(Opening(target, card, kind))
+        problem = refusal(Opening(target, card, kind, nest=current[0]))
 
     assert problem.code == Code.FACTORY_ERROR
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
     assert problem.incident
-    log = capfd.readouterr().err if kind == "process" else caplog.text
-    assert str(problem.incident) in log
-    assert HIDDEN_TEXT in log
+    assert str(problem.incident) in caplog.text
+    assert HIDDEN_TEXT in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread"])
@@ -251,11 +266,15 @@ def test_when_too_many_environments_hang_no_more_are_made(monkeypatch: pytest.Mo
     assert diary(key).made == 1
 
 
+async def _nowhere(nest: Nest, work: object, name: str) -> None:
+    raise FileNotFoundError("/nowhere/python")
+
+
 def test_a_process_that_cannot_be_started_is_told_by_a_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opening = opening_of(Target(f"{HERE}:Counting"), "process")
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(Nest, "place", _nowhere)
 
     problem = refusal(opening)
 

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -36,12 +36,15 @@ from proctor.models.wire import Encoding
 from proctor.server import session as module
 from proctor.server.accounts import BatchAccount, SingleAccount
 from proctor.server.answers import NotDone
-from proctor.server.opening import Card, Kind, Opening, card_of, kind_for
+from proctor.server.cards import Card, card_of
+from proctor.server.opening import Kind, Opening, kind_for
 from proctor.server.places import strays
 from proctor.server.recorders import MemoryRecorder
+from proctor.server.sandbox.nest import Nest
 from proctor.server.session import Session
 from proctor.server.transforms import plan_of
 from tests.server.environments import HIDDEN_TEXT, TROUBLE, children, diary
+from tests.server.nests import current, process_nest
 from tests.server.served import PATIENCE, until
 
 HERE = "tests.server.environments"
@@ -91,6 +94,13 @@ class Held(MemoryRecorder):
         super().record(event)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nest() -> Iterator[Nest]:
+    """Where the processes of this file's tests come from."""
+    with process_nest(HERE) as made:
+        yield made
+
+
 @pytest.fixture
 def key() -> str:
     """A name that no other test has."""
@@ -137,6 +147,7 @@ def session_of(
         num_envs=num_envs,
         autoreset_mode=None if num_envs is None else "next_step",
         transforms=[dict(spec) for spec in plan.specs],
+        nest=current[0],
     )
     pipeline = plan.pipeline(num_envs)
     return Session(
@@ -344,9 +355,9 @@ def test_an_exception_inside_loses_the_episode_until_a_reset_by_a_new_environmen
         problem.incident,
     )
     assert bytes(failed.action) == (TROUBLED if where == "step" else b"null")
+    assert str(problem.incident) in caplog.text
+    assert HIDDEN_TEXT in caplog.text
     if kind != "process":
-        assert str(problem.incident) in caplog.text
-        assert HIDDEN_TEXT in caplog.text
         until(lambda: diary(key).count("close") == diary(key).made)
         assert diary(key).made == (1 if where == "reset" else 2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -11,7 +12,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from proctor.server import app, sockets
 from proctor.server.sockets import (
     ABORT,
     LISTEN,
+    MOST_HEADER_BYTES,
     PatientHttp,
     PatientWebSocket,
     bound_tcp,
@@ -352,6 +354,41 @@ def test_a_request_that_never_ends_is_cut_off(impatient: Served, sent: bytes) ->
         assert ends(peer) == b""
 
 
+def test_headers_without_end_are_cut_off_long_before_they_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    line = b"X-More: " + b"y" * 1000 + b"\r\n"
+    with caplog.at_level(logging.INFO, "proctor.server"), serving() as served, raw(served) as peer:
+        peer.sendall(get(served))
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 100 * MOST_HEADER_BYTES:
+                peer.sendall(line)
+                sent += len(line)
+
+        assert sent < 100 * MOST_HEADER_BYTES
+        assert b"200" not in ends(peer)
+        assert "headers are too large" in caplog.text
+
+
+def test_many_headers_in_many_requests_are_no_headers_without_end() -> None:
+    with serving() as served, raw(served) as peer:
+        for _ in range(5):
+            peer.sendall(get(served) + b"X-More: " + b"y" * (MOST_HEADER_BYTES // 3) + b"\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += peer.recv(65536)
+
+            assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_what_is_no_http_is_refused_and_noted_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), serving() as served, raw(served) as peer:
+        peer.sendall(b"\x16\x03\x01swordfish\r\n\r\n")
+
+        assert ends(peer).startswith(b"HTTP/1.1 400")
+    assert "no HTTP" in caplog.text
+    assert "swordfish" not in caplog.text
+
+
 def test_a_body_that_never_ends_is_cut_off(impatient: Served) -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{impatient.port}\r\nContent-Length: 100\r\n\r\n"
     with raw(impatient) as peer:
@@ -381,6 +418,24 @@ def test_a_second_request_in_time_is_answered(impatient: Served) -> None:
 
     assert first.startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 200" in second
+
+
+def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LINGER_SECONDS", SOON)
+    gone = threading.Event()
+
+    async def lavish(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
+        await receive()  # the request
+        if (await receive())["type"] == "http.disconnect":
+            gone.set()
+
+    with running(lavish) as port, socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+        assert gone.wait(PATIENCE)
 
 
 def test_a_peer_that_answers_pings_stays_however_long_it_says_nothing(impatient: Served) -> None:

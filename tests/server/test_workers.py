@@ -194,7 +194,7 @@ def _end_of(visitor: Visitor) -> int | None:
 
 # ------------------------------------------------------------------------------------------- the parent, seen from inside
 def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
-    settings = settings_of({"target": WHEREABOUTS, "workers": 2, "insecure": True})
+    settings = settings_of({"target": WHEREABOUTS, "sandbox": "none", "workers": 2, "insecure": True})
     visits: list[Future[tuple[int, int, str]]] = []
 
     def visit() -> tuple[int, int, str]:
@@ -210,7 +210,7 @@ def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
             return first.pid, again.pid, lost["data"]["code"]
 
     with bound_tcp("127.0.0.1", 0) as shared, harmless():
-        code = run_workers(settings, None, shared, lambda: visits.append(told_to_stop_after(visit)))
+        code = run_workers(settings, None, shared, None, lambda tier: visits.append(told_to_stop_after(visit)))
 
     first, again, lost = visits[0].result(PATIENCE)
     assert (code, lost) == (0, "EPISODE_LOST")
@@ -221,11 +221,13 @@ def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
 
 def test_workers_that_keep_dying_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MOST_FAILURES", 2)
-    settings = settings_of({"target": "tests.server.witness:only_at_home", "workers": 2, "insecure": True})
+    settings = settings_of(
+        {"target": "tests.server.witness:only_at_home", "sandbox": "none", "workers": 2, "insecure": True}
+    )
     said: list[str] = []
 
     with bound_tcp("127.0.0.1", 0) as shared, harmless():
-        code = run_workers(settings, None, shared, lambda: said.append("ready"))
+        code = run_workers(settings, None, shared, None, lambda tier: said.append("ready"))
 
     assert (code, said) == (1, [])
 

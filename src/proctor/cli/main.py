@@ -32,7 +32,7 @@ UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command by name: the function `name` in the module `proctor.cli.<name>`."""
+    """A command by name: the function `name` in the module `proctor.cli.<name>`, with _ for -."""
 
     name: str
     about: str
@@ -43,7 +43,11 @@ COMMANDS: Final = (
     Command("run", "Run policies for some episodes and print a table."),
     Command("check", "Check an environment or a part against its contract."),
     Command("play", "Play an environment yourself, in the terminal."),
-    Command("serve", "Serve an environment to orchestrators over a WebSocket."),
+    Command("serve", "Serve an environment to orchestrators and to agents."),
+    Command("doctor", "Try what each sandbox really blocks on this machine."),
+    Command("image", "Build a container image for an environment."),
+    Command("mcp", "Bring a desktop client to an agent's grant, over stdio."),
+    Command("mcp-config", "Print the configuration that a desktop client needs for that."),
     Command("judge", "Judge streams of packets: what was legal, and why not."),
     Command("diagram", "Draw the machine of packets, or an episode's walk."),
     Command("schema", "Write the JSON Schemas of packets and records."),
@@ -81,7 +85,8 @@ def _calling(command: Command) -> Callable[[typer.Context], None]:
     """Return a function that hands the rest of the command line to the command's own module."""
 
     def call(context: typer.Context) -> None:
-        function = getattr(import_module(f"proctor.cli.{command.name}"), command.name)
+        name = command.name.replace("-", "_")
+        function = getattr(import_module(f"proctor.cli.{name}"), name)
         own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         own.command(help=function.__doc__)(function)
         code = own(context.args, prog_name=f"proctor {command.name}", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""`proctor serve`: an environment behind a control plane.
+"""`proctor serve`: an environment behind a control plane, and its tools behind an agent plane.
 
 Rule 1: what the command line says beats the file of settings, which beats the defaults.
 Rule 2: the credential is shown when it is made, and never again; a client's snippet names where it is kept.
@@ -38,7 +38,14 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="A file (0600) that holds the credential.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the address [1].")] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Sessions at once, in each worker [1024].")] = None,
-    place: Annotated[str | None, typer.Option(help="auto, inline, thread or process: where steps run.")] = None,
+    agent_port: Annotated[int | None, typer.Option(help="Serve agents (MCP) on this port, too; 0: any.")] = None,
+    sandbox: Annotated[
+        str | None, typer.Option(help="auto, none, process, bwrap, strict or docker: how environments are kept apart.")
+    ] = None,
+    mount: Annotated[list[str] | None, typer.Option(help="PATH or PATH:rw that a sandbox sees.")] = None,
+    network: Annotated[bool | None, typer.Option("--network", help="Give sandboxes a network.")] = None,
+    image: Annotated[str | None, typer.Option(help="For --sandbox docker: made by `proctor image`.")] = None,
+    place: Annotated[str | None, typer.Option(help="auto, inline or thread: where steps run without sandbox.")] = None,
     step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take; 0: no limit [60].")] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds that a session waits for its client [60].")] = None,
     idle: Annotated[
@@ -62,6 +69,11 @@ def serve(
         "token_file": token_file,
         "workers": workers,
         "max_sessions": max_sessions,
+        "agent_port": agent_port,
+        "sandbox": sandbox,
+        "mounts": mount or None,
+        "network": network,
+        "image": image,
         "place": place,
         "step_timeout_seconds": step_timeout,
         "grace_seconds": grace,
@@ -96,21 +108,23 @@ def _credential(settings: ServerSettings, redactor: Redactor) -> Found:
 
 def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> int:
     listener = _listener(settings)
+    agents = None if settings.agent_port is None else _agent_listeners(settings)
     credential = None if found is None else found.credential
     try:
-        ready = partial(_announce, settings, found, listener, as_json)
+        ready = partial(_announce, settings, found, listener, agents, as_json)
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
-            return run_workers(settings, credential, listener, ready)
+            return run_workers(settings, credential, listener, agents, ready)
         from proctor.server.app import Listening, Server, run
 
-        run(lambda: Server(settings, credential, Listening([listener])), ready)
+        run(lambda: Server(settings, credential, Listening([listener], agents=None if agents is None else agents[0])), ready)
         return 0
     except KeyboardInterrupt:
         return 0
     finally:
-        listener.close()
+        for each in (listener, *(agents or ())):
+            each.close()
         if settings.unix_socket is not None:
             removed(settings.unix_socket)
 
@@ -123,15 +137,32 @@ def _listener(settings: ServerSettings) -> socket.socket:
     return bound_tcp(settings.host, settings.port)
 
 
-def _announce(settings: ServerSettings, found: Found | None, listener: socket.socket, as_json: bool) -> None:
-    """Say where the server is and how to get in."""
+def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
+    """Return a socket for each worker: a grant is good in the worker that gave it, and names its address."""
+    first = settings.agent_port or 0
+    return [bound_tcp(settings.host, first + index if first else 0) for index in range(settings.workers)]
+
+
+def _announce(
+    settings: ServerSettings,
+    found: Found | None,
+    listener: socket.socket,
+    agents: list[socket.socket] | None,
+    as_json: bool,
+    tier: str,
+) -> None:
+    """Say where the server is, how to get in, and how environments are kept apart."""
     url = _url(settings, listener)
+    doors = [f"{_http(settings, each)}/mcp" for each in agents or ()]
     if as_json:
-        print_line(json.dumps(_document(settings, found, url)))
+        print_line(json.dumps(_document(settings, found, url) | {"agents": doors, "sandbox": tier}))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (url, "bold cyan")))
     console.print(_about_credential(found))
+    if doors:
+        console.print(Text.assemble("agents, with a grant: ", (", ".join(doors), "bold cyan")))
+    console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
     console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
     console.print("Ctrl-C stops it.")
     sys.stdout.flush()
@@ -146,6 +177,10 @@ def print_line(text: str) -> None:
 def _url(settings: ServerSettings, listener: socket.socket) -> str:
     if settings.unix_socket is not None:
         return f"unix://{settings.unix_socket.absolute()}"
+    return _http(settings, listener)
+
+
+def _http(settings: ServerSettings, listener: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}"
 

@@ -8,15 +8,19 @@ Rule 3: threads do not survive a fork: a child process gets a loop of its own, a
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from pydantic import JsonValue
 
+from proctor.client.grants import Grant
+from proctor.client.transitions import Transition
+from proctor.client.watching import OnMissed
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import StateError
 from proctor.models.control import Metadata, Schemas
+from proctor.models.grants import Ended, GrantWish
 
 if TYPE_CHECKING:
     from proctor.client.env_client import EnvClient
@@ -150,9 +154,10 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         seed: int | None = None,
         episode_id: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
+        grant: GrantWish | bool | None = None,
     ) -> ObsT:
-        """Begin an episode and return its first observation."""
-        return self._run(self.client.reset(seed, episode_id, options))
+        """Begin an episode and return its first observation; with `grant`, its tools are then in `granted`."""
+        return self._run(self.client.reset(seed, episode_id, options, grant))
 
     def step(self, action: ActT) -> ObsT:
         """Return what `action` leads to, with its reward."""
@@ -161,6 +166,33 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
     def state(self) -> StateT:
         """Return where the environment stands."""
         return self._run(self.client.state())
+
+    @property
+    def granted(self) -> Grant | None:
+        """What the last reset brought along, if it asked for a grant."""
+        return self.client.granted
+
+    def grant(
+        self,
+        agent: str = "",
+        ttl_seconds: float | None = None,
+        calls_per_second: float | None = None,
+        tools: Sequence[str] | None = None,
+    ) -> Grant:
+        """Return a way for an agent to the tools of the episode that runs; `agent` is its name in the record."""
+        return self._run(self.client.grant(agent, ttl_seconds, calls_per_second, tools))
+
+    def revoke(self, grant: Grant | str) -> bool:
+        """Take a grant back, and return whether it was live until now."""
+        return self._run(self.client.revoke(grant))
+
+    def watch(self, after: int = 0, *, on_missed: OnMissed = "raise") -> Iterator[Transition[ActT, ObsT]]:
+        """Yield every step that an agent takes in this episode, until it is over (see `EnvClient.watch`)."""
+        return self.client.watching(after, on_missed=on_missed).blocked(self._run)
+
+    def wait_end(self, timeout: float | None = None) -> Ended:
+        """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""
+        return self._run(self.client.wait_end(timeout))
 
     def metadata(self) -> Metadata:
         """Return who serves what."""

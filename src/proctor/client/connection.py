@@ -97,9 +97,9 @@ class Connection:
 
     # -------------------------------------------------------------------------------------------- for its users
 
-    async def session(self, *, step_timeout_seconds: float | None = None) -> Session[Seen]:
-        """Return a new session of one environment."""
-        session = Session(self, Open(step_timeout_seconds=step_timeout_seconds), Seen)
+    async def session(self, *, step_timeout_seconds: float | None = None, shared: bool = False) -> Session[Seen]:
+        """Return a new session of one environment; in a `shared` one agents and the orchestrator may both act."""
+        session = Session(self, Open(step_timeout_seconds=step_timeout_seconds, shared=shared), Seen)
         await session.open()
         return session
 

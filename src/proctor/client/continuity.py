@@ -2,7 +2,8 @@
 
 Rule 1: a client knows its epoch and its step; a reply that speaks of others is not about this episode, whatever it says.
 Rule 2: a doubt is a loss: once lost, nothing but a reply to a reset ends it.
-Rule 3: this file knows numbers, never sockets or messages; a judgement is None or a sentence that says what is wrong.
+Rule 3: where agents act as well, an episode moves on between two requests; it never moves back.
+Rule 4: this file knows numbers, never sockets or messages; a judgement is None or a sentence that says what is wrong.
 """
 
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ class Place:
     step: int = 0
     ended: bool = False
     loss: Loss | None = None
+    agents: bool = False
+    """Whether somebody was given a grant on this episode, so that not every step is the client's own."""
+    rows: int = 0
+    """The last row of what agents did that was read in this session."""
+    earlier_rows: int = 0
+    """As many of them, at least, belong to earlier episodes."""
 
     def lose(self, loss: Loss) -> Loss:
         """Note that the episode is lost, and return the reason; the first reason stays."""
@@ -59,10 +66,11 @@ class Place:
     def begin(self, epoch: int, *, ended: bool) -> None:
         """Note that a reset has succeeded."""
         self.epoch, self.step, self.ended, self.loss = epoch, 0, ended, None
+        self.agents, self.earlier_rows = False, self.rows
 
-    def advance(self, *, ended: bool) -> None:
-        """Note that a step has succeeded."""
-        self.step += 1
+    def advance(self, *, ended: bool, to: int | None = None) -> None:
+        """Note that a step has succeeded; `to` is its number, where the server tells it."""
+        self.step = self.step + 1 if to is None else to
         self.ended = ended
 
     def wrong_reset(self, epoch: object, step: object) -> str | None:
@@ -75,7 +83,7 @@ class Place:
 
     def wrong_step(self, epoch: object, step: object) -> str | None:
         """Judge the numbers in the reply to a step."""
-        if epoch != self.epoch or step != self.step + 1:
+        if epoch != self.epoch or not (step == self.step + 1 or self._beyond(step, self.step + 1)):
             return f"the reply says epoch {epoch}, step {step}, after epoch {self.epoch}, step {self.step}"
         return None
 
@@ -92,6 +100,10 @@ class Place:
             legal.add((self.epoch + 1, 0))
         if steps:
             legal.add((self.epoch, self.step + 1))
-        if (epoch, step) not in legal:
+        if (epoch, step) not in legal and not (epoch == self.epoch and self._beyond(step, self.step)):
             return f"the session stands at epoch {epoch}, step {step}, not at epoch {self.epoch}, step {self.step}"
         return None
+
+    def _beyond(self, step: object, least: int) -> bool:
+        """Return whether agents can have led the episode from `least` to this step."""
+        return self.agents and isinstance(step, int) and step >= least

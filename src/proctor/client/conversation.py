@@ -4,7 +4,7 @@ Rule 1: a request that takes too long is taken back with `cancel`. Dropped: it n
     its reply is fetched. Anything else (unknown may mean that it ran and is forgotten), and no answer to that either:
     the episode is lost.
 Rule 2: a request whose caller is cancelled is taken back as well, and the next call waits for that. If it took place after
-    all, the episode is lost: the caller would go on from a step that nobody saw.
+    all, the episode is lost: the caller would go on from a step that nobody saw. A grant that nobody got is revoked.
 Rule 3: without `hello` nothing can be taken back: the connection is broken off, so that no late reply is ever heard.
 """
 
@@ -19,6 +19,7 @@ from proctor.client.problems import is_loss, loss_of, problem_of
 from proctor.client.settings import Settings
 from proctor.errors import ProctorError, RequestTimeout
 from proctor.models.control import Cancel, Cancelled, Kind, RawReply
+from proctor.models.grants import Granted, Revoke
 
 if TYPE_CHECKING:
     from proctor.client.session import AnySession
@@ -111,6 +112,22 @@ class Conversation:
         abandoned, self._ending, self._abandoned = self._abandoned, None, None
         if reply is not None and abandoned is not None:
             self._judge_unheard(abandoned.kind, reply)
+            if reply.type == "granted":
+                await self._take_back(reply)
+
+    async def _take_back(self, reply: RawReply) -> None:
+        """Revoke a grant whose caller has gone, lest it stands in the way of others until the episode ends."""
+        try:
+            order = Revoke(msgspec.json.decode(reply.data, type=Granted).grant)
+            revoke = self._carrier.ask(Kind.REVOKE, msgspec.json.encode(order), session=self._session)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        try:
+            await revoke.answer(self._patience)
+        except ProctorError:
+            pass  # the session is gone, and its grants with it
+        finally:
+            self._carrier.forget(revoke)
 
     def _judge_unheard(self, kind: str, reply: RawReply) -> None:
         place = self._session.place

@@ -5,27 +5,27 @@ Rule 1: an action goes out and an observation comes in as the models that the cl
 Rule 2: this is the one implementation; `sync()` and `blocking()` give the same calls without `await`.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self
 
-import msgspec
-from msgspec import Raw
 from pydantic import BaseModel, JsonValue
-from pydantic import ValidationError as ModelError
 
 from proctor.client.blocking import SyncEnvClient
 from proctor.client.connection import Connection, Noticed
+from proctor.client.grants import Grant, wish_of
+from proctor.client.parsing import json_of, observation_text, read_model
 from proctor.client.session import Session
 from proctor.client.settings import Settings
+from proctor.client.transitions import Transition, transition_of
+from proctor.client.watching import Episode, OnMissed, Watching
 from proctor.client.wire_types import difference, parameters_of
 from proctor.contracts.environment import ActT, ObsT, StateT
-from proctor.errors import ComponentError, ValidationError
-from proctor.models.control import Metadata, Open, Schemas, Seen
+from proctor.errors import ComponentError, RemoteError, ValidationError
+from proctor.models import grants
+from proctor.models.control import Code, Metadata, Open, Schemas, Seen
+from proctor.models.grants import Ended, Granted, GrantWish, Revoke
 from proctor.models.wire import Action, Observation, State
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
-WORDS: Final = {True: b"true", False: b"false"}
 
 
 class EnvClient(Generic[ActT, ObsT, StateT]):
@@ -33,7 +33,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     `url` is a server's address or a `Connection` that several clients share. A subclass names its types,
     `class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState])`; without a subclass they are given here.
-    With `check_schema` the server's schemas are compared with them once, before the first episode.
+    With `check_schema` the server's schemas are compared with them once, before the first episode. In a `shared` session
+    the orchestrator may step, too, while an agent holds a grant.
     """
 
     action_type: type[ActT]
@@ -58,6 +59,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         settings: Settings | None = None,
         on_notice: Noticed | None = None,
         step_timeout_seconds: float | None = None,
+        shared: bool = False,
         check_schema: bool = False,
     ) -> None:
         self.action_type = self._typed("action_type", action_type, Action)
@@ -70,7 +72,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             self.connection = url
         else:
             self.connection = Connection(url, token=token, settings=settings, on_notice=on_notice)
-        self.session: Final = Session(self.connection, Open(step_timeout_seconds=step_timeout_seconds), Seen)
+        order = Open(step_timeout_seconds=step_timeout_seconds, shared=shared)
+        self.session: Final = Session(self.connection, order, Seen)
+        self.granted: Grant | None = None
+        """What the last reset brought along, if it asked for a grant."""
         self._unchecked = check_schema
 
     @classmethod
@@ -86,10 +91,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         token: str | None = None,
         settings: Settings | None = None,
         on_notice: Noticed | None = None,
+        shared: bool = False,
         check_schema: bool = False,
     ) -> SyncEnvClient[ActT, ObsT, StateT]:
         """Return a client whose calls need no `await`."""
-        return cls(url, token=token, settings=settings, on_notice=on_notice, check_schema=check_schema).sync()
+        return cls(
+            url, token=token, settings=settings, on_notice=on_notice, shared=shared, check_schema=check_schema
+        ).sync()
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """Return this client without `await`; from now on it is used through that alone."""
@@ -124,13 +132,21 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         seed: int | None = None,
         episode_id: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
+        grant: GrantWish | bool | None = None,
     ) -> ObsT:
-        """Begin an episode and return its first observation."""
+        """Begin an episode and return its first observation; with `grant`, its tools are then in `granted`."""
         if self._unchecked:
             await self._check_schema()
-        given = {"seed": seed, "episode_id": episode_id, "options": options}
+        given = {"seed": seed, "episode_id": episode_id, "options": options, "grant": wish_of(grant)}
         data = {key: value for key, value in given.items() if value is not None}
-        return self._observed(await self.session.reset(_json(data) if data else b""))
+        if "grant" in data:
+            await self.session.open()
+            self.session.check_agents()
+        seen = await self.session.reset(json_of(data) if data else b"")
+        self.granted = Grant.of(seen.grant) if isinstance(seen.grant, Granted) else None
+        if self.granted is None and "grant" in data:
+            raise RemoteError("the episode has begun, but the server gave no grant on it", code=Code.NO_AGENT_PLANE)
+        return self._observed(seen)
 
     async def step(self, action: ActT) -> ObsT:
         """Return what `action` leads to, with its reward."""
@@ -140,7 +156,40 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def state(self) -> StateT:
         """Return where the environment stands."""
-        return _read(self.state_type, await self.session.state(), "state")
+        return read_model(self.state_type, await self.session.state(), "state")
+
+    async def grant(
+        self,
+        agent: str = "",
+        ttl_seconds: float | None = None,
+        calls_per_second: float | None = None,
+        tools: Sequence[str] | None = None,
+    ) -> Grant:
+        """Return a way for an agent to the tools of the episode that runs; `agent` is its name in the record."""
+        names = None if tools is None else list(tools)
+        wish = wish_of(GrantWish(agent, ttl_seconds, calls_per_second, names))
+        return Grant.of(await self.session.grant(json_of(wish)))
+
+    async def revoke(self, grant: Grant | str) -> bool:
+        """Take a grant back, and return whether it was live until now."""
+        name = grant.grant if isinstance(grant, Grant) else grant
+        return (await self.session.revoke(json_of(Revoke(name)))).live
+
+    def watch(self, after: int = 0, *, on_missed: OnMissed = "raise") -> AsyncIterator[Transition[ActT, ObsT]]:
+        """Yield every step that an agent takes in this episode, until it is over; `after` is the last row that one has.
+
+        Raises Missed if rows are no longer kept (`on_missed="skip"` goes on with the next one), and EpisodeLost at the
+        end of an episode that broke off.
+        """
+        return self.watching(after, on_missed=on_missed).awaited()
+
+    def watching(self, after: int = 0, *, on_missed: OnMissed = "raise") -> Watching[ActT, ObsT]:
+        """Return what `watch` reads from, for one who wants the rows in bunches: `more()`."""
+        return Watching(self.session, self._transition, after=after, on_missed=on_missed)
+
+    async def wait_end(self, timeout: float | None = None) -> Ended:
+        """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""
+        return await Episode(self.session).end(timeout)
 
     async def metadata(self) -> Metadata:
         """Return who serves what."""
@@ -167,7 +216,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return found
 
     def _observed(self, seen: Seen) -> ObsT:
-        return _read(self.observation_type, observation_text(seen), "observation")
+        return read_model(self.observation_type, observation_text(seen), "observation")
+
+    def _transition(self, row: grants.Transition) -> Transition[ActT, ObsT]:
+        return transition_of(row, self.action_type, self.observation_type)
 
     async def _check_schema(self) -> None:
         schemas = await self.connection.schema()
@@ -183,43 +235,3 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                     f"the server's {word} is not what this client speaks: {found}", expected=f"a {model.__name__}"
                 )
         self._unchecked = False
-
-
-def observation_text(seen: Seen) -> bytes:
-    """Return the JSON of a whole observation: what is inside, and what travelled beside it.
-
-    A server without `hello` says only `done`: then it is taken for `terminated`.
-    """
-    inside = bytes(seen.observation)
-    if inside[:1] != b"{" or inside[-1:] != b"}":
-        raise ValidationError("the server's observation is no object", expected="a JSON object")
-    terminated = seen.terminated if isinstance(seen.terminated, bool) else seen.done
-    truncated = seen.truncated if isinstance(seen.truncated, bool) else False
-    # Ours come last and hold if the object inside has such keys as well; but metadata may be inside (OpenEnv's are).
-    fields = inside[1:-1].strip()
-    return b'{"metadata":{},%b"reward":%b,"terminated":%b,"truncated":%b%b}' % (
-        fields + b"," if fields else b"",
-        b"null" if seen.reward is None else repr(seen.reward).encode(),
-        WORDS[terminated],
-        WORDS[truncated],
-        b',"metadata":%b' % seen.metadata if isinstance(seen.metadata, Raw) else b"",
-    )
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except TypeError as problem:
-        raise ValidationError(f"this cannot be said in JSON: {problem}", expected="JSON values") from None
-
-
-def _read(model: type[ModelT], text: bytes | Raw, word: str) -> ModelT:
-    try:
-        return model.__pydantic_validator__.validate_json(bytes(text))  # type: ignore[no-any-return]
-    except ModelError as problem:
-        first = problem.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "it"
-        raise ValidationError(
-            f"the server's {word} does not fit {model.__name__}: {where}: {first['msg']}",
-            expected="a client whose types match the server's",
-        ) from None

@@ -89,10 +89,13 @@ class GenericClient(EnvClient[JsonAction, JsonObservation, JsonState]):
         token: str | None = None,
         settings: Settings | None = None,
         on_notice: Noticed | None = None,
+        shared: bool = False,
         check_schema: bool = False,
     ) -> SyncGenericClient:
         """Return a client whose calls need no `await`."""
-        return cls(url, token=token, settings=settings, on_notice=on_notice, check_schema=check_schema).sync()
+        return cls(
+            url, token=token, settings=settings, on_notice=on_notice, shared=shared, check_schema=check_schema
+        ).sync()
 
     def sync(self) -> SyncGenericClient:
         """Return this client without `await`; from now on it is used through that alone."""

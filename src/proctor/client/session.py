@@ -19,9 +19,19 @@ from proctor.client.conversation import Carrier, Conversation
 from proctor.client.pending import Pending
 from proctor.client.problems import FORGOTTEN, exception_of, is_loss, loss_of, problem_of, read_reply
 from proctor.contracts.lifecycle import EnvironmentState, Method, guard
-from proctor.errors import ConnectionFailed, EpisodeLost, ProctorError, RequestTimeout, ValidationError
+from proctor.errors import (
+    ConnectionFailed,
+    EpisodeLost,
+    ProctorError,
+    RemoteError,
+    RequestTimeout,
+    StateError,
+    ValidationError,
+)
 from proctor.models.control import Code, Kind, Open, Opened, RawReply, Resumed, Seen, SeenBatch
+from proctor.models.grants import Granted, Revoked
 
+T = TypeVar("T")
 SeenT = TypeVar("SeenT", Seen, SeenBatch)
 NOTHING = b""
 
@@ -88,7 +98,8 @@ class Session(Generic[SeenT]):
             seen = self._read(reply)
             if self.greeted:
                 self._check(self.place.wrong_step(reply.epoch, seen.step))
-            self.place.advance(ended=isinstance(seen, Seen) and seen.done)
+            to = seen.step if self.greeted and isinstance(seen.step, int) else None
+            self.place.advance(ended=isinstance(seen, Seen) and seen.done, to=to)
             return seen
 
     async def state(self) -> Raw:
@@ -104,6 +115,59 @@ class Session(Generic[SeenT]):
                 raise self._lost(f"a request for the state was answered with {reply.type!r}", Doubt.UNREADABLE)
             self._check(self.place.wrong_epoch(reply.epoch))
             return reply.data
+
+    async def grant(self, data: bytes) -> Granted:
+        """Have the server give an agent the tools of the episode that runs."""
+        async with self._turn:
+            await self._conversation.settled()
+            self._may(None)
+            self.running_epoch()
+            if self.place.ended:
+                raise StateError("the episode is over: an agent could do nothing in it", expected="a reset before")
+            reply = await self._conversation.exchange(Kind.GRANT, data, self.place.epoch)
+            granted = self._told(Kind.GRANT, reply, "granted", Granted)
+            self.place.agents = True
+            return granted
+
+    async def revoke(self, data: bytes) -> Revoked:
+        """Have the server take a grant back; a loss of the episode is no reason to leave an agent its tools."""
+        async with self._turn:
+            await self._conversation.settled()
+            self.running_epoch()
+            reply = await self._conversation.exchange(Kind.REVOKE, data, None)
+            return self._told(Kind.REVOKE, reply, "revoked", Revoked)
+
+    def check_agents(self) -> None:
+        """Raise if this session is on a server that can have no agents."""
+        if self.standing is Standing.ATTACHED and not self.greeted:
+            raise RemoteError("this server has no agents: it does not answer `hello`", code=Code.NO_AGENT_PLANE)
+
+    def running_epoch(self) -> int:
+        """Return the number of the latest episode, or raise if there is none whose agents could be asked about."""
+        if self.standing is Standing.CLOSED:
+            guard(EnvironmentState.CLOSED, Method.STEP)
+        self.check_agents()
+        if self.standing is Standing.GONE and self.place.loss is not None:
+            raise self.place.loss.exception()
+        if self.place.epoch == 0:
+            raise StateError("no episode has begun", expected="a reset before")
+        return self.place.epoch
+
+    async def poll(self, kind: str, data: bytes, epoch: int, wait_seconds: float) -> RawReply:
+        """Return the reply to a question about an episode that changes nothing, waits in no queue, and may take a while."""
+        self.running_epoch()
+        pending = self._carrier.ask(kind, data, session=self, epoch=epoch)
+        try:
+            reply = await pending.answer(wait_seconds + self._carrier.settings.request_timeout)
+        finally:
+            self._carrier.forget(pending)
+        if reply is None:
+            raise RequestTimeout(f"the server did not answer {kind} in time", expected="nothing happened: ask again")
+        if reply.type == "error" and problem_of(reply.data).code in FORGOTTEN:
+            raise self.place.lose(loss_of(problem_of(reply.data))).exception()
+        if reply.type != "error" and reply.session != self.name:
+            raise ConnectionFailed("the reply is for another session", found=reply.session)
+        return reply
 
     async def close(self) -> None:
         """End the session and whatever is under way in it; calling it again does nothing.
@@ -155,6 +219,8 @@ class Session(Generic[SeenT]):
             self.name, self.name_json = reply.session, msgspec.json.encode(reply.session)
         elif self._order.num_envs is not None:
             raise ValidationError("this server has no batches: it does not answer `hello`", expected="num_envs=None")
+        elif self._order.shared:
+            raise ValidationError("this server has no agents: it does not answer `hello`", expected="shared=False")
         self._carrier.attach(self)
         self.place = Place(loss=self.place.loss)
         self.standing = Standing.ATTACHED
@@ -193,6 +259,7 @@ class Session(Generic[SeenT]):
         if self.greeted:
             self._check(self.place.wrong_reset(reply.epoch, seen.step))
         self.place.begin(reply.epoch or self.place.epoch + 1, ended=isinstance(seen, Seen) and seen.done)
+        self.place.agents = isinstance(seen, Seen) and isinstance(seen.grant, Granted)
         self.episode_id = seen.episode_id if isinstance(seen.episode_id, str) else None
         return seen
 
@@ -218,6 +285,16 @@ class Session(Generic[SeenT]):
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
         raise self._lost(f"a reply of type {reply.type!r} cannot be read", Doubt.UNREADABLE)
+
+    def _told(self, kind: str, reply: RawReply, expected: str, model: type[T]) -> T:
+        """Return what was said of a grant; an answer that cannot be read leaves a token in unknown hands."""
+        self._check_reply(kind, reply)
+        if self.place.loss is None:
+            self._check(self.place.wrong_epoch(reply.epoch))
+        try:
+            return read_reply(reply, expected, model)
+        except ConnectionFailed as problem:
+            raise self._lost(problem.message, Doubt.UNREADABLE) from None
 
     def _check(self, wrong: str | None) -> None:
         if wrong is not None:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, get_args, 
 
 from pydantic import JsonValue
 
+from proctor.contracts.toolboxes import declared_toolbox, generated_toolbox
+from proctor.contracts.tools import Toolbox
 from proctor.errors import ComponentError, ValidationError
+from proctor.models.value_words import told_fields
 from proctor.models.wire import Action, Observation, State, WireModel, check_wire_type
 
 if TYPE_CHECKING:
@@ -40,6 +43,15 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
     quick: bool = False
     """Whether a step takes microseconds and never blocks, so that a server may run it on its event loop."""
+
+    agent_info: tuple[str, ...] = ()
+    """The keys of an observation's metadata that agents may see."""
+
+    shows_reward: bool = False
+    """Whether agents see the reward."""
+
+    max_agents: int = 1
+    """How many agents may hold a grant on one episode at the same time."""
 
     action_type: type[ActT]
     observation_type: type[ObsT]
@@ -84,6 +96,21 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     @abstractmethod
     def state(self) -> StateT:
         """Where the environment stands; legal at any time, changes nothing."""
+
+    def toolbox(self) -> Toolbox:
+        """Return the tools of agents: the methods decorated with `tool`; if there are none, `observe` and `act`.
+
+        A ComponentError says what is wrong with a declaration.
+        """
+        declared = declared_toolbox(self, self.action_type, self.observation_type)
+        return generated_toolbox(self.action_type, self.observation_type) if declared is None else declared
+
+    def told(self, observation: ObsT) -> str:
+        """Return an observation as text for a language model; by default one line for each field.
+
+        What agents may not see does not belong in it: the reward, the seed, what is hidden.
+        """
+        return told_fields(observation)
 
     def close(self) -> Awaitable[None] | None:
         """Give back what the environment holds; calling it again does nothing."""

@@ -80,7 +80,8 @@ class Policy:
 
     `hosts` are the addresses that the server is known by; `any_address` also takes every IP address with `port` (a
     number cannot be rebound); `pages` allows the origin that is the server itself, for a socket that serves pages.
-    A path in `open_paths` can be read without a credential; no credential at all needs loopback names only.
+    A path in `open_paths` can be read without a credential; no credential at all needs loopback names only, or
+    `many_tokens`: then whoever asks the gate looks the token up by itself (`judge_address`).
     """
 
     hosts: frozenset[Address]
@@ -90,9 +91,12 @@ class Policy:
     origins: frozenset[str] = frozenset()
     pages: bool = False
     open_paths: frozenset[str] = frozenset({"/health"})
+    many_tokens: bool = False
 
     def __post_init__(self) -> None:
-        if self.credential is None and (self.any_address or not all(is_loopback(name) for name, _ in self.hosts)):
+        if self.credential is not None or self.many_tokens:
+            return
+        if self.any_address or not all(is_loopback(name) for name, _ in self.hosts):
             raise ValidationError("a server without a credential", expected="loopback addresses only, or a credential")
 
 
@@ -104,6 +108,7 @@ def policy_for(
     allow_hosts: Iterable[str] = (),
     allow_origins: Iterable[str] = (),
     pages: bool = False,
+    many_tokens: bool = False,
 ) -> Policy:
     """Return the policy of a server that is bound to `host` and `port`.
 
@@ -121,6 +126,7 @@ def policy_for(
         any_address=everywhere,
         origins=frozenset(checked_origin(each) for each in allow_origins),
         pages=pages,
+        many_tokens=many_tokens,
     )
 
 
@@ -145,6 +151,14 @@ def judge_request(policy: Policy, method: str, path: str, headers: Headers) -> V
 
     `method` is the HTTP method, or "WEBSOCKET" for a handshake; `path` is the one that will be routed, without query.
     """
+    verdict = judge_address(policy, path, headers)
+    if not verdict.allowed or policy.credential is None or (path in policy.open_paths and method in READING):
+        return verdict
+    return Verdict.ALLOWED if accepts(policy.credential, presented(headers)) else Verdict.NO_CREDENTIAL
+
+
+def judge_address(policy: Policy, path: str, headers: Headers) -> Verdict:
+    """Return the verdict on where a request comes from and where it goes, whoever sends it; never raises."""
     if not path.startswith("/"):
         return Verdict.BAD_TARGET
     host = _host_of(headers)
@@ -153,11 +167,7 @@ def judge_request(policy: Policy, method: str, path: str, headers: Headers) -> V
     if not _is_known(policy, host):
         return Verdict.FOREIGN_HOST
     refusal = _judge_origin(policy, host, _values(headers, b"origin"))
-    if refusal is not None:
-        return refusal
-    if policy.credential is None or (path in policy.open_paths and method in READING):
-        return Verdict.ALLOWED
-    return Verdict.ALLOWED if accepts(policy.credential, presented(headers)) else Verdict.NO_CREDENTIAL
+    return Verdict.ALLOWED if refusal is None else refusal
 
 
 def _host_of(headers: Headers) -> Address | None:

@@ -37,7 +37,6 @@ class Limits:
 
     max_message_bytes: int = 16 * MIB
     max_body_bytes: int = MIB
-    max_header_bytes: int = 16 * 1024
     max_depth: int = 64
     requests_per_second: float | None = None
     burst: int = 100
@@ -64,7 +63,6 @@ class Limits:
 _HIGHEST: Final = {
     "max_message_bytes": 1024 * MIB,
     "max_body_bytes": 1024 * MIB,
-    "max_header_bytes": MIB,
     "max_depth": DEEPEST,
     "burst": 10**9,
 }

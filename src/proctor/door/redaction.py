@@ -9,7 +9,8 @@ Rule 3: no repr, copy or pickle of a redactor shows what it hides.
 import base64
 import json
 import re
-from typing import Final, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
 from proctor.errors import ValidationError
@@ -92,6 +93,34 @@ class Redactor:
             for pattern in self._mixed.values():
                 text = pattern.sub(HIDDEN, text)
         return text
+
+
+def secrets_in(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts in a table of settings that stand, however deep, under a name that tells of a secret."""
+    for name, value in table.items():
+        if TELLING.search(name):
+            yield from _texts(value)
+        elif isinstance(value, Mapping):
+            yield from secrets_in(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def without_secrets(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of settings in which everything under a name that tells of a secret is hidden."""
+    return {
+        name: HIDDEN if TELLING.search(name) else without_secrets(value) if isinstance(value, Mapping) else value
+        for name, value in table.items()
+    }
 
 
 def _forms(secret: str) -> tuple[str, ...]:

@@ -18,7 +18,11 @@ from pydantic import JsonValue, create_model
 from proctor.contracts.arguments import checked_count
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
 from proctor.contracts.guarded import GuardedEnv, checked_options
-from proctor.errors import ComponentError
+from proctor.contracts.toolboxes import declared_toolbox, generated_toolbox
+from proctor.contracts.tools import Toolbox
+from proctor.envs.space_tools import space_toolbox
+from proctor.errors import ComponentError, StateError
+from proctor.models.array_words import told_parts
 from proctor.models.infos import plain_info
 from proctor.models.spaces import Codec, InSpace, codec_of, described, space_from
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, State, assembled
@@ -44,6 +48,7 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         self._options: dict[str, JsonValue] | None = None
         self._episode_id: str | None = None
         self._step_count = 0
+        self._latest: ObsT | None = None
         self._is_closed = False
 
     @abstractmethod
@@ -70,6 +75,7 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         answer = self._answer(observation, None, False, False, info)
         self._episode_id = episode_id
         self._step_count = 0
+        self._latest = answer
         return answer
 
     def step(self, action: ActT) -> ObsT:
@@ -79,6 +85,7 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
             reward = checked_reward(reward)
         answer = self._answer(observation, reward, bool(terminated), bool(truncated), info)
         self._step_count += 1
+        self._latest = answer
         return answer
 
     def _answer(
@@ -94,6 +101,20 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
                 "observation": self._seen(observation),
             },
         )
+
+    def latest(self) -> ObsT:
+        """Return the latest observation, or raise a StateError before the first reset."""
+        if self._latest is None:
+            raise StateError("nothing has been observed yet", expected="a reset, which begins an episode")
+        return self._latest
+
+    def toolbox(self) -> Toolbox:
+        """Return the decorated methods as tools; if there are none, `observe` and `act`."""
+        declared = declared_toolbox(self, self.action_type, self.observation_type)
+        return self._generated() if declared is None else declared
+
+    def _generated(self) -> Toolbox:
+        return generated_toolbox(self.action_type, self.observation_type, self.latest)
 
     def close(self) -> None:
         """Close the environment; calling it again does nothing."""
@@ -158,6 +179,16 @@ class GymEnvironment(AdaptedEnvironment[AdaptedAction, AdaptedObservation, State
 
     def _seen(self, observation: Any) -> Any:
         return observation
+
+    def _generated(self) -> Toolbox:
+        return space_toolbox(self._env, self._said, self.latest)
+
+    def _said(self, value: Any) -> AdaptedAction:
+        return assembled(self.action_type, {"action": value})
+
+    def told(self, observation: AdaptedObservation) -> str:
+        """Return each part of the observation on a line of its own."""
+        return told_parts("observation", observation.observation)
 
     @property
     def state(self) -> State:

@@ -54,6 +54,14 @@ class Target:
         found = self._made()
         return found if isinstance(found, Environment) else served(found)
 
+    def load(self) -> None:
+        """Import what makes it, and make nothing."""
+        if self._names_a_member:
+            module, _, member = self.text.partition(":")
+            member_of(module, member)
+        else:
+            creator_of(spec_of(self.text))
+
     def make_batch(self, num_envs: int, mode: str | None = None) -> Vector:
         """Return `num_envs` environments that are stepped together; `mode` is one of `MODES`, the first by default."""
         if mode is not None and mode not in MODES:

@@ -14,6 +14,10 @@ Rule 3: a field that is not described here is refused, so that nothing is misrea
               StepBatch  batch        SeenBatch
     state     -          state        a State      no            after hello
     cancel    Cancel     cancelled    Cancelled    yes           yes
+    grant     GrantWish  granted      Granted      yes           yes
+    revoke    Revoke     revoked      Revoked      yes           yes
+    watch     Watch      watched      Watched      yes           yes
+    wait_end  WaitEnd    ended        Ended        yes           yes
     close     -          closed       Closed       no            after hello; without one the socket is closed
     metadata  -          metadata     Metadata     no            no
     schema    -          schema       Schemas      no            no
@@ -25,6 +29,8 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from proctor.models.grants import Granted, GrantWish
 
 PROTOCOL: Final = 1
 """The version of what Proctor adds; a server answers `hello` with the highest one that both sides know."""
@@ -40,6 +46,10 @@ class Kind(StrEnum):
     STEP = "step"
     STATE = "state"
     CANCEL = "cancel"
+    GRANT = "grant"
+    REVOKE = "revoke"
+    WATCH = "watch"
+    WAIT_END = "wait_end"
     CLOSE = "close"
     METADATA = "metadata"
     SCHEMA = "schema"
@@ -78,6 +88,15 @@ class Code(StrEnum):
     RECORDING_FAILED = "RECORDING_FAILED"
     """What happened could not be put on record: the episode is lost."""
     SHUTTING_DOWN = "SHUTTING_DOWN"
+
+    GRANT_LIVE = "GRANT_LIVE"
+    """An agent holds a grant on this episode, and the session is not shared. Nothing ran."""
+    GRANTS_TAKEN = "GRANTS_TAKEN"
+    """So many agents hold grants on this episode as the environment allows."""
+    NO_AGENT_PLANE = "NO_AGENT_PLANE"
+    """This server listens for no agents, or this session cannot have any."""
+    ENDED = "ENDED"
+    """Said to agents: the episode is over, and only the orchestrator can begin another."""
 
 
 LOSSES: Final = frozenset({Code.EPISODE_LOST, Code.STALE_EPOCH, Code.STEP_TIMEOUT, Code.RECORDING_FAILED})
@@ -151,6 +170,8 @@ class Open(Struct, forbid_unknown_fields=True):
     """For batches: send every info, not only what a learner needs of an ended episode."""
     step_timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
     """Shorter than the server's own, or the server's own."""
+    shared: bool = False
+    """Whether the orchestrator may step, too, while an agent holds a grant."""
 
 
 class Opened(Struct):
@@ -190,6 +211,8 @@ class Reset(Struct, forbid_unknown_fields=True):
     options: Raw = Raw(b"null")
     mask: Raw = Raw(b"null")
     """For batches with autoreset disabled: which sub-environments to reset."""
+    grant: GrantWish | None = None
+    """Give an agent the tools of this episode at once; after hello only."""
 
 
 class StepBatch(Struct, forbid_unknown_fields=True):
@@ -226,6 +249,8 @@ class Seen(Struct, omit_defaults=True):
     truncated: bool | UnsetType = UNSET
     step: int | UnsetType = UNSET
     episode_id: str | UnsetType = UNSET
+    grant: Granted | UnsetType = UNSET
+    """If the reset asked for one."""
 
 
 class SeenBatch(Struct, omit_defaults=True):

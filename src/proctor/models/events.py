@@ -7,6 +7,7 @@ Rule 4: a `Raw` field holds exactly one JSON value in UTF-8, and a number is fin
 
     event            stated when
     session_opened   an environment was made and can be reset
+    agent_granted    an agent was given the tools of an episode    agent_revoked  they were taken back
     episode_reset    an episode began                              batch_reset    the same for a batch
     episode_stepped  a step ran and is answered                    batch_stepped  the same for a batch
     failed           a request was refused, or failed
@@ -58,7 +59,7 @@ class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
     target: str
     """What was served, as it was asked for: an id, a class or `module:factory`."""
     settings: dict[str, Any] = {}
-    """What the environment was made with."""
+    """What the environment was made with; what is named like a secret is hidden."""
     server: str
     """The version of Proctor."""
     boot: str = ""
@@ -69,6 +70,10 @@ class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
     transforms: list[dict[str, Any]] = []
     """The pipeline's specs, in order."""
     place: Place
+    tier: str = "none"
+    """How strongly the environment is isolated."""
+    probe: dict[str, Any] = {}
+    """What of that was tried and found to hold when the server started."""
     python: str
     gymnasium: str
     numpy: str
@@ -107,6 +112,26 @@ class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
     parts: dict[str, float] = {}
     terminated: bool
     truncated: bool
+    grant: str | None = None
+    """By whose call, if an agent acted, and by which of its tools."""
+    tool: str | None = None
+
+
+class AgentGranted(_Stated, frozen=True, kw_only=True, gc=False):
+    """An agent was given the tools of an episode. The token is not here: nobody keeps it."""
+
+    epoch: Count
+    grant: str
+    agent: str = ""
+    tools: list[str]
+    expires_at: float | None = None
+
+
+class AgentRevoked(_Stated, frozen=True, kw_only=True, gc=False):
+    """A grant was taken back before its episode ended."""
+
+    epoch: Count
+    grant: str
 
 
 class BatchReset(_Stated, frozen=True, kw_only=True, gc=False):
@@ -155,6 +180,8 @@ class Failed(_Stated, frozen=True, kw_only=True, gc=False):
     lost: bool = False
     action: Raw = NULL
     """What was being done when a step failed, so that it can be tried again; null for a refusal."""
+    grant: str | None = None
+    """Whose call it was, if an agent made it."""
 
 
 class SessionClosed(_Stated, frozen=True, kw_only=True, gc=False):
@@ -165,7 +192,17 @@ class SessionClosed(_Stated, frozen=True, kw_only=True, gc=False):
     steps: Count
 
 
-Event: TypeAlias = SessionOpened | EpisodeReset | EpisodeStepped | BatchReset | BatchStepped | Failed | SessionClosed
+Event: TypeAlias = (
+    SessionOpened
+    | EpisodeReset
+    | EpisodeStepped
+    | AgentGranted
+    | AgentRevoked
+    | BatchReset
+    | BatchStepped
+    | Failed
+    | SessionClosed
+)
 
 
 class _Head(Struct):

@@ -24,6 +24,14 @@ NULL: Final = Raw(b"null")
 encode: Final = msgspec.json.Encoder().encode
 
 
+class Caller(msgspec.Struct, frozen=True):
+    """Which agent acts: by its grant, the name that it was given, and the tool that it uses."""
+
+    grant: str
+    agent: str
+    tool: str
+
+
 class Stand(msgspec.Struct, frozen=True):
     """Where a session stands after an outcome: which episode, which step, at what time, by whose request."""
 
@@ -33,6 +41,8 @@ class Stand(msgspec.Struct, frozen=True):
     episode_id: str
     at: float
     request_id: int | None
+    caller: Caller | None = None
+    """The agent that acted; None: the orchestrator."""
 
 
 class Account(Protocol):
@@ -76,8 +86,10 @@ class SingleAccount:
     def stepped(self, outcome: Outcome, action: bytes, stand: Stand) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a step."""
         reward, parts = self._rewarded(outcome) if self._pipeline else (outcome.reward, {})
+        caller = stand.caller
         event = EpisodeStepped(
             session=stand.session,
+            principal="control" if caller is None else "agent",
             at=stand.at,
             request_id=stand.request_id,
             epoch=stand.epoch,
@@ -90,6 +102,8 @@ class SingleAccount:
             parts=parts,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
+            grant=None if caller is None else caller.grant,
+            tool=None if caller is None else caller.tool,
         )
         return self._data(outcome, reward, stand), event
 

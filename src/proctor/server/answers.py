@@ -33,6 +33,20 @@ class Outcome(Struct, frozen=True):
     truncated: bool = False
 
 
+class ToolAnswer(Struct, frozen=True):
+    """What a tool answered: in words, and as one JSON object, which is the observation's fields or a value.
+
+    Of a tool that acts it says the action that ran and what that led to, and which further actions the call asked for;
+    `outcome` has all that an orchestrator may know, so an agent sees only what the server takes from it.
+    """
+
+    text: str
+    content: bytes
+    action: bytes | None = None
+    outcome: Outcome | None = None
+    left: list[bytes] = []
+
+
 class BatchOutcome(Struct, frozen=True):
     """What a batch answered; a reset has no rewards and no flags."""
 

@@ -23,12 +23,18 @@ from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
 from proctor.door.gate import Policy, policy_for, policy_for_unix
 from proctor.envs.targets import Target
+from proctor.server.agents.endpoint import AgentServer
+from proctor.server.agents.plane import AgentPlane
 from proctor.server.control.description import description_of
+from proctor.server.control.granting import Granting
 from proctor.server.control.http import http_routes
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.sessions import Sessions
+from proctor.server.for_agents import ForAgents
+from proctor.server.grants import Grants
+from proctor.server.isolation import isolated
 from proctor.server.metrics import Metrics
-from proctor.server.opening import Card, Opening, card_of, kind_for
+from proctor.server.opening import Opening, kind_for
 from proctor.server.recorders import JsonlRecorder, NullRecorder
 from proctor.server.settings import ServerSettings
 from proctor.server.sockets import PatientHttp, PatientWebSocket, port_of
@@ -41,10 +47,11 @@ SHORTEST_SWEEP, LONGEST_SWEEP = 0.05, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The sockets of one worker: what it listens on, and the port that is its alone."""
+    """The sockets of one worker: what it listens on, the port that is its alone, and where it listens for agents."""
 
     sockets: Sequence[socket.socket]
     own_port: int | None = None
+    agents: socket.socket | None = None
 
 
 class Server:
@@ -56,20 +63,33 @@ class Server:
         credential: Credential | None,
         listening: Listening,
         *,
-        card: Card | None = None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
-        self.card: Final = card_of(target) if card is None else card
         self.settings: Final = settings
+        self.isolation: Final = isolated(settings, target)
+        self.card: Final = self.isolation.card
         self.recorder: Final = _recorder(settings) if recorder is None else recorder
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
         opening = Opening(
-            target, self.card, kind_for(target, self.card, wanted, None), transforms=[dict(spec) for spec in plan.specs]
+            target,
+            self.card,
+            kind_for(target, self.card, wanted, None) if self.isolation.nest is None else "process",
+            transforms=[dict(spec) for spec in plan.specs],
+            nest=self.isolation.nest,
+            tier=self.isolation.tier,
+            probe=self.isolation.probe,
+        )
+        agents_address = _agents_address(settings, listening.agents)
+        grants = Grants(
+            agents_address,
+            calls_per_second=settings.agent_calls_per_second,
+            clock=clock,
+            wall=wall,
         )
         self.sessions: Final = Sessions(
             settings,
@@ -77,6 +97,7 @@ class Server:
             plan,
             self.recorder,
             self.metrics,
+            Granting(grants, wall=wall),
             boot=secrets.token_hex(8),
             clock=clock,
             wall=wall,
@@ -87,13 +108,14 @@ class Server:
             _policies(settings, credential, listening.sockets),
             self.sessions,
             description,
-            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes),
+            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes, agents_address),
             self.metrics,
             limits=limits,
             max_pending=settings.max_pending,
             max_connections=settings.max_connections,
             own_port=listening.own_port,
         )
+        self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
         self._uvicorn = _Draining(_uvicorn_config(self.plane, settings), self._drained)
 
@@ -101,8 +123,10 @@ class Server:
         """Serve until told to stop; `ready` is called when the sockets are being listened on."""
         if ready is not None:
             self._uvicorn.ready = ready
-        async with self._swept():
+        async with self._swept(), self._agents_served():
             await self._uvicorn.serve(sockets=list(self._listening.sockets))
+        if self.isolation.nest is not None:
+            await self.isolation.nest.close()
         self.recorder.close()
 
     def stop(self) -> None:
@@ -112,6 +136,39 @@ class Server:
     async def _drained(self) -> None:
         await self.sessions.drain()
         await self.plane.close_connections()
+
+    def _agent_plane(
+        self, settings: ServerSettings, grants: Grants, listener: socket.socket | None
+    ) -> AgentPlane | None:
+        port = None if listener is None else port_of(listener)
+        if port is None:
+            return None
+        hosts, origins = settings.allow_hosts, settings.allow_origins
+        limits = settings.limits.limits()
+        plane = AgentPlane(
+            {port: policy_for(settings.host, port, None, allow_hosts=hosts, allow_origins=origins, many_tokens=True)},
+            ForAgents(grants, self.metrics),
+            AgentServer(self.card.name, self.card.version, max_body_bytes=limits.max_body_bytes),
+            limits=limits,
+            refused=self.metrics.turned_away,
+        )
+        grants.when_forgotten(plane.forget)
+        return plane
+
+    @asynccontextmanager
+    async def _agents_served(self) -> AsyncIterator[None]:
+        """Serve agents on their own socket, for as long as orchestrators are served."""
+        if self.agents is None or self._listening.agents is None:
+            yield
+            return
+        beside = _Beside(_agents_config(self.agents))
+        async with self.agents.running():
+            task = asyncio.create_task(beside.serve(sockets=[self._listening.agents]))
+            try:
+                yield
+            finally:
+                beside.should_exit = True
+                await task
 
     @asynccontextmanager
     async def _swept(self) -> AsyncIterator[None]:
@@ -135,12 +192,12 @@ class Server:
                 LOG.exception("the sessions could not be looked at")
 
 
-def run(server_of: Callable[[], Server], ready: Callable[[], object]) -> None:
-    """Make a server and serve, on an event loop of its own, until told to stop."""
+def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None:
+    """Make a server and serve, on an event loop of its own, until told to stop; `ready` is told the tier."""
     # Made before there is a loop: an environment may run one of its own while it is made or closed.
     server = server_of()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve(ready))
+        runner.run(server.serve(lambda: ready(server.isolation.tier)))
 
 
 class _Draining(uvicorn.Server):
@@ -176,6 +233,14 @@ class _Draining(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class _Beside(uvicorn.Server):
+    """uvicorn on a second socket; signals are the first one's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         plane,
@@ -193,6 +258,28 @@ def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Co
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=5,
     )
+
+
+def _agents_config(plane: AgentPlane) -> uvicorn.Config:
+    return uvicorn.Config(
+        plane,
+        http=PatientHttp,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
+    if listener is None:
+        return None
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port_of(listener)}/mcp"
 
 
 def _recorder(settings: ServerSettings) -> Recorder:

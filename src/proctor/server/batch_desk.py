@@ -21,7 +21,7 @@ from proctor.models.arrays import listed, packed_array
 from proctor.models.control import Code, StepBatch
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
-from proctor.server.answers import RAISED, BatchOutcome, failed, refusal_of, refused
+from proctor.server.answers import RAISED, BatchOutcome, ToolAnswer, failed, refusal_of, refused
 from proctor.server.desk import NOTHING, ResetOrder
 
 LOG: Final = logging.getLogger("proctor.environment")
@@ -76,6 +76,14 @@ class BatchDesk:
         actions = self._parsed(data)
         answer = self._asked(lambda: self._vector.step(actions), Method.STEP)
         return self._concluded(lambda: self._stepped(answer), Method.STEP)
+
+    def call(self, tool: str, arguments: bytes) -> ToolAnswer:
+        """Refuse: a batch has no agent."""
+        raise refused(Code.NO_AGENT_PLANE, "a batch has no tools", expected="a session of one environment")
+
+    def act(self, action: bytes) -> ToolAnswer:
+        """Refuse: a batch has no agent."""
+        return self.call("", action)
 
     def state(self) -> bytes:
         """Return which sub-environments have ended; a batch has no other state of its own."""

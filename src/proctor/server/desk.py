@@ -19,15 +19,18 @@ import msgspec
 from pydantic import ValidationError as ModelError
 
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState, Method, guard
+from proctor.contracts.tools import Planned
 from proctor.envs.targets import AnyEnvironment
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.control import Code
 from proctor.models.infos import plain_info
-from proctor.models.wire import Encoding, Observation, observation_json
-from proctor.server.answers import RAISED, Outcome, failed, refusal_of, refusal_of_model, refused
+from proctor.models.value_words import told_value
+from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
+from proctor.server.answers import RAISED, Outcome, ToolAnswer, failed, refusal_of, refusal_of_model, refused
 
 LOG: Final = logging.getLogger("proctor.environment")
 NOTHING: Final = b"{}"
+TOOL: Final = "a tool"
 Result = TypeVar("Result")
 MaybeLater: TypeAlias = Result | Awaitable[Result]
 
@@ -49,8 +52,10 @@ class Desk:
         self._encoding = encoding
         self._incident = incident
         self._stands = EnvironmentState.CREATED
+        self._latest: Observation | None = None
         self._read = environment.action_type.__pydantic_validator__.validate_json
         self._act = environment.step
+        self._toolbox = environment.toolbox()
 
     def reset(self, order: ResetOrder) -> MaybeLater[Outcome]:
         """Begin an episode."""
@@ -64,11 +69,18 @@ class Desk:
         """Carry out the action that this JSON text says."""
         if self._stands is not STEPPABLE:
             self._guard(Method.STEP)
-        try:
-            parsed = self._read(action)
-        except ModelError as problem:
-            raise refusal_of_model("an action", problem) from None
-        return self._asked(partial(self._act, parsed), self._has_stepped, Method.STEP)
+        return self._asked(partial(self._act, self._parsed(action)), self._has_stepped, Method.STEP)
+
+    def call(self, tool: str, arguments: bytes) -> MaybeLater[ToolAnswer]:
+        """Use a tool: one that reads answers, one that acts carries out its first action and says what is left."""
+        plan = self._answered(partial(self._toolbox.plan, tool, arguments), TOOL)
+        if inspect.isawaitable(plan):
+            return self._planned_later(plan)
+        return self._planned(plan)
+
+    def act(self, action: bytes) -> MaybeLater[ToolAnswer]:
+        """Carry out an action that a call left to be done."""
+        return self._acted([self._parsed(action)])
 
     def state(self) -> bytes:
         """Return the environment's state as a JSON text."""
@@ -80,6 +92,45 @@ class Desk:
             return None
         self._stands = EnvironmentState.CLOSED
         return self._environment.close()
+
+    def _parsed(self, action: bytes) -> Any:
+        try:
+            return self._read(action)
+        except ModelError as problem:
+            raise refusal_of_model("an action", problem) from None
+
+    async def _planned_later(self, plan: Awaitable[Planned]) -> ToolAnswer:
+        answer = self._planned(await self._settled(plan, TOOL))
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _planned(self, plan: Planned) -> MaybeLater[ToolAnswer]:
+        if plan.actions:
+            return self._acted(list(plan.actions))
+        if plan.value is not None:
+            return self._concluded(plan.value, _as_value, TOOL)
+        seen = self._latest if plan.seen is None else plan.seen
+        if seen is None:
+            raise refused(Code.STATE_ERROR, "nothing has been observed yet", expected="a reset before")
+        return self._concluded(seen, self._as_seen, TOOL)
+
+    def _acted(self, actions: list[Action]) -> MaybeLater[ToolAnswer]:
+        self._guard(Method.STEP)
+        spoken = self._answered(lambda: [self._spoken(action) for action in actions], TOOL)
+        return self._asked(partial(self._act, actions[0]), partial(self._has_acted, spoken), Method.STEP)
+
+    def _spoken(self, action: Action) -> bytes:
+        if not isinstance(action, self._environment.action_type):
+            raise ComponentError("a tool made no action", found=action, expected=self._environment.action_type.__name__)
+        told: bytes = action.__pydantic_serializer__.to_json(action)
+        return told
+
+    def _has_acted(self, actions: list[bytes], observation: Observation) -> ToolAnswer:
+        outcome = self._has_stepped(observation)
+        content = outcome.observation if self._encoding == PLAIN else observation_json(observation)
+        return ToolAnswer(self._environment.told(observation), content, actions[0], outcome, actions[1:])
+
+    def _as_seen(self, observation: Observation) -> ToolAnswer:
+        return ToolAnswer(self._environment.told(observation), observation_json(observation))
 
     def _guard(self, method: Method) -> None:
         try:
@@ -95,11 +146,13 @@ class Desk:
     def _has_begun(self, observation: Observation) -> Outcome:
         outcome = self._outcome(observation)
         self._stands = EnvironmentState.READY
+        self._latest = observation
         return outcome
 
     def _has_stepped(self, observation: Observation) -> Outcome:
         outcome = self._outcome(observation)
         self._stands = AFTER_STEP[outcome.terminated, outcome.truncated]
+        self._latest = observation
         return outcome
 
     def _outcome(self, observation: Observation) -> Outcome:
@@ -125,7 +178,7 @@ class Desk:
         told: bytes = state.__pydantic_serializer__.to_json(state)
         return told
 
-    def _asked(self, ask: Callable[[], Any], conclude: Callable[[Any], Outcome], method: str) -> MaybeLater[Outcome]:
+    def _asked(self, ask: Callable[[], Any], conclude: Callable[[Any], Result], method: str) -> MaybeLater[Result]:
         """Return what the environment answers, now or later; its exceptions become refusals and failures."""
         answer = self._answered(ask, method)
         # The first question spares most answers the second, which takes as long as a step.
@@ -133,16 +186,18 @@ class Desk:
             return self._later(answer, conclude, method)
         return self._concluded(answer, conclude, method)
 
-    async def _later(self, answer: Awaitable[Any], conclude: Callable[[Any], Outcome], method: str) -> Outcome:
+    async def _later(self, answer: Awaitable[Any], conclude: Callable[[Any], Result], method: str) -> Result:
+        return self._concluded(await self._settled(answer, method), conclude, method)
+
+    async def _settled(self, answer: Awaitable[Result], method: str) -> Result:
         try:
-            awaited = await answer
+            return await answer
         except (*RAISED, asyncio.CancelledError) as problem:
             task = asyncio.current_task()
             if isinstance(problem, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
             # If nobody gave this call up, then what was cancelled is something inside the environment.
             raise self._not_done(problem, method) from None
-        return self._concluded(awaited, conclude, method)
 
     def _answered(self, ask: Callable[[], Result], method: str) -> Result:
         try:
@@ -150,7 +205,7 @@ class Desk:
         except RAISED as problem:
             raise self._not_done(problem, method) from None
 
-    def _concluded(self, answer: Any, conclude: Callable[[Any], Outcome], method: str) -> Outcome:
+    def _concluded(self, answer: Any, conclude: Callable[[Any], Result], method: str) -> Result:
         """Return the outcome; the environment has moved, so whatever is wrong with its answer is a failure."""
         try:
             return conclude(answer)
@@ -165,7 +220,12 @@ class Desk:
     def _failed(self, problem: BaseException, method: str) -> Exception:
         number = self._incident()
         LOG.error("environment failed in %s, incident %s", method, number, exc_info=problem)
-        return failed(Code.EXECUTION_ERROR, f"the environment failed in {method}()", incident=number)
+        place = method if method == TOOL else f"{method}()"
+        return failed(Code.EXECUTION_ERROR, f"the environment failed in {place}", incident=number)
+
+
+def _as_value(value: Any) -> ToolAnswer:
+    return ToolAnswer(told_value(value), msgspec.json.encode(value))
 
 
 def _told(metadata: dict[str, Any]) -> bytes:

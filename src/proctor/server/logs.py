@@ -5,7 +5,7 @@ import sys
 from typing import Final
 
 from proctor.door.log_lines import JsonLines, PlainLines, RedactingFilter
-from proctor.door.redaction import Redactor
+from proctor.door.redaction import SHORTEST, Redactor, secrets_in
 from proctor.server.settings import ServerSettings
 
 QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websockets")
@@ -13,7 +13,10 @@ QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websoc
 
 
 def set_up_logs(settings: ServerSettings, redactor: Redactor) -> None:
-    """Send all logs of this process to standard error."""
+    """Send all logs of this process to standard error; what settings name as a secret is hidden from now on."""
+    for secret in secrets_in(settings.settings):
+        if len(secret) >= SHORTEST:
+            redactor.hide(secret)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(redactor) if settings.log_json else PlainLines(redactor))
     handler.addFilter(RedactingFilter(redactor))

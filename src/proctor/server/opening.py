@@ -1,32 +1,27 @@
 """How a session's environment is made: what, in which form, and where it works.
 
-Rule 1: the first environment of a target is made when the server starts. It tells name, schemas and whether it is quick,
-    and a target that cannot be made stops the server before anybody connects.
+Rule 1: the first environment of a target is made when the server starts (`cards`), and a target that cannot be made stops
+    the server before anybody connects.
 Rule 2: making can take long and may fail; it never happens on the event loop. What it raised is logged with an
     incident's number, and a peer learns the number.
 """
 
 import asyncio
 import logging
-import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
-import gymnasium as gym
-
-from proctor.envs.adapted import AdaptedEnvironment
-from proctor.envs.targets import Target, is_async
-from proctor.models.control import Code, Schemas
-from proctor.models.spaces import described
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError
+from proctor.models.control import Code
 from proctor.models.wire import Encoding
 from proctor.server.answers import refused
+from proctor.server.cards import Card
 from proctor.server.incidents import new_incident
 from proctor.server.making import made_desk
 from proctor.server.places import AnyDesk, OnLoop, OnThread, Place, on_thread, strays
 from proctor.server.sandbox.pipe import Work
-from proctor.server.sandbox.process import InProcess
 
 LOG: Final = logging.getLogger("proctor.environment")
 MOST_STRAYS: Final = 64
@@ -40,49 +35,16 @@ MOST_QUICK: Final = 4096
 Kind = Literal["inline", "thread", "process"]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a target says of itself."""
+class Nest(Protocol):
+    """Where sandboxed environments come from; see `sandbox/nest`."""
 
-    name: str
-    description: str
-    version: str
-    schemas: Schemas
-    observation_space: gym.Space[Any] | None
-    quick: bool
-    steps_are_coroutines: bool
-    can_batch: bool
+    async def place(self, work: Work, name: str = "") -> Place:
+        """Return a place with a new environment at work in it, or raise a refusal."""
+        ...
 
-
-def card_of(target: Target) -> Card:
-    """Return what the target says of itself; it is made once for that, and closed."""
-    environment = target.make()
-    spaces = environment.spaces
-    card = Card(
-        environment.name,
-        environment.description,
-        environment.version,
-        Schemas(
-            environment.action_type.model_json_schema(),
-            environment.observation_type.model_json_schema(mode="serialization"),
-            environment.state_type.model_json_schema(mode="serialization"),
-            None if spaces is None else {"action": described(spaces[0]), "observation": described(spaces[1])},
-        ),
-        None if spaces is None else spaces[1],
-        environment.quick,
-        is_async(environment),
-        isinstance(environment, AdaptedEnvironment),
-    )
-    closing = environment.close()
-    if closing is not None:
-        # On a thread: whoever makes a server may be inside an event loop of its own.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _awaited(closing)).result()
-    return card
-
-
-async def _awaited(closing: Any) -> None:
-    await closing
+    async def close(self) -> None:
+        """End every process that it started."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +60,11 @@ class Opening:
     infos: bool = False
     transforms: list[dict[str, Any]] = field(default_factory=list)
     incident: Callable[[], str] = new_incident
+    nest: Nest | None = None
+    """For `kind` "process": where it comes from."""
+    tier: str = "none"
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What was found to hold when the server started, for the record."""
 
     async def place(self, name: str) -> Place:
         """Return a place with a new environment at work in it, or raise a refusal."""
@@ -130,6 +97,8 @@ class Opening:
         return place
 
     async def _in_process(self, name: str) -> Place:
+        if self.nest is None:
+            raise ComponentError("a sandboxed session without a sandbox", expected="a tier above none")
         work = Work(
             self.target.text,
             self.target.settings,
@@ -138,13 +107,12 @@ class Opening:
             self.num_envs,
             self.autoreset_mode,
             self.infos,
-            sys.path,
         )
         try:
-            return await InProcess.started(work)
+            return await self.nest.place(work, name)
         except OSError as problem:
             incident = self.incident()
-            LOG.error("a process could not be started, incident %s", incident, exc_info=problem)
+            LOG.error("a worker could not be started, incident %s", incident, exc_info=problem)
             raise refused(Code.FACTORY_ERROR, "the environment could not be made", incident=incident) from None
 
 

@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
-from proctor.server.answers import RAISED, BatchOutcome, Outcome
+from proctor.server.answers import RAISED, BatchOutcome, Outcome, ToolAnswer
 from proctor.server.desk import ResetOrder
 
 AnyOutcome = Outcome | BatchOutcome
@@ -36,6 +36,14 @@ class AnyDesk(Protocol):
 
     def step(self, data: bytes) -> AnyOutcome | Awaitable[AnyOutcome]:
         """Carry out an action."""
+        ...
+
+    def call(self, tool: str, arguments: bytes) -> ToolAnswer | Awaitable[ToolAnswer]:
+        """Use a tool."""
+        ...
+
+    def act(self, action: bytes) -> ToolAnswer | Awaitable[ToolAnswer]:
+        """Carry out an action that a call left to be done."""
         ...
 
     def state(self) -> bytes:
@@ -59,6 +67,14 @@ class Place(Protocol):
 
     async def step(self, data: bytes) -> AnyOutcome:
         """Carry out an action."""
+        ...
+
+    async def call(self, tool: str, arguments: bytes) -> ToolAnswer:
+        """Use a tool."""
+        ...
+
+    async def act(self, action: bytes) -> ToolAnswer:
+        """Carry out an action that a call left to be done."""
         ...
 
     async def state(self) -> bytes:
@@ -100,6 +116,14 @@ class OnLoop:
         """Carry out an action."""
         answer = self._desk.step(data)
         return answer if type(answer) is Outcome else await _awaited(answer)
+
+    async def call(self, tool: str, arguments: bytes) -> ToolAnswer:
+        """Use a tool."""
+        return await _awaited(self._desk.call(tool, arguments))
+
+    async def act(self, action: bytes) -> ToolAnswer:
+        """Carry out an action that a call left to be done."""
+        return await _awaited(self._desk.act(action))
 
     async def state(self) -> bytes:
         """Return the state as JSON."""
@@ -172,6 +196,16 @@ class OnThread:
         """Carry out an action."""
         outcome: AnyOutcome = await self._done(lambda: self._at_desk.step(data))
         return outcome
+
+    async def call(self, tool: str, arguments: bytes) -> ToolAnswer:
+        """Use a tool."""
+        answer: ToolAnswer = await self._done(lambda: self._at_desk.call(tool, arguments))
+        return answer
+
+    async def act(self, action: bytes) -> ToolAnswer:
+        """Carry out an action that a call left to be done."""
+        answer: ToolAnswer = await self._done(lambda: self._at_desk.act(action))
+        return answer
 
     async def state(self) -> bytes:
         """Return the state as JSON."""

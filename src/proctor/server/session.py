@@ -1,6 +1,6 @@
 """A session: one running environment with its transforms and its recorder. The only owner of an environment.
 
-Rule 1: one call at a time; whoever holds the session sees to it.
+Rule 1: one call at a time, the orchestrator's and the agents' alike: whoever calls holds `turn`.
 Rule 2: an outcome is on record before its reply exists. What cannot be recorded did not happen: the episode is lost.
 Rule 3: when nobody can know where the episode stands (an exception inside, a time-out, a call given up while it ran, a
     record that failed) the environment is let go. Steps and states are refused with EPISODE_LOST until a reset, which
@@ -9,28 +9,25 @@ Rule 3: when nobody can know where the episode stands (an exception inside, a ti
 
 import asyncio
 import logging
-import platform
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import gymnasium
 import msgspec
-import numpy as np
-from msgspec import UNSET, Raw
 
-from proctor import __version__
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError
-from proctor.models.control import Code, Problem, Reset
-from proctor.models.events import Event, Failed, SessionClosed, SessionOpened
-from proctor.server.accounts import Account, Stand
-from proctor.server.answers import RAISED, NotDone, failed, refused
-from proctor.server.answers import Failed as NotFinished
+from proctor.models.control import Code, Reset
+from proctor.models.events import EpisodeStepped, Event, SessionClosed
+from proctor.server.accounts import Account, Caller, Stand
+from proctor.server.answers import RAISED, Failed, NotDone, ToolAnswer, failed, refused
 from proctor.server.desk import ResetOrder
 from proctor.server.opening import Opening
-from proctor.server.places import Place
+from proctor.server.places import AnyOutcome, Place
+from proctor.server.rows import Rows
+from proctor.server.standing import Standing
+from proctor.server.statements import failure, opened, row_of
 
 LOG: Final = logging.getLogger("proctor.session")
 Result = TypeVar("Result")
@@ -66,6 +63,15 @@ class Session:
         self.total_steps = 0
         self.episode_id: str | None = None
         self.loss: Loss | None = None
+        self.standing = Standing()
+        self.rows: Final = Rows()
+        self.shared = False
+        """Whether the orchestrator may step while an agent may."""
+        self.turn: Final = asyncio.Lock()
+        self.callers = 0
+        """Calls of agents that run or wait."""
+        self.calls = 0
+        """All that there have been."""
         self.opening: Final = opening
         self.step_timeout: Final = step_timeout
         self._account = account
@@ -73,7 +79,12 @@ class Session:
         self._clock = clock
         self._boot = boot
         self._place: Place | None = None
-        self._closed = False
+        self.closed = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no episode runs: none has begun, or it has ended, or it is lost."""
+        return self.epoch == 0 or self.standing.ended or self.loss is not None or self.closed
 
     @property
     def immediate(self) -> bool:
@@ -84,7 +95,7 @@ class Session:
         """Make the environment and state that it is there."""
         place = await self.opening.place(self.name)
         try:
-            await self._recorded(self._opened())
+            await self._recorded(opened(self.name, self._clock(), self.opening, self._boot))
             self._place = place
         finally:
             if self._place is None:
@@ -104,7 +115,9 @@ class Session:
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "reset", request_id) from None
         self.loss = None
+        self.standing = Standing()
         self.epoch, self.step_count, self.episode_id = stand.epoch, 0, order.episode_id
+        self.rows.wake()
         return data
 
     async def step(self, data: bytes, request_id: int | None) -> bytes:
@@ -112,14 +125,17 @@ class Session:
         try:
             place = self._standing_place()
             outcome = await (place.step(data) if place.immediate else self._timed(place.step(data)))
-            stand = Stand(self.name, self.epoch, self.step_count + 1, self.episode_id or "", self._clock(), request_id)
-            answer, event = self._account.stepped(outcome, data, stand)
-            await self._recorded(event)
+            return await self._taken_down(outcome, data, request_id)
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "step", request_id, data) from None
-        self.step_count += 1
-        self.total_steps += 1
-        return answer
+
+    async def call(self, tool: str, arguments: bytes, caller: Caller) -> ToolAnswer:
+        """Let an agent use a tool; of one that acts, the first action is carried out."""
+        return await self._used(lambda place: place.call(tool, arguments), caller)
+
+    async def act(self, action: bytes, caller: Caller) -> ToolAnswer:
+        """Carry out an action that an agent's call left to be done."""
+        return await self._used(lambda place: place.act(action), caller)
 
     async def state(self, request_id: int | None) -> bytes:
         """Return the state as the reply's data."""
@@ -131,10 +147,11 @@ class Session:
 
     async def close(self, reason: str) -> None:
         """Close the environment and state the end; calling it again does nothing."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         place, self._place = self._place, None
+        self.rows.wake()
         if place is not None:
             await self._left(place)
         await self._noted(
@@ -142,6 +159,36 @@ class Session:
                 session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
             )
         )
+
+    async def _used(self, use: Callable[[Place], Awaitable[ToolAnswer]], caller: Caller) -> ToolAnswer:
+        try:
+            place = self._standing_place()
+            answer = await (use(place) if place.immediate else self._timed(use(place)))
+            if answer.outcome is not None:
+                await self._taken_down(answer.outcome, answer.action or b"null", None, caller)
+            return answer
+        except (NotDone, ComponentError, asyncio.CancelledError) as problem:
+            raise await self._judged(problem, "call", None, caller=caller) from None
+
+    async def _taken_down(
+        self, outcome: AnyOutcome, action: bytes, request_id: int | None, caller: Caller | None = None
+    ) -> bytes:
+        """Put a step on record and count it; return the reply's data."""
+        stand = self._stand(self.step_count + 1, request_id, caller)
+        data, event = self._account.stepped(outcome, action, stand)
+        await self._recorded(event)
+        self.step_count += 1
+        self.total_steps += 1
+        if isinstance(event, EpisodeStepped):
+            self.standing.move(event)
+            if caller is not None:
+                self.rows.add(row_of(self.rows.last + 1, event, caller))
+            elif self.standing.ended:
+                self.rows.wake()
+        return data
+
+    def _stand(self, step: int, request_id: int | None, caller: Caller | None = None) -> Stand:
+        return Stand(self.name, self.epoch, step, self.episode_id or "", self._clock(), request_id, caller)
 
     async def _left(self, place: Place) -> None:
         try:
@@ -153,7 +200,7 @@ class Session:
             LOG.warning("an environment failed to close", extra={"session": self.name}, exc_info=True)
 
     async def _new_place(self) -> Place:
-        if self._closed:
+        if self.closed:
             raise refused(Code.SESSION_ERROR, "this session is closed")
         return await self.opening.place(self.name)
 
@@ -181,14 +228,20 @@ class Session:
         raise failed(Code.STEP_TIMEOUT, f"the environment did not answer within {self.step_timeout:g} seconds")
 
     async def _judged(
-        self, problem: BaseException, request: str, request_id: int | None, data: bytes = b"null"
+        self,
+        problem: BaseException,
+        request: str,
+        request_id: int | None,
+        data: bytes = b"null",
+        caller: Caller | None = None,
     ) -> BaseException:
         """Return what to raise for a call that did not end well; it is on record, and a failure has lost the episode."""
         told = self._told(problem, request)
-        lost = isinstance(told, NotFinished)
+        lost = isinstance(told, Failed)
         if lost:
             self.lose(told.problem.code, told.problem.message)
-        await self._noted(self._failure(told.problem, request, request_id, data if lost else b"null"))
+        stand = self._stand(self.step_count, request_id, caller)
+        await self._noted(failure(told.problem, request, stand, data if lost else b"null"))
         return problem if isinstance(problem, asyncio.CancelledError) else told
 
     def _told(self, problem: BaseException, request: str) -> NotDone:
@@ -199,7 +252,7 @@ class Session:
         # A transform of rewards failed after the environment had moved.
         return self._broken(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
 
-    def _broken(self, problem: BaseException, code: Code, message: str) -> NotFinished:
+    def _broken(self, problem: BaseException, code: Code, message: str) -> Failed:
         incident = self.opening.incident()
         LOG.error("%s, incident %s", message, incident, extra={"session": self.name}, exc_info=problem)
         return failed(code, message, incident=incident)
@@ -210,41 +263,11 @@ class Session:
         place, self._place = self._place, None
         if place is not None:
             place.abandon()
+        self.rows.wake()
 
-    def _failure(self, problem: Problem, request: str, request_id: int | None, data: bytes) -> Failed:
-        return Failed(
-            session=self.name,
-            at=self._clock(),
-            request_id=request_id,
-            epoch=self.epoch,
-            step=self.step_count,
-            code=problem.code,
-            request=request,
-            clause=None if problem.clause is UNSET else problem.clause,
-            incident=None if problem.incident is UNSET else problem.incident,
-            lost=problem.lost is True,
-            action=Raw(data),
-        )
-
-    def _opened(self) -> SessionOpened:
-        opening = self.opening
-        return SessionOpened(
-            session=self.name,
-            at=self._clock(),
-            environment=opening.card.name,
-            environment_version=opening.card.version,
-            target=opening.target.text,
-            settings=opening.target.settings,
-            server=__version__,
-            boot=self._boot,
-            num_envs=opening.num_envs,
-            autoreset_mode=opening.autoreset_mode,
-            transforms=opening.transforms,
-            place=opening.kind,
-            python=platform.python_version(),
-            gymnasium=gymnasium.__version__,
-            numpy=np.__version__,
-        )
+    async def record(self, event: Event) -> None:
+        """Put on record what others state of this session, or raise that it cannot be done; the episode goes on."""
+        await self._recorded(event)
 
     async def _recorded(self, event: Event) -> None:
         """Return when the event is safe; what cannot be recorded has lost the episode."""

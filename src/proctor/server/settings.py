@@ -14,6 +14,7 @@ from pydantic import ValidationError as ModelError
 from proctor.door.gate import is_loopback
 from proctor.door.limits import Limits
 from proctor.errors import ValidationError
+from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
 
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
@@ -42,6 +43,33 @@ class LimitSettings(BaseModel):
     def limits(self) -> Limits:
         """Return them as the door reads them."""
         return Limits(**self.model_dump())
+
+
+class WorkerSettings(BaseModel):
+    """What the process of one environment in a sandbox may use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    memory_mb: Annotated[int, Field(ge=16, le=2**20)] = 1024
+    processes: Annotated[int, Field(ge=1, le=65536)] = 64
+    """Threads count, too."""
+    cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    file_mb: Some = 64
+    """The largest file that it can write."""
+    tmp_mb: Some = 64
+    """All that it can write."""
+    open_files: Annotated[int, Field(ge=16, le=2**20)] = 256
+
+    def limits(self) -> SandboxLimits:
+        """Return them as a sandbox reads them."""
+        return SandboxLimits(
+            memory_bytes=self.memory_mb * MIB,
+            processes=self.processes,
+            cpus=self.cpus,
+            file_bytes=self.file_mb * MIB,
+            tmp_bytes=self.tmp_mb * MIB,
+            open_files=self.open_files,
+        )
 
 
 class ServerSettings(BaseModel):
@@ -80,8 +108,21 @@ class ServerSettings(BaseModel):
     """How long a step or a reset may take; then the episode is lost. 0: as long as it likes."""
     drain_seconds: Patience = 10.0
     """How long a server that is told to stop waits for requests that run."""
-    place: Literal["auto", "inline", "thread", "process"] = "auto"
-    """Where environments run; auto: on the event loop if they are quick, else each on a thread of its own."""
+    place: Literal["auto", "inline", "thread"] = "auto"
+    """Where environments run in tier none; auto: on the event loop if they are quick, else each on a thread of its own."""
+    agent_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Where agents are served, on the same host; 0 takes any port that is free, None: nowhere."""
+    agent_calls_per_second: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    """How often one agent may call."""
+    sandbox: Literal["auto", "none", "process", "bwrap", "strict", "docker"] = "auto"
+    """How environments are kept apart; auto: the strongest of none to strict that this host really enforces."""
+    mounts: list[str] = []
+    """What a sandbox sees of this host besides Python and the environment: PATH, read-only, or PATH:rw."""
+    network: bool = False
+    """Whether environments in a sandbox have a network."""
+    image: str | None = None
+    """For the tier docker: the image, made by `proctor image`."""
+    worker: WorkerSettings = WorkerSettings()
     record: Path | None = None
     """Write every event to this file, a line each."""
     record_sync: bool = False
@@ -100,6 +141,15 @@ class ServerSettings(BaseModel):
                 found=self.host,
                 expected="--insecure with a loopback address only",
             )
+
+    def sandbox_wish(self) -> SandboxWish:
+        """Return how environments are to be kept apart."""
+        return SandboxWish(
+            tier=None if self.sandbox == "auto" else Tier(self.sandbox),
+            mounts=tuple(Mount.read(each) for each in self.mounts),
+            network=self.network,
+            limits=self.worker.limits(),
+        )
 
     @property
     def warn_after(self) -> float | None:

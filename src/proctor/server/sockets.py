@@ -2,9 +2,11 @@
 
 Rule 1: a peer that sends no complete request, or never reads its replies, is cut off after a while; it holds a file
     descriptor and nothing else.
-Rule 2: nothing about a request is logged here: paths and headers may hold what must not be written down.
+Rule 2: nothing that a peer sent is logged here: paths and headers may hold what must not be written down. That it was
+    refused is.
 """
 
+import logging
 import socket
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable
@@ -19,7 +21,10 @@ from websockets.exceptions import InvalidState
 
 from proctor.errors import ValidationError
 
+LOG: Final = logging.getLogger("proctor.server")
 HEADER_SECONDS: Final = 20.0
+MOST_HEADER_BYTES: Final = 64 * 1024
+"""Of one request, before its body; what was read together with the last of them may come on top."""
 LINGER_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
 UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -32,7 +37,11 @@ function that takes a listener to which texts are handed at once."""
 
 
 class PatientHttp(HttpToolsProtocol):
-    """HTTP, with a limit on how long a request may take to arrive."""
+    """HTTP, with a limit on how long a request may take to arrive, and a reply to be read."""
+
+    _unread: TimerHandle | None = None
+    _in_headers = True
+    _header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         """Start the clock."""
@@ -40,14 +49,55 @@ class PatientHttp(HttpToolsProtocol):
         self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         self._late.cancel()
+        self._is_read()
         super().connection_lost(exc)
         self._let_go()
+
+    def data_received(self, data: bytes) -> None:
+        """Read, but no headers without end."""
+        super().data_received(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
+                self._refuse("its headers are too large")
+                self.transport.write(UNREADABLE)
+                self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Let the body come, which whoever reads it bounds."""
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Note what is no HTTP; the library's own words would repeat what the peer sent."""
+        self._refuse("it is no HTTP")
+        super().send_400_response(msg)
+
+    def _refuse(self, reason: str) -> None:
+        peer = "unknown" if self.client is None else self.client[0]
+        LOG.info("a request was refused: %s", reason, extra={"peer": peer})
+
+    def pause_writing(self) -> None:
+        """Start the clock for a peer that leaves much unread."""
+        super().pause_writing()
+        self._is_read()
+        self._unread = self.loop.call_later(LINGER_SECONDS, self._cut)
+
+    def resume_writing(self) -> None:
+        """Stop it: the peer reads."""
+        super().resume_writing()
+        self._is_read()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
 
     def on_message_begin(self) -> None:
         """Start the clock for this request; the first one's runs since the connection was made."""
         super().on_message_begin()
+        self._in_headers, self._header_bytes = True, 0
         self._late.cancel()
         self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
 
@@ -207,7 +257,8 @@ def bound_tcp(host: str, port: int) -> socket.socket:
             "cannot listen on no address", expected="a name or a number; 127.0.0.1 is this machine alone"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named: asyncio's own loop sends small writes at once only on sockets of which it knows it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))

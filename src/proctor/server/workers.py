@@ -5,6 +5,7 @@ Rule 2: a worker that dies is started again on the same addresses; its sessions 
 Rule 3: the parent serves nothing: it starts, watches and stops. It gives away only the credential's digest.
 """
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -27,9 +28,9 @@ from proctor.door.credentials import Credential
 from proctor.door.redaction import Redactor
 from proctor.envs.targets import Target
 from proctor.server.app import Listening, Server, run
+from proctor.server.isolation import isolated
 from proctor.server.logs import set_up_logs
 from proctor.server.metrics import FOLDER
-from proctor.server.opening import card_of
 from proctor.server.settings import ServerSettings
 from proctor.server.sockets import bound_tcp, port_of
 from proctor.server.transforms import plan_of
@@ -41,27 +42,40 @@ MOST_FAILURES: Final = 5
 
 
 def run_workers(
-    settings: ServerSettings, credential: Credential | None, shared: socket.socket, ready: Callable[[], None]
+    settings: ServerSettings,
+    credential: Credential | None,
+    shared: socket.socket,
+    agents: Sequence[socket.socket] | None,
+    ready: Callable[[str], None],
 ) -> int:
     """Serve with several workers until told to stop; return the exit code.
 
     What no worker could serve is a ValidationError here, before the first one starts.
     """
-    card_of(Target(settings.target, dict(settings.settings)))
+    isolation = isolated(settings, Target(settings.target, dict(settings.settings)))
+    if isolation.nest is not None:
+        asyncio.run(isolation.nest.close())
     plan_of(settings.transforms)
     with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
         # The client library reads this when it is imported, which happens in the workers.
         os.environ[FOLDER] = folder
-        return _Crew(settings, credential, shared).run(ready)
+        return _Crew(settings, credential, shared, agents).run(lambda: ready(isolation.tier))
 
 
 class _Crew:
     """The workers of one server."""
 
-    def __init__(self, settings: ServerSettings, credential: Credential | None, shared: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        credential: Credential | None,
+        shared: socket.socket,
+        agents: Sequence[socket.socket] | None,
+    ) -> None:
         self._settings = settings
         self._credential = credential
         self._shared = shared
+        self._agents: Sequence[socket.socket | None] = agents or [None] * settings.workers
         self._own = [bound_tcp(settings.host, 0) for _ in range(settings.workers)]
         self._context = multiprocessing.get_context("spawn")
         self._ready = self._context.Semaphore(0)
@@ -79,7 +93,7 @@ class _Crew:
                 signal.signal(number, handler)
 
     def _watched(self, ready: Callable[[], None]) -> int:
-        self._workers = [self._started(own) for own in self._own]
+        self._workers = [self._started(index) for index in range(len(self._own))]
         self._begun = [time.monotonic()] * len(self._workers)
         waited_for = len(self._workers)
         while not self._stopping and self._failures < MOST_FAILURES:
@@ -114,27 +128,33 @@ class _Crew:
                 LOG.error("worker %s ended with code %s; its sessions are lost", worker.pid, worker.exitcode)
                 if worker.pid is not None:
                     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # it ships no types
-                self._workers[index] = self._started(self._own[index])
+                self._workers[index] = self._started(index)
                 self._begun[index] = time.monotonic()
 
-    def _started(self, own: socket.socket) -> BaseProcess:
-        sockets = [self._shared, own]
-        worker = self._context.Process(target=_work, args=(self._settings, self._credential, sockets, self._ready))
+    def _started(self, index: int) -> BaseProcess:
+        sockets = [self._shared, self._own[index]]
+        worker = self._context.Process(
+            target=_work, args=(self._settings, self._credential, sockets, self._agents[index], self._ready)
+        )
         worker.start()
         return worker
 
 
 def _work(
-    settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket], ready: Semaphore
+    settings: ServerSettings,
+    credential: Credential | None,
+    sockets: Sequence[socket.socket],
+    agents: socket.socket | None,
+    ready: Semaphore,
 ) -> None:
     """Serve as one worker; the last socket is its own."""
     set_up_logs(settings, Redactor())
     record = settings.record
     if record is not None:
         settings = settings.model_copy(update={"record": _numbered(record)})
-    listening = Listening(sockets, port_of(sockets[-1]))
+    listening = Listening(sockets, port_of(sockets[-1]), agents)
     with suppress(KeyboardInterrupt):
-        run(lambda: Server(settings, credential, listening), ready.release)
+        run(lambda: Server(settings, credential, listening), lambda tier: ready.release())
 
 
 def _numbered(record: Path) -> Path:

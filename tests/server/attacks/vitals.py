@@ -119,7 +119,12 @@ def victim(target: str, *, secret: str | None = SECRET, **settings: object) -> I
     """Give a server of its own on a port of its own; it is ended afterwards. `settings` are those of the server."""
     variables = {name: value for name, value in os.environ.items() if name != "PROCTOR_CONTROL_TOKEN"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.server.attacks.host", json.dumps({"target": target, **settings})],
+        [
+            sys.executable,
+            "-m",
+            "tests.server.attacks.host",
+            json.dumps({"target": target, "sandbox": "none", **settings}),
+        ],
         cwd=ROOT,
         env=variables if secret is None else {**variables, "PROCTOR_CONTROL_TOKEN": secret},
         stdin=subprocess.PIPE,

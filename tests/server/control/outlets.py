@@ -68,7 +68,7 @@ def made_sessions(
     clock: Callable[[], float] | None = None, recorder: Recorder | None = None, target: str = WITNESS, **settings: Any
 ) -> Sessions:
     """Return the sessions of a server that listens nowhere."""
-    made = settings_of({"target": target, "insecure": True, **settings})
+    made = settings_of({"target": target, "sandbox": "none", "insecure": True, **settings})
     told = Clock() if clock is None else clock
     with ThreadPoolExecutor(1) as pool:  # as the command does: a target is made where no event loop runs
         return pool.submit(Server, made, None, Listening([]), recorder=recorder, clock=told).result(PATIENCE).sessions

@@ -16,11 +16,14 @@ from starlette.applications import Starlette
 
 from proctor import __version__
 from proctor.envs.targets import Target
+from proctor.server.cards import card_of
 from proctor.server.control.description import description_of
+from proctor.server.control.granting import Granting
 from proctor.server.control.http import http_routes, openapi_document
 from proctor.server.control.sessions import Sessions
+from proctor.server.grants import Grants
 from proctor.server.metrics import Metrics
-from proctor.server.opening import Opening, card_of
+from proctor.server.opening import Opening
 from proctor.server.recorders import NullRecorder
 from proctor.server.settings import settings_of
 from proctor.server.transforms import plan_of
@@ -193,11 +196,12 @@ def routes(*, stopping: bool) -> Starlette:
     """Return the pages of a server that was never started."""
     metrics = Metrics()
     sessions = Sessions(
-        settings_of({"target": TARGET.text}),
+        settings_of({"target": TARGET.text, "sandbox": "none"}),
         Opening(TARGET, CARD, "thread"),
         plan_of([]),
         NullRecorder(),
         metrics,
+        Granting(Grants(None, calls_per_second=None, clock=lambda: 0.0, wall=lambda: 0.0)),
         boot="boot",
         clock=lambda: 0.0,
         wall=lambda: 0.0,

@@ -238,7 +238,7 @@ def test_nine_thousand_more_are_refused_by_the_application_in_the_same_words(tmp
     assert new.secret is not None
     listener = bound_tcp("127.0.0.1", 0)
     port = port_of(listener) or 0
-    server = Server(settings_of({"target": WITNESS}), new.credential, Listening([listener]))
+    server = Server(settings_of({"target": WITNESS, "sandbox": "none"}), new.credential, Listening([listener]))
     headers = [f"Bearer {old}", basic("proctor", old), *near_misses(old), *near_misses(new.secret)]
     headers += forged(random.Random(2), 9000 - len(headers))
 
@@ -337,7 +337,7 @@ def test_no_more_connections_are_taken_than_allowed() -> None:
 def test_a_worker_tells_its_own_address_by_the_name_that_its_client_used(host: str, address: str) -> None:
     shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
     ports = {"shared": port_of(shared), "own": port_of(own)}
-    settings = settings_of({"target": WITNESS, "allow_hosts": [NAME], "insecure": False})
+    settings = settings_of({"target": WITNESS, "sandbox": "none", "allow_hosts": [NAME], "insecure": False})
     server = Server(settings, Credential.of(SECRET), Listening([shared, own], ports["own"]))
     scope = {"server": ("127.0.0.1", ports["shared"]), "headers": [(b"host", host.format(**ports).encode())]}
     at_home = {**scope, "server": ("127.0.0.1", ports["own"])}

@@ -4,9 +4,15 @@ from typing import Any
 
 from gymnasium import spaces
 
+from proctor.contracts.toolboxes import declared_toolbox
+from proctor.contracts.tools import Toolbox
 from proctor.envs.adapted import AdaptedEnvironment
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.factories import Kind
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
+from proctor.envs.plume.told import telling_of
+from proctor.envs.plume.tools import facts_in_words, searching
+from proctor.envs.space_tools import space_toolbox
 from proctor.errors import ComponentError
 
 
@@ -26,6 +32,7 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
             )
         super().__init__(env)
         self._search = env
+        self._telling = telling_of(env.components[Kind.OBSERVATION])
 
     def _value_of(self, action: PlumeAction) -> Any:
         return action.action
@@ -34,6 +41,17 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
         if isinstance(observation, dict):
             return {name: tuple(reading.tolist()) for name, reading in observation.items()}
         return tuple(observation.tolist())
+
+    def _generated(self) -> Toolbox:
+        search, actions = self._search, self._search.components[Kind.ACTION]
+        searcher = searching(actions, self.latest)
+        found = None if searcher is None else declared_toolbox(searcher, PlumeAction, PlumeObservation)
+        facts = facts_in_words(actions, search.goal_radius, search.max_steps)
+        return (found or space_toolbox(search, _said, self.latest)).noted(facts)
+
+    def told(self, observation: PlumeObservation) -> str:
+        """Return what the sensor says, and nothing that it does not."""
+        return self._telling(observation.observation)
 
     @property
     def state(self) -> PlumeState:
@@ -55,6 +73,11 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
             episode_count=search.episode_count,
             **about_agent,
         )
+
+
+def _said(value: Any) -> PlumeAction:
+    """Return the action for a value of the action space."""
+    return PlumeAction(action=value.tolist())
 
 
 def _is_action_space(space: object) -> bool:

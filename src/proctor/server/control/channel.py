@@ -17,7 +17,10 @@ from msgspec import UNSET, Raw
 
 from proctor.door.credentials import Credential
 from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
+from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
 from proctor.server.answers import NotDone, Refused, refused
+from proctor.server.control import waiting
+from proctor.server.control.granting import Granting
 from proctor.server.control.protocol import Rule, data_of, error, reply
 from proctor.server.control.replies import Admission, Replies
 from proctor.server.incidents import new_incident
@@ -87,6 +90,7 @@ class Channel:
         *,
         clock: Callable[[], float],
         credential: Credential | None,
+        granting: Granting,
         max_pending: int,
         ended: Callable[["Channel"], Awaitable[None]],
         prepare: Callable[[], Awaitable[None]] | None = None,
@@ -97,10 +101,13 @@ class Channel:
         self.detached_at: float | None = None
         self.used_at = clock()
         self.warned = False
+        self.seen_calls = 0
+        """How many of the agents' calls were taken for a use of the session."""
         self.closed = False
         self.stopping = False
         self._metrics = metrics
         self._clock = clock
+        self._granting = granting
         self._ended = ended
         self._prepare = prepare
         self._observed = "observation" if session.opening.num_envs is None else "batch"
@@ -111,7 +118,6 @@ class Channel:
         self._running: Request | None = None
         self._given_up = False
         self._leaving = False
-        self._turn = asyncio.Lock()
         self._drainer: asyncio.Task[None] | None = None
 
     @property
@@ -121,8 +127,8 @@ class Channel:
 
     @property
     def busy(self) -> bool:
-        """Whether a request runs or waits."""
-        return self._running is not None or self._drainer is not None
+        """Whether a request runs or waits, or an agent's call does."""
+        return self._running is not None or self._drainer is not None or self.session.callers > 0
 
     @property
     def pending(self) -> int:
@@ -150,10 +156,32 @@ class Channel:
                 return answer
         if self.stopping and rule.kind in BEGINS:
             return self._kept(request, self._error(STOPPING, request))
-        if self._drainer is None and self._running is None and rule.kind is not Kind.CLOSE and self.session.immediate:
+        if rule.kind is not Kind.CLOSE and self._is_free:
             return self._kept(request, await self._performed(request, rule))
         self._queued((request, rule))
         return None
+
+    async def wait(self, request: Request, rule: Rule) -> bytes:
+        """Return the reply to a request that waits for agents; it is carried out beside all others."""
+        self.used_at = self._clock()
+        self.warned = False
+        try:
+            if rule.kind is Kind.WATCH:
+                seen = await waiting.watched(self.session, data_of(request, Watch), request.epoch)
+                return self._reply("watched", seen, request)
+            end = await waiting.ended(self.session, data_of(request, WaitEnd), request.epoch)
+            return self._reply("ended", end, request)
+        except NotDone as problem:
+            return self._error(problem.problem, request)
+        finally:
+            self.used_at = self._clock()
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a request can be carried out at once: nothing waits or runs, and the environment is quick."""
+        if self._drainer is not None or self._running is not None or self.session.turn.locked():
+            return False
+        return self.session.immediate
 
     def warn(self, notice: Notice) -> None:
         """Push a notice to a client that understands it."""
@@ -262,7 +290,7 @@ class Channel:
 
     async def _performed(self, request: Request, rule: Rule) -> bytes:
         """Return the reply to a request after carrying it out."""
-        async with self._turn:
+        async with self.session.turn:
             return await self._performed_alone(request, rule)
 
     async def _performed_alone(self, request: Request, rule: Rule) -> bytes:
@@ -297,14 +325,19 @@ class Channel:
                 Code.STALE_EPOCH, "this request speaks of another episode", expected=f"epoch {session.epoch}", lost=True
             )
         if rule.kind is Kind.STEP:
+            self._granting.check_step(session)
             begun = perf_counter()
             answer = await session.step(bytes(request.data) or b"{}", request.id)
             self._metrics.stepped(perf_counter() - begun, session.opening.num_envs or 1)
             return self._observed, Raw(answer)
         if rule.kind is Kind.RESET:
-            return self._observed, Raw(await session.reset(data_of(request, Reset), request.id))
+            return self._observed, await self._granting.reset(session, data_of(request, Reset), request.id)
         if rule.kind is Kind.STATE:
             return "state", Raw(await session.state(request.id))
+        if rule.kind is Kind.GRANT:
+            return "granted", await self._granting.grant(session, data_of(request, GrantWish), request.id)
+        if rule.kind is Kind.REVOKE:
+            return "revoked", await self._granting.revoke(session, data_of(request, Revoke), request.id)
         self._leaving = True
         return "closed", Closed(session.epoch, session.total_steps)
 

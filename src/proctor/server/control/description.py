@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proctor import __version__
 from proctor.models.control import PROTOCOL, Metadata, Schemas
-from proctor.server.opening import Card
+from proctor.server.cards import Card
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ NORMAL: Final = 1000
 LARGE: Final = 64 * 1024
 """A message beyond this is read on a thread, and not at all when there were too many before it."""
 MOST_TASKS: Final = 64
-"""Sessions that may be on their way on one connection."""
+"""Sessions that may be on their way, and requests that may wait for agents, on one connection."""
+WAITING: Final = (Kind.WATCH, Kind.WAIT_END)
 SEND_SECONDS: Final = 30.0
 """How long a peer may leave its replies unread before its connection is cut."""
 TEXT_ONLY: Final = Problem("a message is a text frame", Code.INVALID_JSON)
@@ -163,6 +164,15 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _start_bounded(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._tasks) >= MOST_TASKS:
+            work.close()
+            raise refused(Code.BUSY, "too many requests of this connection wait for something")
+        self._start(work)
+
+    async def _waited(self, channel: Channel, request: Request, rule: Rule) -> None:
+        await self.send(await channel.wait(request, rule))
+
     def _leave(self) -> None:
         if self._plain is not None:
             self._sessions.detach(self._plain, self)
@@ -210,6 +220,9 @@ class Connection:
 
     async def _answer(self, request: Request, rule: Rule) -> bytes | None:
         """Return the reply, or None if it comes later or not at all."""
+        if rule.kind in WAITING:
+            self._start_bounded(self._waited(self._channel(request), request, rule))
+            return None
         if rule.names_session:
             return await self._channel(request).take(request, rule)
         return await _HANDLERS[rule.kind](self, request, rule)
@@ -242,10 +255,7 @@ class Connection:
         return reply("hello", welcome, request.id)
 
     async def _open_session(self, request: Request, rule: Rule) -> None:
-        wish = data_of(request, Open)
-        if len(self._tasks) >= MOST_TASKS:
-            raise refused(Code.BUSY, "too many sessions are being opened on this connection")
-        self._start(self._opened(request, wish))
+        self._start_bounded(self._opened(request, data_of(request, Open)))
 
     async def _opened(self, request: Request, wish: Open) -> None:
         hello = self._hello or Hello([])

@@ -19,18 +19,20 @@ from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
 
 JSON: Final = "application/json"
-NO_AGENTS: Final = {
-    "jsonrpc": "2.0",
-    "id": None,
-    "error": {
-        "code": -32601,
-        "message": "this is the control plane: agents are served on a socket of their own, with a grant of their own",
-    },
-}
+METHOD_NOT_FOUND: Final = -32601
 
 
-def http_routes(description: Description, sessions: Sessions, metrics: Metrics, max_body: int) -> Starlette:
-    """Return the application behind the door's checks."""
+def no_agents_here(agents: str | None) -> dict[str, Any]:
+    """Return what an agent is told that has lost its way: where agents are served, and nothing else."""
+    where = "this server listens for none" if agents is None else f"they are served at {agents}, with a grant"
+    message = f"this is the control plane, which offers agents nothing: {where}"
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": METHOD_NOT_FOUND, "message": message}}
+
+
+def http_routes(
+    description: Description, sessions: Sessions, metrics: Metrics, max_body: int, agents: str | None = None
+) -> Starlette:
+    """Return the application behind the door's checks; `agents` is the address of the agent plane."""
 
     async def health(request: Request) -> Response:
         return _json({"status": "stopping"}, 503) if sessions.stopping else _json({"status": "healthy"})
@@ -53,7 +55,7 @@ def http_routes(description: Description, sessions: Sessions, metrics: Metrics, 
             await _bounded_body(request, max_body)
         except ClientDisconnect:
             return Response(status_code=400)
-        return _json(NO_AGENTS)
+        return _json(no_agents_here(agents))
 
     pages = Starlette(
         routes=[

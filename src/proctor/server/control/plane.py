@@ -5,6 +5,7 @@ Rule 2: every port has its own policy, because a Host names a port.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
 from proctor.server.sockets import ABORT, LISTEN, WRITABLE
 
+LOG: Final = logging.getLogger("proctor.control")
 PATH: Final = "/ws"
 GOING_AWAY: Final = 1001
 GOODBYE_SECONDS: Final = 2.0
@@ -106,6 +108,9 @@ class ControlPlane:
         verdict = judge_request(policy, method, scope["path"], scope["headers"])
         if not verdict.allowed:
             self._metrics.turned_away(verdict.status)
+            peer = scope.get("client")
+            fields = {"status": verdict.status, "peer": "unknown" if peer is None else peer[0]}
+            LOG.info("a request was refused at the door: %s", verdict.text, extra=fields)
         return verdict
 
     def _address(self, scope: Scope) -> str | None:

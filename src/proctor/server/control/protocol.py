@@ -12,6 +12,7 @@ import msgspec
 
 from proctor.door.limits import Limits, has_duplicate_keys, too_deep
 from proctor.models.control import PROTOCOL, Cancel, Code, Hello, Kind, Open, Problem, Reply, Request, Reset, Resume
+from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
 from proctor.server.answers import refused
 
 Read = TypeVar("Read", bound=msgspec.Struct)
@@ -39,6 +40,10 @@ RULES: Final = {
         Rule(Kind.STEP, without_hello=True, names_session=True, needs_epoch=True),
         Rule(Kind.STATE, without_hello=True, names_session=True),
         Rule(Kind.CANCEL, without_hello=False, names_session=True, data=Cancel),
+        Rule(Kind.GRANT, without_hello=False, names_session=True, needs_epoch=True, data=GrantWish),
+        Rule(Kind.REVOKE, without_hello=False, names_session=True, data=Revoke),
+        Rule(Kind.WATCH, without_hello=False, names_session=True, data=Watch),
+        Rule(Kind.WAIT_END, without_hello=False, names_session=True, data=WaitEnd),
         Rule(Kind.CLOSE, without_hello=True, names_session=False),
         Rule(Kind.METADATA, without_hello=True, names_session=False),
         Rule(Kind.SCHEMA, without_hello=True, names_session=False),

@@ -21,6 +21,7 @@ from proctor.models.wire import Encoding
 from proctor.server.accounts import Account, BatchAccount, SingleAccount
 from proctor.server.answers import Refused, refused
 from proctor.server.control.channel import STOPPING, Channel, Outlet
+from proctor.server.control.granting import Granting
 from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.session import Session
@@ -49,6 +50,7 @@ class Sessions:
         plan: Plan,
         recorder: Recorder,
         metrics: Metrics,
+        granting: Granting,
         *,
         boot: str,
         clock: Callable[[], float],
@@ -63,6 +65,7 @@ class Sessions:
         self._plan = plan
         self._recorder = recorder
         self._metrics = metrics
+        self._granting = granting
         self._clock = clock
         self._wall = wall
         self._ending: set[asyncio.Task[None]] = set()
@@ -72,6 +75,7 @@ class Sessions:
         opening = self._opening_for(wish, encoding)
         secret, credential = token()
         session = self._session(opening, self._timeout(wish), extended=True)
+        session.shared = wish.shared
         await self._made_ready(session)
         channel = Channel(
             session,
@@ -79,6 +83,7 @@ class Sessions:
             self._metrics,
             clock=self._clock,
             credential=credential,
+            granting=self._granting,
             max_pending=self._settings.max_pending,
             ended=self._closed_by_client,
         )
@@ -107,6 +112,7 @@ class Sessions:
             self._metrics,
             clock=self._clock,
             credential=None,
+            granting=self._granting,
             max_pending=self._settings.max_pending,
             ended=self._closed_by_client,
             prepare=prepare,
@@ -169,8 +175,12 @@ class Sessions:
         """End what nobody came back to and what nobody used; warn those who are next."""
         now = self._clock()
         for channel in list(self.channels.values()):
+            if channel.session.calls != channel.seen_calls:
+                # What an agent does is use, too.
+                channel.used_at, channel.seen_calls = now, channel.session.calls
             if not channel.busy:
                 self._judge(channel, now)
+        self._granting.sweep()
         self.note()
 
     async def drain(self) -> None:
@@ -244,9 +254,10 @@ class Sessions:
         if wish.autoreset_mode is not None and wish.autoreset_mode not in MODES:
             raise refused(Code.VALIDATION_ERROR, "unknown autoreset mode", expected=f"one of {', '.join(MODES)}")
         wanted = None if self._settings.place == "auto" else self._settings.place
+        sandboxed = opening.nest is not None
         return replace(
             opening,
-            kind=kind_for(opening.target, opening.card, wanted, wish.num_envs),
+            kind="process" if sandboxed else kind_for(opening.target, opening.card, wanted, wish.num_envs),
             encoding=encoding,
             num_envs=wish.num_envs,
             autoreset_mode=wish.autoreset_mode or "next_step",

@@ -1,66 +1,205 @@
-"""The environment's process: reads calls from one socket, and answers them one by one until the socket closes."""
+"""The environment's process: one desk, which reads calls from one socket and answers them one by one until it closes.
+
+Rule 1: before the first message it gives up what its tier takes away, and says so; a step that fails ends it.
+Rule 2: it keeps one descriptor, its own socket, and takes nothing of its zygote's with it: what a module opened while it
+    was imported is closed.
+Rule 3: what the environment raises is logged here as anywhere else; the log travels with the answer, bounded, because
+    standard error leads nowhere.
+"""
 
 import asyncio
 import inspect
 import logging
+import os
+import signal
 import socket
 import sys
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import msgspec
+import numpy as np
 
 from proctor.envs.targets import Target
+from proctor.models.control import Code, Problem
 from proctor.models.wire import Encoding
-from proctor.server.answers import BatchOutcome, Failed, NotDone, Outcome
+from proctor.server.answers import RAISED, BatchOutcome, Failed, NotDone, Outcome, ToolAnswer, failed
+from proctor.server.cards import card_of
 from proctor.server.incidents import new_incident
 from proctor.server.making import made_desk
 from proctor.server.places import AnyDesk
-from proctor.server.sandbox.pipe import LENGTH, Answer, Call, Work, as_arrays, framed, spoken
+from proctor.server.sandbox import confine
+from proctor.server.sandbox.pipe import (
+    LONGEST_TRACE,
+    Answer,
+    Call,
+    Describe,
+    FirstMessage,
+    as_arrays,
+    framed,
+    read,
+    spoken,
+)
+from proctor.server.sandbox.tiers import Tier
+from proctor.server.sandbox.words import GO, HERE, NO_NAMESPACES, READY, UNFIT, Start, heard, say
 
 LOG: Final = logging.getLogger("proctor.environment")
+_call: Final = msgspec.msgpack.Decoder(Call).decode
 
 
-def main(descriptor: int) -> None:
-    """Serve the socket with this descriptor until the other side closes it."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    with socket.socket(fileno=descriptor) as channel, closing(asyncio.Runner()) as runner:
-        desk: AnyDesk | None = None
-        while (body := _read(channel)) is not None:
-            try:
-                if desk is None:
-                    desk = made(spoken(body, Work))
-                    answer = Answer()
-                else:
-                    answer = answered(desk, spoken(body, Call), runner)
-            except NotDone as problem:
-                answer = _not_done(problem)
-            channel.sendall(framed(answer))
+class Collected(logging.Handler):
+    """Keeps the end of what is logged until it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record, with its traceback."""
+        text = self.format(record)
+        self.text = (text if self.text is None else f"{self.text}\n{text}")[-LONGEST_TRACE:]
+
+    def taken(self) -> str | None:
+        """Return what there is, which is then gone."""
+        text, self.text = self.text, None
+        return text
 
 
-def made(work: Work) -> AnyDesk:
-    """Return the desk that the server asked for, or refuse."""
-    sys.path[:0] = [path for path in work.paths if path not in sys.path]
-    return made_desk(
-        Target(work.target, work.settings),
-        Encoding(work.packed, work.compress),
+# ------------------------------------------------------------------------------------------------- from fork to work
+def begin(descriptor: int, start: Start) -> NoReturn:
+    """Be a worker for the socket with this descriptor: what is left of a zygote after its fork. Never returns."""
+    code = 1
+    try:
+        with socket.socket(fileno=_only(descriptor)) as channel:
+            if _confined(channel, start):
+                serve(channel)
+        code = 0
+    finally:
+        # Nothing that the zygote would do at its end is done here.
+        os._exit(code)
+
+
+def _only(descriptor: int) -> int:
+    """Close every other descriptor but the three that lead nowhere, and return this one."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+    return descriptor
+
+
+def _confined(channel: socket.socket, start: Start) -> bool:
+    """Give up what the tier takes away, in step with the server; return whether the work may begin."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A group of processes of its own, so that what the environment starts can be ended with it.
+    os.setsid()
+    if start.tier is Tier.PROCESS:
+        confine.die_with_parent()
+    say(channel, HERE)
+    if heard(channel).kind != GO:
+        return False
+    step = UNFIT
+    try:
+        if start.tier is Tier.STRICT and not start.alone:
+            step = NO_NAMESPACES
+            confine.own_namespaces(start.limits)
+            step = UNFIT
+        _own_chance()
+        confine.settle(start.tier, start.limits, network=start.network)
+    except OSError as problem:
+        say(channel, step, str(problem))
+        return False
+    say(channel, READY)
+    return True
+
+
+def _own_chance() -> None:
+    """Begin NumPy's global generator anew; Python's own does so after a fork, and else all workers would draw the same."""
+    np.random.seed()  # noqa: NPY002  # the legacy generator is what has to be seeded
+
+
+# -------------------------------------------------------------------------------------------------------------- work
+def serve(channel: socket.socket) -> None:
+    """Answer what comes over the socket until the other side closes it."""
+    log = Collected()
+    LOG.addHandler(log)
+    try:
+        with closing(asyncio.Runner()) as runner:
+            _converse(channel, runner, log)
+    except ConnectionError:
+        return
+    finally:
+        LOG.removeHandler(log)
+
+
+def _converse(channel: socket.socket, runner: asyncio.Runner, log: Collected) -> None:
+    desk: AnyDesk | None = None
+    while (body := read(channel)) is not None:
+        try:
+            if desk is not None:
+                answer = answered(desk, _call(body), runner)
+            else:
+                desk, answer = begun(spoken(body, FirstMessage))  # type: ignore[arg-type]  # a union is no type
+        except NotDone as problem:
+            answer = _not_done(problem)
+        if log.text is not None:
+            answer = msgspec.structs.replace(answer, trace=log.taken())
+        channel.sendall(framed(answer))
+
+
+def begun(first: FirstMessage) -> tuple[AnyDesk | None, Answer]:
+    """Return the desk that the server asked for, or refuse; asked to describe it, the card and no desk."""
+    if isinstance(first, Describe):
+        return None, _described(first)
+    sys.path[:0] = [path for path in first.paths if path not in sys.path]
+    desk = made_desk(
+        Target(first.target, first.settings),
+        Encoding(first.packed, first.compress),
         new_incident,
-        num_envs=work.num_envs,
-        autoreset_mode=work.autoreset_mode,
-        infos=work.infos,
+        num_envs=first.num_envs,
+        autoreset_mode=first.autoreset_mode,
+        infos=first.infos,
     )
+    return desk, Answer()
+
+
+def _described(first: Describe) -> Answer:
+    """Return the card, or for the operator's eyes why there is none."""
+    try:
+        card = card_of(Target(first.target, first.settings))
+        return Answer(card=msgspec.msgpack.encode(card))
+    except RAISED as problem:
+        LOG.error("an environment could not be described", exc_info=problem)
+        return Answer(refused=Problem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
 
 
 def answered(desk: AnyDesk, call: Call, runner: asyncio.Runner) -> Answer:
     """Return the desk's answer to a call."""
-    found: Any
-    if call.method == "reset":
-        found = desk.reset(call.order)  # type: ignore[arg-type]  # the server always sends one
-    elif call.method == "step":
-        found = desk.step(call.data)
-    else:
-        found = getattr(desk, call.method)()
-    if inspect.isawaitable(found):
-        found = runner.run(_awaited(found))
+    try:
+        found = _asked(desk, call)
+        if type(found) is Outcome:
+            return Answer(outcome=found)
+        if inspect.isawaitable(found):
+            found = runner.run(_awaited(found))
+    except NotDone:
+        raise
+    except RAISED as problem:
+        # A desk wraps what its environment raises in all methods but this one.
+        number = new_incident()
+        LOG.error("environment failed in %s, incident %s", call.method, number, exc_info=problem)
+        raise failed(Code.EXECUTION_ERROR, f"the environment failed in {call.method}()", incident=number) from None
     return _as_answer(found)
+
+
+def _asked(desk: AnyDesk, call: Call) -> Any:
+    method = call.method
+    if method == "step":
+        return desk.step(call.data)
+    if method == "call":
+        return desk.call(call.tool, call.data)
+    if method == "act":
+        return desk.act(call.data)
+    if method == "reset":
+        return desk.reset(call.order)  # type: ignore[arg-type]  # the server always sends one
+    return getattr(desk, method)()
 
 
 async def _awaited(found: Any) -> Any:
@@ -70,6 +209,8 @@ async def _awaited(found: Any) -> Any:
 def _as_answer(found: Any) -> Answer:
     if isinstance(found, Outcome):
         return Answer(outcome=found)
+    if isinstance(found, ToolAnswer):
+        return Answer(tool=found)
     if isinstance(found, BatchOutcome):
         return Answer(batch=as_arrays(found))
     return Answer(state=found)
@@ -79,19 +220,10 @@ def _not_done(problem: NotDone) -> Answer:
     return Answer(failed=problem.problem) if isinstance(problem, Failed) else Answer(refused=problem.problem)
 
 
-def _read(channel: socket.socket) -> bytes | None:
-    head = _exactly(channel, LENGTH.size)
-    return None if head is None else _exactly(channel, LENGTH.unpack(head)[0])
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    body = bytearray()
-    while len(body) < count:
-        piece = channel.recv(min(count - len(body), 2**20))
-        if not piece:
-            return None
-        body += piece
-    return bytes(body)
+def main(descriptor: int) -> None:
+    """Serve the socket with this descriptor."""
+    with socket.socket(fileno=descriptor) as channel:
+        serve(channel)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""From a desktop client's standard input to an agent plane, with a grant's token."""

@@ -1,0 +1,135 @@
+"""A desktop client on standard input and output, an agent plane on HTTP: messages are carried, not understood.
+
+Rule 1: the token leaves in the one header that it belongs in, to the grant's own address: no proxy of the environment is
+    asked, and no redirect leads elsewhere.
+Rule 2: every request is answered. A plane that cannot be reached, or that refuses, is an error in the client's own protocol.
+Rule 3: standard output carries messages and nothing else; standard error a line for a person, never with the token.
+
+Both eras are carried. What the modern one wants to see in HTTP headers is taken from the message itself; for the others the
+revision that was agreed on is repeated.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.types import (
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+
+from proctor.bridge.grant_file import Key
+
+TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
+LARGEST: Final = 64 * 2**20
+"""Bytes of one message from the plane: an observation may be a picture."""
+UNREACHABLE: Final = -32000
+"""A code that JSON-RPC leaves to whoever carries the messages."""
+
+
+def bridge(key: Key) -> None:
+    """Carry messages until standard input ends."""
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it writes down messages that it cannot read
+    try:
+        anyio.run(_over_stdio, key)
+    except* (BrokenPipeError, KeyboardInterrupt):
+        pass  # the client has gone, or somebody has had enough: both are an end like any other
+
+
+async def _over_stdio(key: Key) -> None:
+    # The streams are closed first: the writer to standard output waits for that.
+    async with stdio_server() as (from_client, to_client), from_client, to_client:
+        await carry(key, from_client, to_client)
+
+
+async def carry(key: Key, from_client: Any, to_client: Any) -> None:
+    """Carry messages until the client has no more."""
+    headers = {"Authorization": f"Bearer {key.token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT, transport=_Reaching(), trust_env=False) as http,
+        streamable_http_client(key.address, http_client=http, max_sse_event_size=LARGEST) as (from_plane, to_plane),
+        anyio.create_task_group() as carrying,
+    ):
+        agreed = _Agreed()
+        carrying.start_soon(_to_client, from_plane, to_client, agreed)
+        await _to_plane(from_client, to_plane, to_client, agreed)
+        carrying.cancel_scope.cancel()
+
+
+class _Agreed:
+    """The revision that a handshake led to; None before, and in the era without handshakes."""
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+
+    def note(self, message: JSONRPCMessage) -> None:
+        """Look at a message from the plane: the answer to a handshake is the only one that names a revision."""
+        if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("protocolVersion"), str):
+            self.version = message.result["protocolVersion"]
+
+
+async def _to_plane(from_client: Any, to_plane: Any, to_client: Any, agreed: _Agreed) -> None:
+    async for item in from_client:
+        if isinstance(item, Exception):
+            error = ErrorData(code=PARSE_ERROR, message="this line is not a JSON-RPC message")
+            await to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+        else:
+            headers = headers_of(item.message, agreed.version)
+            await to_plane.send(SessionMessage(item.message, metadata=ClientMessageMetadata(headers=headers)))
+
+
+async def _to_client(from_plane: Any, to_client: Any, agreed: _Agreed) -> None:
+    async for item in from_plane:
+        if isinstance(item, Exception):
+            print("proctor mcp: the agent plane sent something unreadable", file=sys.stderr)  # noqa: T201
+        else:
+            agreed.note(item.message)
+            await to_client.send(SessionMessage(item.message))
+
+
+def headers_of(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
+    """Return the headers that say in HTTP what a message says of itself."""
+    version = _stated_version(message)
+    if version is None or not isinstance(message, JSONRPCRequest):
+        return {} if agreed is None else {MCP_PROTOCOL_VERSION_HEADER: agreed}
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: encode_header_value(message.method)}
+    name = (message.params or {}).get(NAME_BEARING_METHODS.get(message.method, ""))
+    return {**headers, MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else headers
+
+
+def _stated_version(message: JSONRPCMessage) -> str | None:
+    """Return the revision that a message of the modern era states; None for all others."""
+    params = getattr(message, "params", None)
+    meta = params.get("_meta") if isinstance(params, Mapping) else None
+    version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, Mapping) else None
+    return version if isinstance(version, str) and version.isascii() and version.isprintable() else None
+
+
+class _Reaching(httpx2.AsyncHTTPTransport):
+    """HTTP that answers for a server that cannot be reached: the library would give up the whole conversation."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await super().handle_async_request(request)
+        except httpx2.TransportError:
+            print("proctor mcp: the agent plane cannot be reached", file=sys.stderr)  # noqa: T201
+            error = {"code": UNREACHABLE, "message": "the agent plane cannot be reached"}
+            return httpx2.Response(502, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)

@@ -1,0 +1,109 @@
+"""`proctor image`: a container image with this Python, Proctor and an environment, for `proctor serve --sandbox docker`.
+
+Rule 1: nothing is downloaded, and nothing of the environment runs on this machine: it is tried in a container.
+Rule 2: standard output has the image's name and size; progress and warnings go to standard error.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from proctor.envs.settings import parsed
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ProctorError
+from proctor.server.sandbox.archive import Tick
+from proctor.server.sandbox.docker import DockerNest
+from proctor.server.sandbox.engine import Engine
+from proctor.server.sandbox.image import Built, Contents, ImageWish, build, contents_of
+from proctor.server.sandbox.tiers import Mount, SandboxWish, Tier
+
+
+def image(
+    target: Annotated[str, typer.Argument(metavar="ID|MODULE:NAME", help="What the image is for.")],
+    tag: Annotated[str | None, typer.Option(metavar="NAME", help="The image's name [proctor-env:<id>-<hash>].")] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Build on top of this image [an empty one].")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="docker or podman [the first that answers].")] = None,
+    mount: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="A file or folder that goes into the image, at its place.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option("--with", metavar="NAME", help="A distribution to take along, such as scipy.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.tar", help="Write a file for `load`, load nothing.")] = None,
+    attempt: Annotated[bool, typer.Option("--try/--no-try", help="Make the environment in a container.")] = True,
+    setting: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE, to try it with.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Build a container image of this Python, Proctor and an environment, from scratch and without a registry."""
+    wish = ImageWish(target, tag, base, tuple(map(Mount.read, mount or ())), tuple(beside or ()))
+    tried = Target(target, parsed(setting or []))
+    # Asked for before the work begins; a file can be written without one.
+    found = None if out is not None and base is None else Engine.found(engine)
+    contents = contents_of(wish)
+    with _progress(len(contents.tree), quiet=as_json) as tick:
+        built = build(wish, contents, found, out, tick)
+    if found is not None and out is None and attempt:
+        _try(built, tried, found)
+    if as_json:
+        typer.echo(json.dumps(_document(wish, contents, built, out)))
+    else:
+        _tell(wish, contents, built, out)
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Tick]:
+    """Yield what is called for each file, and shows on standard error how far the work is."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task = progress.add_task("files", total=total)
+        yield lambda: progress.advance(task)
+
+
+def _try(built: Built, target: Target, engine: Engine) -> None:
+    """Make the environment once in a container of the image; if that fails, say so, and that the image is there."""
+    nest = DockerNest.started(target, SandboxWish(Tier.DOCKER), built.name, engine)
+    try:
+        nest.card()
+    except ProctorError as problem:
+        raise ComponentError(
+            f"the image {built.name} is there, but {target.text} could not be made in it: {problem}",
+            expected="what it needs, by --with NAME or --mount PATH; or --set KEY=VALUE, or --no-try",
+        ) from None
+    finally:
+        nest.end()
+
+
+def _document(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -> dict[str, Any]:
+    return {
+        "target": wish.target,
+        "image": built.name,
+        "id": built.digest,
+        "bytes": built.size,
+        "files": len(contents.tree),
+        "base": wish.base,
+        "file": None if out is None else str(out),
+        "missing": list(contents.missing),
+    }
+
+
+def _tell(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -> None:
+    if contents.missing:
+        warning = f"required and not found on this machine: {', '.join(contents.missing)}"
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(warning, style="yellow"))
+    console = Console(highlight=False, soft_wrap=True)
+    size = f"  {decimal(built.size)} in {len(contents.tree):,} files" + (f" on top of {wish.base}" if wish.base else "")
+    console.print(Text.assemble((built.name, "bold"), size))
+    if out is not None:
+        console.print(f"It is in {out}: docker load --input {out}", markup=False)
+    console.print(f"proctor serve {wish.target} --sandbox docker --image {built.name}", style="dim", markup=False)

@@ -1,0 +1,204 @@
+"""JSON Schemas for readers: without noise, and in words.
+
+Rule 1: what is dropped says nothing: a title that repeats its name.
+Rule 2: words are short: what is deep, long or unknown is said in general. A schema in words is for people and language
+    models; whoever checks a value uses the schema.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+DEEPEST: Final = 3
+"""How deep objects and lists are told."""
+MOST_CHOICES: Final = 40
+LONGEST: Final = 1000
+"""Characters of a schema in words."""
+
+_LITERAL: Final = frozenset({"default", "const", "enum", "examples"})
+"""Keywords whose values are values, not schemas."""
+_NAMED: Final = frozenset({"properties", "$defs", "patternProperties"})
+"""Keywords that hold schemas by name."""
+_NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+_BOUNDS: Final = (
+    ("minimum", "at least "),
+    ("exclusiveMinimum", "above "),
+    ("maximum", "at most "),
+    ("exclusiveMaximum", "below "),
+)
+
+
+def tidied(schema: Mapping[str, Any]) -> Schema:
+    """Return a copy of `schema` without its title, and without the titles inside that repeat a name."""
+    made: Schema = {key: _tidied(key, part) for key, part in schema.items()}
+    if isinstance(made.get("title"), str):
+        del made["title"]
+    return made
+
+
+def _tidied(keyword: str, part: Any) -> Any:
+    if keyword in _LITERAL:
+        return part
+    if keyword in _NAMED and isinstance(part, dict):
+        return {name: _titled(each, name) for name, each in part.items()}
+    if isinstance(part, dict):
+        return {key: _tidied(key, each) for key, each in part.items()}
+    return [_tidied("", each) for each in part] if isinstance(part, list) else part
+
+
+def _titled(schema: Any, name: str) -> Any:
+    """Return a tidied schema; it keeps its title if that says more than its name."""
+    if not isinstance(schema, dict):
+        return schema
+    title = schema.get("title")
+    made = {key: _tidied(key, part) for key, part in schema.items()}
+    if isinstance(title, str) and _letters(title) == _letters(name):
+        del made["title"]
+    return made
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", text).lower()
+
+
+def arguments_in_words(schema: Schema) -> str:
+    """Return what the schema of an object takes: each name, and in parentheses what it may be."""
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    if not properties:
+        return "no arguments"
+    needed = schema.get("required", ())
+    told = (_argument(name, part, name in needed, schema) for name, part in properties.items())
+    return _cut(", ".join(told))
+
+
+def _argument(name: str, part: Schema, needed: bool, whole: Schema) -> str:
+    if needed:
+        return f"{name} ({_words(part, whole, 0)})"
+    left_out = f"{_json(part['default'])} if left out" if "default" in part else "may be left out"
+    return f"{name} ({_words(part, whole, 0)}; {left_out})"
+
+
+def in_words(schema: Schema) -> str:
+    """Return what the schema takes, as the second half of a sentence: "an integer from 0 to 3"."""
+    return _cut(_words(schema, schema, 0))
+
+
+def _words(part: Any, whole: Schema, depth: int) -> str:
+    if not isinstance(part, dict):
+        return "any value"
+    if "$ref" in part:
+        return _words(_resolved(part["$ref"], whole), whole, depth + 1) if depth < DEEPEST else "a value"
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in part:
+            told = [_words(each, whole, depth) for each in part[keyword] if not _is_non_finite(each)]
+            return " or ".join(dict.fromkeys(told))
+    if "const" in part:
+        return _json(part["const"])
+    if "enum" in part:
+        return _choices(part["enum"])
+    return _typed(part, whole, depth)
+
+
+def _is_non_finite(part: Any) -> bool:
+    """Return whether a choice is only there for numbers that JSON lacks: taken, but not worth the words."""
+    values = part.get("enum", ()) if isinstance(part, dict) else ()
+    return bool(values) and all(isinstance(each, str) and each in _NON_FINITE for each in values)
+
+
+def _resolved(reference: str, whole: Schema) -> Any:
+    return whole.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
+
+
+def _choices(values: list[Any]) -> str:
+    if len(values) == 1:
+        return _json(values[0])
+    more = f" and {len(values) - MOST_CHOICES} more" if len(values) > MOST_CHOICES else ""
+    return f"one of {', '.join(map(_json, values[:MOST_CHOICES]))}{more}"
+
+
+def _typed(part: Schema, whole: Schema, depth: int) -> str:
+    match part.get("type"):
+        case "integer":
+            return f"an integer{_bounds(part)}"
+        case "number":
+            return f"a number{_bounds(part)}"
+        case "boolean":
+            return "true or false"
+        case "null":
+            return "null"
+        case "string":
+            return _text(part)
+        case "array":
+            return _list(part, whole, depth)
+        case "object":
+            return _object(part, whole, depth)
+    return "any value"
+
+
+def _bounds(part: Schema) -> str:
+    if "minimum" in part and "maximum" in part:
+        return f" from {_number(part['minimum'])} to {_number(part['maximum'])}"
+    told = [f"{words}{_number(part[keyword])}" for keyword, words in _BOUNDS if keyword in part]
+    return f" of {' and '.join(told)}" if told else ""
+
+
+def _text(part: Schema) -> str:
+    kind = f"text ({part['format']})" if "format" in part else "text"
+    pattern = f" that matches {part['pattern']}" if "pattern" in part else ""
+    return f"{kind}{_counted(part, 'Length', 'character')}{pattern}"
+
+
+def _list(part: Schema, whole: Schema, depth: int) -> str:
+    if depth >= DEEPEST:
+        return "a list"
+    places = part.get("prefixItems")
+    if places:
+        return f"a list of {len(places)}: {', '.join(_words(each, whole, depth + 1) for each in places)}"
+    most = part.get("maxItems")
+    if most == 0:
+        return "an empty list"
+    size = _counted(part, "Items", "value")
+    if "items" not in part:
+        return f"a list{size}"
+    return f"a list{size}{':' if most == 1 else ', each'} {_words(part['items'], whole, depth + 1)}"
+
+
+def _counted(part: Schema, what: str, noun: str) -> str:
+    """Return how many there may be; nothing if that is free."""
+    least, most = part.get(f"min{what}", 0), part.get(f"max{what}")
+    if most is None:
+        return f" of {least} or more {noun}s" if least else ""
+    count = f"{most}" if least == most else f"{least} to {most}"
+    return f" of {count} {noun}{'' if most == 1 else 's'}"
+
+
+def _object(part: Schema, whole: Schema, depth: int) -> str:
+    properties: Mapping[str, Schema] = part.get("properties", {})
+    if depth >= DEEPEST or not properties:
+        return "an object"
+    told = (f"{name} ({_words(each, whole, depth + 1)})" for name, each in properties.items())
+    return f"an object with {', '.join(told)}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.7g}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def with_descriptions(schema: Schema, descriptions: Iterable[tuple[str, str]]) -> Schema:
+    """Return `schema` with descriptions for those of its properties that have none."""
+    properties = dict(schema.get("properties", {}))
+    for name, text in descriptions:
+        if name in properties and "description" not in properties[name]:
+            properties[name] = {**properties[name], "description": text}
+    return {**schema, "properties": properties}

@@ -1,0 +1,96 @@
+"""JSON values as short text that a language model reads well.
+
+Rule 1: numbers are rounded to six digits, and what is long is summarised: the exact values travel beside the text.
+Rule 2: no numpy, so that a typed environment stays light; `array_words` tells arrays.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from proctor.models.wire import OUTSIDE, Observation
+
+MOST_VALUES: Final = 64
+"""Lists of up to this many values are told in full."""
+FIRST: Final = 8
+"""How many values of a longer list are told."""
+LONGEST: Final = 2000
+"""Characters of a text that is told in full."""
+DEEPEST: Final = 8
+
+_OUTSIDE: Final = set(OUTSIDE)
+
+
+def told_fields(observation: Observation) -> str:
+    """Return one line for each of the observation's own fields: no reward, no flags, no metadata."""
+    fields = observation.__pydantic_serializer__.to_python(observation, mode="json", exclude=_OUTSIDE)
+    return "\n".join([f"{name}: {told_value(value)}" for name, value in fields.items()])
+
+
+def told_value(value: Any, depth: int = 0) -> str:
+    """Return a JSON value as text."""
+    way = WAYS.get(type(value))
+    return str(value) if way is None else way(value, depth)
+
+
+def told_number(number: float) -> str:
+    """Return a number with six digits; an integer whole."""
+    return f"{number:.6g}" if type(number) is float else str(number)
+
+
+def summary(count: int, least: float, most: float, mean: float) -> str:
+    """Return what is said of many numbers."""
+    return f"{count} values, min {told_number(least)}, max {told_number(most)}, mean {told_number(mean)}"
+
+
+def _json(value: bool | None, depth: int) -> str:
+    return json.dumps(value)
+
+
+def _text(value: str, depth: int) -> str:
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]} ... ({len(value)} characters)"
+
+
+def _object(value: Mapping[str, Any], depth: int) -> str:
+    if depth >= DEEPEST:
+        return "{...}"
+    return f"{{{', '.join([f'{key}: {told_value(each, depth + 1)}' for key, each in value.items()])}}}"
+
+
+def _list(values: Sequence[Any], depth: int) -> str:
+    if depth >= DEEPEST:
+        return "[...]"
+    kinds = set(map(type, values))
+    if _is_short(values, kinds):
+        return f"[{', '.join([told_value(each, depth + 1) for each in values])}]"
+    first = ", ".join([told_value(each, depth + 1) for each in values[:FIRST]])
+    if not kinds <= {int, float}:
+        return f"[{first}, ...] ({len(values)} values)"
+    return f"[{first}, ...] ({summary(len(values), min(values), max(values), sum(values) / len(values))})"
+
+
+def _is_short(values: Sequence[Any], kinds: set[type]) -> bool:
+    """Return whether there are few values in a list, and in the lists within it."""
+    if len(values) > MOST_VALUES or kinds.isdisjoint({list, tuple, dict}):
+        return len(values) <= MOST_VALUES
+    return sum(1 for _ in _leaves(values)) <= MOST_VALUES
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    for each in values.values() if isinstance(values, dict) else values:
+        if isinstance(each, list | tuple | dict):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+WAYS: Final[Mapping[type, Callable[[Any, int], str]]] = {
+    float: lambda value, depth: f"{value:.6g}",
+    bool: _json,
+    type(None): _json,
+    str: _text,
+    dict: _object,
+    list: _list,
+    tuple: _list,
+}
+"""How a kind of value is told at a depth; what is not here is told as Python does."""

@@ -1,0 +1,94 @@
+"""Tools and answers as MCP writes them. Pure.
+
+What leaves here are the objects of the wire, not the library's models: they are made once for each grant, or on every call,
+and a model would be made only to be taken apart again. A test reads all of them with the library's models.
+
+Rule 1: an answer with an error has no structured content. A tool's output schema describes what it answers with when all is
+    well; clients that validate (the TypeScript SDK does, errors too) would refuse an error of another shape. What a program
+    wants to know of an error is in `_meta`, under `ERROR_KEY`.
+Rule 2: nobody but the environment is touched by a tool: `openWorldHint` is false for all of them.
+Rule 3: no tool asks for an argument in a header of the request: what a schema says of that is left out, so that there is
+    nothing to compare.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from proctor.contracts.tools import Tool, ToolSafety
+from proctor.server.for_agents import AgentTool
+from proctor.server.telling import Told
+
+Wire: TypeAlias = dict[str, Any]
+"""One JSON object, as it is written."""
+ERROR_KEY: Final = "proctor/error"
+HEADER_KEY: Final = "x-mcp-header"
+"""With this a schema asks for an argument to be repeated in a header."""
+FRESH_MS: Final = 60_000
+"""How long a client may believe what it was told of the tools; they never change while a grant lives."""
+COMPLETE: Final = "complete"
+_decode: Final = msgspec.json.Decoder(Wire).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The tools of one grant: what is told of them, and their names in order."""
+
+    listing: Wire
+    names: tuple[str, ...]
+
+
+def catalogue_of(tools: Sequence[AgentTool]) -> Catalogue:
+    """Return what is told of the tools."""
+    return Catalogue(
+        # Private: another token may have other tools.
+        {
+            "tools": [described(each) for each in tools],
+            "resultType": COMPLETE,
+            "ttlMs": FRESH_MS,
+            "cacheScope": "private",
+        },
+        tuple(each.tool.name for each in tools),
+    )
+
+
+def described(each: AgentTool) -> Wire:
+    """Return one tool as it is listed."""
+    tool = each.tool
+    title = {} if tool.title is None else {"title": tool.title}
+    return {
+        "name": tool.name,
+        **title,
+        "description": tool.description,
+        "inputSchema": _without_headers(tool.input_schema),
+        "outputSchema": each.output_schema,
+        "annotations": {**title, **_hints(tool)},
+    }
+
+
+def _hints(tool: Tool) -> dict[str, bool]:
+    reads = tool.safety is ToolSafety.READ
+    return {
+        "readOnlyHint": reads,
+        "destructiveHint": tool.destructive and not reads,
+        "idempotentHint": reads,
+        "openWorldHint": False,
+    }
+
+
+def _without_headers(part: Any) -> Any:
+    """Return a schema, or a part of one, that asks for no headers."""
+    if isinstance(part, dict):
+        return {key: _without_headers(value) for key, value in part.items() if key != HEADER_KEY}
+    return [_without_headers(each) for each in part] if isinstance(part, list) else part
+
+
+def answer(told: Told) -> Wire:
+    """Return what a call is answered with."""
+    content = [{"type": "text", "text": told.text}]
+    structured = _decode(told.structured)
+    if told.is_error:
+        return {"content": content, "isError": True, "resultType": COMPLETE, "_meta": {ERROR_KEY: structured}}
+    return {"content": content, "structuredContent": structured, "isError": False, "resultType": COMPLETE}

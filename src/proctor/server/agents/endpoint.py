@@ -1,0 +1,273 @@
+"""MCP as agents meet it: the only file of the server that imports `mcp`.
+
+Rule 1: an agent gets tools and `ping`. There are no resources, no prompts, no logging, and nothing is asked of the client.
+Rule 2: what a request may do is decided by the view that its own token gave, never by the session that it names.
+Rule 3: what breaks inside is logged once, with a number; the peer gets the number.
+Rule 4: the library's own log lines name a place in the library and the kind of an exception, never what a peer sent.
+Rule 5: a call that is cancelled, or whose peer has gone, is cancelled and nothing more: the view sees to it that no action is
+    left half done.
+
+Both eras that the library speaks are served: the revisions with a handshake and sessions, and the one in which every request
+stands for itself.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import msgspec
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, PaginatedRequestParams
+from pydantic import ValidationError as ModelError
+from sse_starlette.sse import AppStatus
+
+from proctor.server.agents.content import Wire, answer, catalogue_of
+from proctor.server.agents.guests import Guest
+from proctor.server.for_agents import AgentView, Progress
+from proctor.server.incidents import new_incident
+
+LOG: Final = logging.getLogger("proctor.agents")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Context = ServerRequestContext[Any, Any]
+
+SESSION: Final = b"mcp-session-id"
+IDLE_SECONDS: Final = 1800.0
+MOST_SESSIONS: Final = 10_000
+LAST_WORDS_SECONDS: Final = 2.0
+"""How long the sessions of a dead grant may still answer what they were asked."""
+SHORT: Final = 64
+"""How much of an unknown name is repeated to whoever called it."""
+_VIEW: Final = "proctor.view"
+_INTRODUCTIONS: Final = frozenset({"initialize", "server/discover"})
+_LIBRARIES: Final = ("mcp", "sse_starlette")
+
+
+class AgentServer:
+    """MCP for the agents of one server; `library` is the library's own object, which a test may give more to serve."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        instructions: str | None = None,
+        *,
+        max_body_bytes: int,
+        idle_seconds: float = IDLE_SECONDS,
+        max_sessions: int = MOST_SESSIONS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _shorten_logs()
+        # Told to stop, it would cut off replies that are still to come; `close` ends the streams when they have.
+        AppStatus.enable_automatic_graceful_drain = False
+        # Without the second argument the library lists all tools before each call, to look for arguments in headers.
+        self.library: Final[Server[Any]] = Server(
+            name, version=version, instructions=instructions, get_tool_input_schema=_no_headers
+        )
+        self.library.add_request_handler("tools/list", PaginatedRequestParams, self._list_tools)
+        self.library.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        # In place of the library's own, which traces every message for a collector that nobody runs.
+        self.library.middleware[:] = [_guarded, _introduced]
+        self._guests: dict[str, Guest] = {}
+        self._closings: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self._manager = StreamableHTTPSessionManager(
+            self.library,
+            # The door has judged Host and Origin.
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+            session_idle_timeout=idle_seconds,
+            max_request_body_size=max_body_bytes,
+            max_sessions=max_sessions,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while this is entered; once only, as the library wants it."""
+        async with self._manager.run():
+            try:
+                yield
+            finally:
+                await self.close()
+
+    def guest(self, view: AgentView) -> Guest:
+        """Return what the view's grant has open."""
+        guest = self._guests.get(view.grant)
+        if guest is None:
+            guest = self._guests[view.grant] = Guest(view.grant, catalogue_of(view.tools), self._clock)
+        return guest
+
+    async def serve(self, view: AgentView, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of an agent."""
+        scope[_VIEW] = view
+        guest = self.guest(view)
+        session = _session_in(scope["headers"])
+        if session is None:
+            await self._manager.handle_request(scope, receive, self._noting(guest, send))
+        elif session not in guest.sessions:
+            await _no_session(send)
+        elif scope["method"] == "POST":
+            await self._answered(guest, session, scope, receive, send)
+        else:
+            await self._manager.handle_request(scope, receive, send)
+            if scope["method"] == "DELETE":
+                guest.closed(session)
+
+    async def _answered(self, guest: Guest, session: str, scope: Scope, receive: Receive, send: Send) -> None:
+        guest.began(session)
+        try:
+            await self._manager.handle_request(scope, receive, send)
+        finally:
+            guest.answered(session)
+
+    def _noting(self, guest: Guest, send: Send) -> Send:
+        """Return a `send` that notes a new session before its client can know of it."""
+
+        async def noting(message: Any) -> None:
+            opened = _opened_by(message)
+            surplus = None if opened is None else guest.opened(opened)
+            if surplus is not None:
+                self._begin(self._closed(surplus))
+            await send(message)
+
+        return noting
+
+    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams) -> Wire:
+        return self.guest(_view(ctx)).catalogue.listing
+
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Wire:
+        view = _view(ctx)
+        names = self.guest(view).catalogue.names
+        if params.name not in names:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:SHORT]}. The tools are {', '.join(names)}.")
+        arguments = b"{}" if params.arguments is None else msgspec.json.encode(params.arguments)
+        return answer(await view.call(params.name, arguments, _progress(ctx)))
+
+    def forget(self, grant: str) -> None:
+        """Close, soon, what a grant has open that has died; one that had nothing open needs nothing."""
+        guest = self._guests.pop(grant, None)
+        if guest is not None and guest.sessions:
+            self._begin(self._closed_soon(guest))
+
+    async def close(self) -> None:
+        """Close all that is open; what was asked before is still answered, for a little while."""
+        for grant in list(self._guests):
+            self.forget(grant)
+        if self._closings:
+            await asyncio.wait(self._closings)
+
+    def _begin(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
+    async def _closed_soon(self, guest: Guest) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await guest.quiet.wait()
+        for session in list(guest.sessions):
+            await self._closed(session)
+
+    async def _closed(self, session: str) -> None:
+        """Close a session as its client would; the library promises no other way."""
+        headers = [(SESSION, session.encode("ascii"))]
+        scope = {"type": "http", "method": "DELETE", "path": "/", "query_string": b"", "headers": headers}
+        await self._manager.handle_request(scope, _nothing, _nowhere)
+
+
+def _view(ctx: Context) -> AgentView:
+    """Return the view that the request's own token gave."""
+    request: Any = ctx.request
+    view: AgentView = request.scope[_VIEW]
+    return view
+
+
+def _progress(ctx: Context) -> Progress | None:
+    """Return how to tell the client how far its call is; None if it did not ask."""
+    if ctx.meta is None or "progress_token" not in ctx.meta:
+        return None
+    return ctx.session.report_progress
+
+
+def _no_headers(tool: str) -> None:
+    """Return no schema: no tool asks for arguments in headers, `content` sees to that."""
+
+
+async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Log what is refused; let nothing out of what breaks but a number."""
+    try:
+        return await call_next(ctx)
+    except MCPError as refusal:
+        _log_refusal(ctx, refusal.error.code)
+        raise
+    except ModelError:
+        _log_refusal(ctx, INVALID_PARAMS)
+        raise
+    except Exception as problem:  # the library would tell the peer what it says
+        incident = new_incident()
+        LOG.error("an agent's request failed inside, incident %s", incident, exc_info=problem)
+        raise MCPError(INTERNAL_ERROR, f"the server failed, incident {incident}") from None
+
+
+def _log_refusal(ctx: Context, code: int) -> None:
+    LOG.info("an agent's request was refused: JSON-RPC error %d", code, extra={"grant": _view(ctx).grant})
+
+
+async def _introduced(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Introduce the environment to a client that has just come."""
+    result = await call_next(ctx)
+    if ctx.method in _INTRODUCTIONS and isinstance(result, dict):
+        return {**result, "instructions": _view(ctx).instructions}
+    return result
+
+
+def _session_in(headers: Any) -> str | None:
+    """Return the MCP session that a request names; the library, too, reads the first one."""
+    return next((value.decode("latin-1") for name, value in headers if name == SESSION), None)
+
+
+def _opened_by(message: Any) -> str | None:
+    """Return the MCP session that a reply begins."""
+    if message["type"] != "http.response.start" or message["status"] >= 400:
+        return None
+    return _session_in(message["headers"])
+
+
+async def _no_session(send: Send) -> None:
+    error = {"code": -32600, "message": "Session not found"}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _nothing() -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _nowhere(message: Any) -> None:
+    return None
+
+
+class _Places(logging.Handler):
+    """Says where in a library something was logged; what was said there may be a peer's text."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the place, and the kind of the exception if there is one."""
+        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "no exception"
+        LOG.log(record.levelno, "%s, line %d, reports a problem (%s)", record.name, record.lineno, kind)
+
+
+def _shorten_logs() -> None:
+    for name in _LIBRARIES:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+        logger.handlers[:] = [_Places()]

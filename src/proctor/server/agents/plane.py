@@ -1,0 +1,240 @@
+"""The agent plane as one ASGI application: the door first, then the token, then `/mcp`.
+
+Rule 1: Host and Origin, then the token, then the path, the method, the size, the message and the rate: the first that fails
+    is the answer. Only `/health` needs no token.
+Rule 2: the token is looked at with every request, whatever MCP session it names.
+Rule 3: every refusal is counted and leaves one line in the log, without anything that the peer sent.
+Rule 4: this file holds a `ForAgents` and an `AgentServer`, and nothing else of the server.
+"""
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from proctor.door.credentials import presented
+from proctor.door.gate import READING, Policy, Verdict, judge_address
+from proctor.door.limits import Limits
+from proctor.server.agents.endpoint import AgentServer, Receive, Scope, Send
+from proctor.server.agents.guests import MOST_REQUESTS
+from proctor.server.agents.messages import INTERNAL_ERROR, INVALID_REQUEST, Unreadable, read_message
+from proctor.server.for_agents import AgentView, ForAgents
+from proctor.server.incidents import new_incident
+
+LOG: Final = logging.getLogger("proctor.agents")
+PATH, HEALTH = "/mcp", "/health"
+METHODS: Final = ("GET", "POST", "DELETE")
+LONGEST_WAIT: Final = 3600
+JSON: Final = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not served; `code` is JSON-RPC's, which clients show beside the text."""
+
+    status: int
+    text: str
+    code: int = INVALID_REQUEST
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+BAD_TOKEN: Final = Refusal(
+    401,
+    "this token is good for nothing: it was never given out, or what it was given out for is over",
+    headers=Verdict.NO_CREDENTIAL.headers,
+)
+NO_PAGE: Final = Refusal(404, "there is no such page")
+NO_METHOD: Final = Refusal(405, "not with this method", headers=((b"allow", ", ".join(METHODS).encode()),))
+TOO_LARGE: Final = Refusal(413, "the body is too large")
+AT_ONCE: Final = Refusal(429, "too many requests at once", headers=((b"retry-after", b"1"),))
+STOPPING: Final = Refusal(503, "the server is stopping")
+GONE: Final = Refusal(400, "the body ended too early")
+
+
+class AgentPlane:
+    """Everything that listens for agents."""
+
+    def __init__(
+        self,
+        policies: Mapping[int | None, Policy],
+        for_agents: ForAgents,
+        server: AgentServer,
+        *,
+        limits: Limits,
+        refused: Callable[[int], object],
+    ) -> None:
+        self._policies = policies
+        self._for_agents = for_agents
+        self._server = server
+        self._limits = limits
+        self._refused = refused
+        self._stopping = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while this is entered; once only."""
+        async with self._server.running():
+            yield
+
+    def forget(self, grant: str) -> None:
+        """Close, soon, what a grant has open that has died."""
+        self._server.forget(grant)
+
+    async def close(self) -> None:
+        """Take nothing new and close all that is open, so that the sockets can be closed."""
+        self._stopping = True
+        await self._server.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "websocket":
+            await receive()  # websocket.connect
+            await self._turn_away(scope, send, NO_PAGE, "websocket.http.response")
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, _Reply(send))
+
+    async def _serve(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        try:
+            refusal = await self._served(scope, receive, reply)
+        except Exception as problem:  # whatever breaks, the peer learns a number
+            incident = new_incident()
+            LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
+            refusal = Refusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
+        if reply.status is None and refusal is not None:
+            await self._turn_away(scope, reply, refusal)
+        elif reply.status is not None and reply.status >= 400:
+            self._note(scope, reply.status, "not as MCP wants it")
+
+    async def _served(self, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+        # Space around a value is not part of it; the parser leaves what comes after.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        verdict = self._judged(scope)
+        if not verdict.allowed:
+            return Refusal(verdict.status, verdict.text)
+        if self._stopping:
+            return STOPPING
+        if scope["path"] == HEALTH and scope["method"] in READING:
+            await _send_json(reply, 200, {"status": "healthy"})
+            return None
+        view = self._for_agents.admitted(presented(scope["headers"]))
+        if view is None:
+            return BAD_TOKEN
+        scope[GRANT] = view.grant
+        # As it was sent: another spelling of a path is another path.
+        if scope["raw_path"] != PATH.encode():
+            return NO_PAGE
+        return NO_METHOD if scope["method"] not in METHODS else await self._admitted(view, scope, receive, reply)
+
+    async def _admitted(self, view: AgentView, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+        body = await _body(receive, self._limits.max_body_bytes)
+        if isinstance(body, Refusal):
+            return body
+        guest = self._server.guest(view)
+        refusal = AT_ONCE if guest.requests >= MOST_REQUESTS else self._unwelcome(view, scope["method"], body)
+        if refusal is not None:
+            return refusal
+        guest.requests += 1
+        try:
+            await self._server.serve(view, scope, _Replayed(body, receive), reply)
+        finally:
+            guest.requests -= 1
+        return None
+
+    def _unwelcome(self, view: AgentView, method: str, body: bytes) -> Refusal | None:
+        """Return why the message is refused, if it cannot be read or comes too soon after others."""
+        is_call = False
+        if method == "POST":
+            message = read_message(body, self._limits.max_depth)
+            if isinstance(message, Unreadable):
+                code, text = message.value
+                return Refusal(400, text, code)
+            is_call = message.is_call
+        wait = self._for_agents.taken(view) if is_call else self._server.guest(view).bucket.take()
+        if not wait:
+            return None
+        seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
+        return Refusal(429, "too many requests", headers=((b"retry-after", str(seconds).encode()),))
+
+    def _judged(self, scope: Scope) -> Verdict:
+        """Return the door's verdict; a grant's token is not the door's to judge."""
+        server = scope.get("server")
+        policy = self._policies[None if server is None or None in self._policies else server[1]]
+        return judge_address(policy, scope["path"], scope["headers"])
+
+    async def _turn_away(self, scope: Scope, send: Send, refusal: Refusal, kind: str = "http.response") -> None:
+        self._note(scope, refusal.status, refusal.text)
+        error = {"code": refusal.code, "message": refusal.text}
+        document = {"jsonrpc": "2.0", "id": None, "error": error}
+        await _send_json(send, refusal.status, document, refusal.headers, kind)
+
+    def _note(self, scope: Scope, status: int, text: str) -> None:
+        self._refused(status)
+        peer = scope.get("client")
+        fields = {"status": status, "peer": "unknown" if peer is None else peer[0], "grant": scope.get(GRANT, "none")}
+        LOG.info("a request of an agent was refused: %s", text, extra=fields)
+
+
+GRANT: Final = "proctor.grant"
+"""Where a request's scope says whose it is, once that is known."""
+
+
+class _Reply:
+    """A `send` that remembers the status that was sent."""
+
+    __slots__ = ("_send", "status")
+
+    def __init__(self, send: Send) -> None:
+        self.status: int | None = None
+        self._send = send
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
+class _Replayed:
+    """A `receive` for a body that has been read already."""
+
+    __slots__ = ("_body", "_receive")
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Any:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _body(receive: Receive, most: int) -> bytes | Refusal:
+    """Return the whole body, if it comes and is not too large."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return GONE
+        body += message.get("body", b"")
+        if len(body) > most:
+            return TOO_LARGE
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def _send_json(
+    send: Send,
+    status: int,
+    document: dict[str, Any],
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+    kind: str = "http.response",
+) -> None:
+    body = msgspec.json.encode(document)
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": f"{kind}.start", "status": status, "headers": [JSON, length, *headers]})
+    await send({"type": f"{kind}.body", "body": body})

@@ -1,0 +1,43 @@
+"""Requests that wait for what agents do: they run beside the session's queue, change nothing and are not kept.
+
+Rule 1: whoever asks again after a broken connection gets what it would have got; rows have numbers, and an end stays an end.
+Rule 2: who names an epoch asks for that episode, and is answered at once if another one runs.
+"""
+
+import asyncio
+
+from msgspec import Raw
+
+from proctor.models.grants import Ended, WaitEnd, Watch, Watched
+from proctor.server.session import Session
+
+
+async def watched(session: Session, wish: Watch, epoch: int | None) -> Watched:
+    """Return the rows after `wish.after`, as soon as there are some, another episode begins, or the wait is over."""
+    loop = asyncio.get_running_loop()
+    deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
+    while True:
+        page = session.rows.after(wish.after, wish.most)
+        left = deadline - loop.time()
+        if page.rows or page.missed or session.over or session.epoch != asked or left <= 0:
+            return Watched([Raw(row) for row in page.rows], session.rows.last, page.missed, session.over)
+        await session.rows.changed(left)
+
+
+async def ended(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
+    """Return how the episode stands, as soon as it is over, another one has begun, or the wait is over."""
+    loop = asyncio.get_running_loop()
+    deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
+    while not session.over and session.epoch == asked and deadline > loop.time():
+        await session.rows.changed(deadline - loop.time())
+    standing = session.standing
+    return Ended(
+        session.over,
+        session.epoch,
+        session.episode_id,
+        session.step_count,
+        standing.terminated,
+        standing.truncated,
+        session.loss is not None,
+        standing.total_reward,
+    )

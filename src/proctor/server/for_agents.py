@@ -1,0 +1,184 @@
+"""All that the agent plane can do: look a token up, and use the tools of the one episode that it is good for.
+
+Rule 1: there is no reset here, no state, no seed, no other session. What an agent is told is decided by `telling`.
+Rule 2: an agent's mistake is an answer (`Told`), never an exception.
+Rule 3: an agent that goes away while its call runs does not break the episode: the action that runs is finished and counted,
+    and what the call still had to do is left undone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import Struct
+
+from proctor.contracts.tools import Tool
+from proctor.models.control import Code, Problem
+from proctor.server.accounts import Caller
+from proctor.server.answers import NotDone, Refused, ToolAnswer, failed
+from proctor.server.grants import Grant, Grants
+from proctor.server.incidents import new_incident
+from proctor.server.metrics import Metrics
+from proctor.server.telling import Told, instructions, refusal, seen_schema, told
+
+LOG: Final = logging.getLogger("proctor.agents")
+MOST_WAITING: Final = 32
+"""Calls of agents that may wait for their turn in one session."""
+PROGRESS_SECONDS: Final = 1.0
+"""How long a call may wait for its agent to hear how far it is."""
+ENDED: Final = Problem(
+    "the episode is over: no tool does anything any more, and only the orchestrator can begin another", Code.ENDED
+)
+BUSY: Final = Problem("too many calls wait in this episode", Code.BUSY, expected="one call at a time")
+Progress = Callable[[int, int], Awaitable[None]]
+"""Told how many actions of a call are done, and of how many."""
+
+
+class AgentTool(Struct, frozen=True):
+    """A tool, and what it answers with."""
+
+    tool: Tool
+    output_schema: dict[str, Any]
+
+
+class AgentView:
+    """One grant, as the agent plane sees it."""
+
+    def __init__(self, grant: Grant, metrics: Metrics) -> None:
+        card = grant.session.opening.card
+        self.grant: Final = grant.name
+        self.environment: Final = card.name
+        self.description: Final = card.description
+        self.instructions: Final = instructions(card)
+        self.tools: Final = tuple(AgentTool(tool, tool.output_schema or seen_schema(card)) for tool in grant.tools)
+        self._by_name = {tool.name: tool for tool in grant.tools}
+        self._grant = grant
+        self._metrics = metrics
+
+    async def call(self, tool: str, arguments: bytes, progress: Progress | None = None) -> Told:
+        """Use a tool; a call that is cancelled ends after the action that runs."""
+        known = self._by_name.get(tool)
+        if known is None:
+            names = ", ".join(self._by_name)
+            return self._refused(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
+        call = _Call(self._grant, known, arguments, progress)
+        work = asyncio.ensure_future(call.carried_out())
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            call.given_up = True
+            work.add_done_callback(_looked_at)
+            raise
+        except NotDone as problem:
+            return self._refused(problem.problem, tool)
+
+    def taken(self) -> float:
+        """Take one call of the agent's rate and return 0.0, or return the seconds to wait."""
+        return 0.0 if self._grant.bucket is None else self._grant.bucket.take()
+
+    def _refused(self, problem: Problem, tool: str = "an unknown tool") -> Told:
+        LOG.info("a call of %s was refused: %s", tool, problem.code, extra={"grant": self.grant})
+        self._metrics.refused(problem.code)
+        return refusal(problem)
+
+
+class ForAgents:
+    """The agent plane's only way into the server."""
+
+    def __init__(self, grants: Grants, metrics: Metrics) -> None:
+        self._grants = grants
+        self._metrics = metrics
+        self._views: dict[str, AgentView] = {}
+        grants.when_forgotten(self._forget)
+
+    def admitted(self, secret: str | None) -> AgentView | None:
+        """Return what the holder of this token may use; None if the token is good for nothing."""
+        grant = self._grants.find(secret)
+        if grant is None:
+            return None
+        view = self._views.get(grant.name)
+        if view is None:
+            view = self._views[grant.name] = AgentView(grant, self._metrics)
+        return view
+
+    def taken(self, view: AgentView) -> float:
+        """Take one call of the agent's rate and return 0.0, or return the seconds to wait."""
+        return view.taken()
+
+    def when_forgotten(self, call: Callable[[str], None]) -> None:
+        """Have `call` told the name of every grant that is dead for good."""
+        self._grants.when_forgotten(call)
+
+    def _forget(self, grant: str) -> None:
+        self._views.pop(grant, None)
+
+
+class _Call:
+    """One use of a tool: what it has to do, one action after the other."""
+
+    def __init__(self, grant: Grant, tool: Tool, arguments: bytes, progress: Progress | None) -> None:
+        self.given_up = False
+        self._grant = grant
+        self._session = grant.session
+        self._tool = tool
+        self._caller = Caller(grant.name, grant.agent, tool.name)
+        self._arguments = arguments
+        self._progress = progress
+
+    async def carried_out(self) -> Told:
+        """Return what the agent is told, or raise why nothing was done."""
+        session = self._session
+        if session.callers >= MOST_WAITING:
+            raise Refused(BUSY)
+        session.callers += 1
+        session.calls += 1
+        try:
+            async with session.turn:
+                return await self._in_turn()
+        finally:
+            session.callers -= 1
+
+    async def _in_turn(self) -> Told:
+        session = self._session
+        if session.loss is None and not self._may_go_on():
+            raise Refused(ENDED)
+        try:
+            return await self._finished(await session.call(self._tool.name, self._arguments, self._caller))
+        except NotDone:
+            raise
+        except Exception as problem:
+            session.lose(Code.SESSION_ERROR, "the server failed")
+            incident = new_incident()
+            LOG.error("a call failed inside, incident %s", incident, exc_info=problem)
+            raise failed(Code.SESSION_ERROR, "the server failed", incident=incident) from None
+
+    async def _finished(self, answer: ToolAnswer) -> Told:
+        """Do what the call left to be done, as long as the episode and the agent last."""
+        session = self._session
+        done, count = 1, 1 + len(answer.left)
+        for action in answer.left:
+            if self.given_up or not self._may_go_on():
+                break
+            await self._tell_progress(done, count)
+            answer = await session.act(action, self._caller)
+            done += 1
+        counted = f"{done} of {count} actions were carried out. " if count > 1 else ""
+        return told(answer, self._tool, session.opening.card, session.standing, session.step_count, counted)
+
+    def _may_go_on(self) -> bool:
+        return self._grant.epoch == self._session.epoch and not (self._grant.revoked or self._session.over)
+
+    async def _tell_progress(self, done: int, count: int) -> None:
+        if self._progress is not None:
+            # An agent that does not listen does not hold its episode up.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROGRESS_SECONDS):
+                    await self._progress(done, count)
+
+
+def _looked_at(work: "asyncio.Future[Told]") -> None:
+    """Look at the end of a call that nobody waits for any more, so that it is not reported as forgotten."""
+    if not work.cancelled():
+        work.exception()

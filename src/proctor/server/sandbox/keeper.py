@@ -1,0 +1,212 @@
+"""A zygote, seen from the server: a process, the socket to it, and a thread that is there as long as it is.
+
+Rule 1: the thread starts the process, waits until it is ready, and reaps it. A process that dies with its parent dies
+    with the thread that started it, so that thread must not be one of a pool.
+Rule 2: what the process says is somebody else's word: bounded, and only ever shown.
+"""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.server.sandbox.bubblewrap import VARIABLES
+from proctor.server.sandbox.cgroups import Cgroups
+from proctor.server.sandbox.control_group import Group
+from proctor.server.sandbox.hold import removed
+from proctor.server.sandbox.pipe import framed, read, spoken
+from proctor.server.sandbox.words import (
+    FORK,
+    HERE,
+    Loaded,
+    Start,
+    heard,
+    listen_for_messages,
+    listen_for_words,
+)
+
+LOG: Final = logging.getLogger("proctor.sandbox")
+START_SECONDS: Final = 60.0
+MOST_STARTING: Final = 32
+"""Workers are in the zygote's group until they are moved into their own."""
+LONGEST_ANSWER: Final = 2**16
+LONGEST_COMPLAINT: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a zygote is started: a command line for a descriptor, what it is told, and where its group is made."""
+
+    command: Callable[[int], Sequence[str]]
+    start: Start
+    cgroups: Cgroups | None = None
+    seconds: float = START_SECONDS
+
+
+class Keeper:
+    """One zygote. `ready` has a result when it can fork, or a ProctorError that says why it cannot."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.ready: Future[Loaded] = Future()
+        # So nobody who waits for it can cancel it for the others.
+        self.ready.set_running_or_notify_cancel()
+        self.ended = threading.Event()
+        self.born = 0
+        """How many workers have come from it."""
+        self._plan = plan
+        self._name = name
+        self._guard = threading.Lock()
+        self._killed = False
+        self._descriptor = -1
+        self._control, self._theirs = socket.socketpair()
+        self._thread = threading.Thread(target=self._keep, name=f"proctor-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there, or on its way."""
+        return not self._killed and not self.ended.is_set()
+
+    def fork(self, channel: socket.socket) -> None:
+        """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
+        with self._guard:
+            socket.send_fds(self._control, [FORK], [channel.fileno()], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def kill(self) -> None:
+        """End it, and with it its workers; never waits."""
+        with self._guard:
+            self._killed = True
+            if self._descriptor >= 0:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def join(self, seconds: float) -> bool:
+        """Return whether nothing is left of it, after so many seconds at most."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    # ------------------------------------------------------------------------------------------------ on the thread
+    def _keep(self) -> None:
+        group: list[Group] = []
+        try:
+            with self._started() as process:
+                self._watch(process, group)
+        except OSError as problem:
+            self._give_up(ComponentError(f"the sandbox could not be started: {problem}"))
+        finally:
+            self._give_up(ComponentError("the sandbox could not be started"))
+            self.ended.set()
+            self._let_go(group)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._theirs:
+            return subprocess.Popen(  # noqa: S603  # our own command line
+                list(self._plan.command(self._theirs.fileno())),
+                pass_fds=[self._theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=VARIABLES,
+                # A signal that a terminal sends to the server is not for its sandboxes.
+                start_new_session=True,
+            )
+
+    def _watch(self, process: "subprocess.Popen[bytes]", group: list[Group]) -> None:
+        with self._guard:
+            self._descriptor = os.pidfd_open(process.pid)
+        if self._killed:
+            self.kill()
+        try:
+            self.ready.set_result(self._greeted(group))
+        except (OSError, msgspec.DecodeError, ProctorError) as problem:
+            self.kill()
+            process.wait()
+            self._give_up(self._told(problem, process))
+        finally:
+            # What the zygote says from now on leads nowhere anyway.
+            if process.stderr is not None:
+                process.stderr.close()
+        process.wait()
+
+    def _greeted(self, group: list[Group]) -> Loaded:
+        """Have the zygote put into its group and told what to load; return what it says then."""
+        until = time.monotonic() + self._plan.seconds
+        control = self._control
+        listen_for_words(control)
+        control.settimeout(self._plan.seconds)
+        word = heard(control)
+        if word.kind != HERE or word.reason:
+            raise ConnectionResetError("it ended at once, or did not wait")
+        listen_for_messages(control)
+        self._enclose(word.pid, group)
+        control.settimeout(max(0.1, until - time.monotonic()))
+        loaded = self._answer()
+        if loaded.problem is not None:
+            raise ValidationError(_plain(loaded.problem))
+        if loaded.threads > 0:
+            LOG.warning("the environment's module starts threads when it is imported; workers have none of them")
+        return loaded
+
+    def _answer(self) -> Loaded:
+        try:
+            self._control.sendall(framed(self._plan.start))
+            body = read(self._control, LONGEST_ANSWER)
+        except ConnectionError:
+            body = None
+        if body is None:
+            raise ConnectionResetError("it ended while it imported the environment")
+        return spoken(body, Loaded)
+
+    def _enclose(self, pid: int, group: list[Group]) -> None:
+        if self._plan.cgroups is not None:
+            limits = self._plan.start.limits
+            limits = replace(limits, processes=limits.processes + MOST_STARTING)
+            group.append(self._plan.cgroups.make(self._name, limits))
+            group[0].add(pid)
+
+    def _told(self, problem: Exception, process: "subprocess.Popen[bytes]") -> ProctorError:
+        if isinstance(problem, ProctorError):
+            return problem
+        if isinstance(problem, TimeoutError):
+            return ComponentError(f"the sandbox was not ready within {self._plan.seconds:g} seconds")
+        complaint = _complaint(process)
+        return ComponentError(f"the sandbox could not be started: {complaint or problem}")
+
+    def _give_up(self, problem: ProctorError) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(problem)
+
+    def _let_go(self, group: list[Group]) -> None:
+        with self._guard:
+            self._control.close()
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+        for each in group:
+            if not removed(each):
+                LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(each.folders[0])})
+
+
+def _complaint(process: "subprocess.Popen[bytes]") -> str:
+    """Return what bubblewrap or Python wrote before it ended; nobody waits for more."""
+    if process.stderr is None:
+        return ""
+    os.set_blocking(process.stderr.fileno(), False)
+    said = process.stderr.read(LONGEST_COMPLAINT) or b""
+    return _plain(said.decode("utf-8", "replace").strip())
+
+
+def _plain(text: str) -> str:
+    """Return a text that steers no terminal."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)

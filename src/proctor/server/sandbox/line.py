@@ -1,0 +1,156 @@
+"""One worker's socket, seen from the server's event loop: a message out, one message back.
+
+Rule 1: what comes unasked, what is too long, and what comes after an answer breaks the line; a broken line stays broken.
+Rule 2: no stream and no transport: a call is one `send` and one `recv` when it is small, and a steps' speed is made of
+    these.
+Rule 3: a call that is given up breaks the line, because its answer would be taken for the next one's.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from proctor.server.sandbox.pipe import LENGTH, MOST_BYTES, PIECE, is_whole
+
+
+class Break(StrEnum):
+    """Why a line is broken, in words that follow "the environment's process"."""
+
+    ENDED = "ended"
+    UNASKED = "spoke unasked"
+    TOO_MUCH = "said too much at once"
+    UNSOUND = "gave no sound answer"
+    LATE = "did not answer in time"
+    LEFT = "was ended"
+
+
+class Broken(Exception):
+    """The line is broken; `how` says why."""
+
+    def __init__(self, how: Break) -> None:
+        super().__init__(how.value)
+        self.how: Final = how
+
+
+class Line:
+    """A connected socket; `broken` is called once, when it breaks, whoever broke it."""
+
+    def __init__(self, channel: socket.socket, broken: Callable[[Break], object]) -> None:
+        channel.setblocking(False)
+        self.how: Break | None = None
+        self.patience: float | None = None
+        """Seconds that an answer may take; None: as long as it likes."""
+        self._loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._broken = broken
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._heard = bytearray()
+        self._unsent = memoryview(b"")
+        self._due = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._loop.add_reader(channel, self._readable)
+
+    async def asked(self, frame: bytearray) -> memoryview:
+        """Send a message and return the body of the answer, or raise `Broken`."""
+        if self.how is not None or self._answer is not None:
+            raise Broken(self.how or Break.UNASKED)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._answer = answer
+        if self.patience is not None:
+            self._be_patient(self.patience)
+        self._send(frame)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cut(Break.LEFT)
+            raise
+
+    def cut(self, how: Break) -> None:
+        """Break the line; calling it again does nothing."""
+        if self.how is not None:
+            return
+        self.how = how
+        self._loop.remove_reader(self._channel)
+        self._loop.remove_writer(self._channel)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._channel.close()
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(Broken(how))
+            answer.exception()  # if whoever asked has just been cancelled, it is reported as forgotten otherwise
+        self._broken(how)
+
+    def _send(self, frame: bytearray) -> None:
+        sent = self._sent(frame)
+        if sent < len(frame) and self.how is None:
+            self._unsent = memoryview(frame)[sent:]
+            self._loop.add_writer(self._channel, self._writable)
+
+    def _writable(self) -> None:
+        self._unsent = self._unsent[self._sent(self._unsent) :]
+        if not self._unsent and self.how is None:
+            self._loop.remove_writer(self._channel)
+
+    def _sent(self, body: bytearray | memoryview) -> int:
+        try:
+            return self._channel.send(body)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # What the worker said before it ended may still be there to be read, and then says more than this.
+            return len(body)
+
+    def _readable(self) -> None:
+        try:
+            piece = self._channel.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            self.cut(Break.ENDED)
+        elif self._answer is None or self._answer.done():
+            self.cut(Break.UNASKED)
+        elif not self._heard and is_whole(piece):
+            self._settle(piece)
+        else:
+            self._gather(piece)
+
+    def _gather(self, piece: bytes) -> None:
+        """Put a long message together, as far as it has come; memory is taken for what came, not for what is claimed."""
+        heard = self._heard
+        heard += piece
+        if len(heard) < LENGTH.size:
+            return
+        whole = LENGTH.size + LENGTH.unpack_from(heard)[0]
+        if whole > LENGTH.size + MOST_BYTES:
+            self.cut(Break.TOO_MUCH)
+        elif len(heard) > whole:
+            self.cut(Break.UNASKED)
+        elif len(heard) == whole:
+            self._heard = bytearray()
+            self._settle(heard)
+
+    def _settle(self, frame: bytes | bytearray) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.set_result(memoryview(frame)[LENGTH.size :])
+
+    def _be_patient(self, seconds: float) -> None:
+        # One timer for many calls: most end long before it rings, and then it is set anew.
+        self._due = self._loop.time() + seconds
+        if self._watch is None:
+            self._watch = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._answer is None:
+            return
+        left = self._due - self._loop.time()
+        if left > 0:
+            self._watch = self._loop.call_later(left, self._look)
+        else:
+            self.cut(Break.LATE)

@@ -1,0 +1,350 @@
+"""Where sandboxed environments come from: a zygote that is kept alive, and workers that are forked from it.
+
+Rule 1: one zygote for all sessions. One that died is started again for the next session, never by two at once; one that
+    dies again and again is left alone for a while, and sessions are refused.
+Rule 2: a worker hears its first message only when it is in a group of its own and has given up what its tier takes.
+Rule 3: in `strict` workers are kept apart by namespaces of their own; where the kernel gives none, each session has a
+    sandbox of its own, which costs a start and the memory of a whole Python. In `process` and `bwrap` workers of one
+    server can reach each other.
+Rule 4: nothing is left behind: no process, no descriptor, no group.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.models.control import Code
+from proctor.server.answers import NotDone, Refused, refused
+from proctor.server.incidents import new_incident
+from proctor.server.sandbox import bubblewrap, zygote
+from proctor.server.sandbox.cgroups import Cgroups, found, missing
+from proctor.server.sandbox.hold import Hold
+from proctor.server.sandbox.keeper import START_SECONDS, Keeper, Plan
+from proctor.server.sandbox.pipe import Describe, Work
+from proctor.server.sandbox.place import InWorker
+from proctor.server.sandbox.tiers import SandboxWish, Tier
+from proctor.server.sandbox.words import (
+    GO,
+    HERE,
+    NO_NAMESPACES,
+    READY,
+    Start,
+    Word,
+    heard,
+    listen_for_messages,
+    listen_for_words,
+    say,
+)
+
+LOG: Final = logging.getLogger("proctor.sandbox")
+MOST_STARTS: Final = 8
+"""Workers that are started at the same time."""
+MOST_FAILURES: Final = 3
+"""Zygotes in a row from which no worker came; from then on there is a pause before the next one."""
+LONGEST_PAUSE: Final = 30.0
+END_SECONDS: Final = 10.0
+Result = TypeVar("Result")
+
+COST: Final = "each session starts a sandbox of its own, which takes the time and the memory of a whole Python"
+
+
+@dataclass(frozen=True, slots=True)
+class NestReport:
+    """How sessions are kept apart; `alone` is why each has a whole sandbox for itself, None: they share a zygote."""
+
+    tier: Tier
+    alone: str | None = None
+
+    @property
+    def costs(self) -> str | None:
+        """What that costs, in words."""
+        return None if self.alone is None else COST
+
+
+class Unborn(Exception):
+    """No worker came."""
+
+
+class NoNamespaces(Unborn):
+    """The kernel gives a worker no namespaces of its own."""
+
+
+class Nest:
+    """The sandbox of one target; made by `started`, and left by `close` or `end`."""
+
+    def __init__(
+        self,
+        target: Target,
+        wish: SandboxWish,
+        tier: Tier,
+        *,
+        cgroups: Cgroups | None,
+        start_seconds: float = START_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tier: Final = tier
+        self.report = NestReport(tier)
+        self._target = target
+        self._wish = wish
+        self._cgroups = cgroups
+        self._seconds = start_seconds
+        self._clock = clock
+        self._binds = () if tier is Tier.PROCESS else bubblewrap.binds_for(target.text, wish.mounts)
+        self._numbers = count(1)
+        self._starting = threading.Lock()
+        self._keeper: Keeper | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._alone: set[Keeper] = set()
+        self._holds: set[Hold] = set()
+        self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
+        self._starts = asyncio.Semaphore(MOST_STARTS)
+        self._ended = False
+
+    @classmethod
+    def started(cls, target: Target, wish: SandboxWish, tier: Tier, **options: Any) -> "Nest":
+        """Return a nest whose zygote has imported the target's module; this takes some time.
+
+        A module that cannot be imported is a ValidationError, a sandbox that cannot be had a ComponentError.
+        """
+        if tier in (Tier.NONE, Tier.DOCKER):
+            raise ValidationError("there is no nest in this tier", found=tier, expected="process, bwrap or strict")
+        nest = cls(target, wish, tier, cgroups=_cgroups(tier), **options)
+        try:
+            nest._current().ready.result()
+            if tier is Tier.STRICT:
+                _blocking(nest._tried())
+        except BaseException:
+            nest.end()
+            raise
+        return nest
+
+    def card(self) -> bytes:
+        """Return what the environment says of itself (`cards.Card` in msgpack), from a worker that is gone then."""
+        return _blocking(self._described())
+
+    async def place(self, work: Work, name: str = "") -> InWorker:
+        """Return a place with a new environment at work in it, or raise a refusal; `name` is for the log."""
+        place = await self._empty(name)
+        await place.make(work)
+        return place
+
+    async def close(self) -> None:
+        """End all workers and the zygote; nothing is left."""
+        await asyncio.to_thread(self.end)
+
+    def end(self) -> None:
+        """Do what `close` does, and wait for it; calling it again does nothing."""
+        with self._starting:
+            self._ended = True
+            keepers = {*self._alone, *([] if self._keeper is None else [self._keeper])}
+        for hold in list(self._holds):
+            hold.kill()
+        for keeper in keepers:
+            keeper.kill()
+        for keeper in keepers:
+            keeper.join(END_SECONDS)
+        self._undertaker.shutdown()
+        if self._cgroups is not None:
+            self._cgroups.close()
+
+    # ---------------------------------------------------------------------------------------------------- zygotes
+    def _current(self) -> Keeper:
+        """Return the zygote that is there or on its way, a new one if there is none."""
+        with self._starting:
+            keeper = self._keeper
+            if keeper is None or not keeper.alive:
+                self._mourn(keeper)
+                self._keeper = keeper = self._new_keeper("zygote", alone=False)
+            return keeper
+
+    def _mourn(self, keeper: Keeper | None) -> None:
+        """Count a zygote that was of no use, and refuse the next one if there were too many; for a while."""
+        if keeper is not None:
+            LOG.error("the sandbox's zygote ended; its sessions are lost")
+            self._failures = 0 if keeper.born else self._failures + 1
+            self._keeper = None
+            self._not_before = self._clock() + min(LONGEST_PAUSE, 2.0 ** (self._failures - MOST_FAILURES))
+        if self._failures >= MOST_FAILURES and self._clock() < self._not_before:
+            raise ComponentError(f"the sandbox ended {self._failures} times in a row before a worker came")
+
+    def _new_keeper(self, kind: str, *, alone: bool) -> Keeper:
+        if self._ended:
+            raise ComponentError("the sandbox is closed")
+        target = self._target
+        start = Start(target.text, target.settings, self.tier, self._wish.limits, self._wish.network, alone)
+        return Keeper(Plan(self._command, start, self._cgroups, self._seconds), f"{kind}-{next(self._numbers)}")
+
+    def _command(self, descriptor: int) -> list[str]:
+        inside = zygote.command(descriptor)
+        return inside if self.tier is Tier.PROCESS else bubblewrap.command(self._wish, self._binds, inside)
+
+    # ---------------------------------------------------------------------------------------------------- workers
+    async def _tried(self) -> None:
+        """Have a worker started and ended, to see how workers can be kept apart."""
+        (await self._empty("")).abandon()
+
+    async def _described(self) -> bytes:
+        place = await self._empty("")
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await place.make(Describe(self._target.text, self._target.settings))
+        except NotDone as problem:
+            raise ValidationError(problem.problem.message) from None
+        except TimeoutError:
+            raise ComponentError(f"the environment was not made within {self._seconds:g} seconds") from None
+        finally:
+            place.abandon()
+        if answer.card is None:
+            raise ComponentError("the environment's process gave no card")
+        return answer.card
+
+    async def _empty(self, name: str) -> InWorker:
+        """Return a place without an environment, or raise a refusal."""
+        try:
+            async with self._starts:
+                return InWorker(*await self._born(), name)
+        except (Unborn, ProctorError, OSError) as problem:
+            number = new_incident()
+            LOG.error("a worker could not be started, incident %s: %s", number, problem, extra={"session": name})
+            raise self._refusal(number) from None
+
+    @staticmethod
+    def _refusal(number: str) -> Refused:
+        return refused(Code.FACTORY_ERROR, "the environment's sandbox could not be started", incident=number)
+
+    async def _born(self) -> tuple[socket.socket, Hold]:
+        """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
+        if self.report.alone is not None:
+            return await self._born_alone()
+        keeper = await _ready(self._current())
+        try:
+            return await self._birth(keeper)
+        except NoNamespaces as problem:
+            self._keep_apart(str(problem), keeper)
+            return await self._born_alone()
+        except (Unborn, ConnectionError):
+            if not await asyncio.to_thread(keeper.ended.wait, 0.5):
+                raise
+        return await self._birth(await _ready(self._current()))
+
+    def _keep_apart(self, reason: str, keeper: Keeper) -> None:
+        """Give each session a sandbox of its own from now on."""
+        if self.report.alone is None:
+            self.report = NestReport(self.tier, reason)
+            LOG.warning("workers get no namespaces of their own (%s): %s", reason, COST)
+        with self._starting:
+            keeper.kill()
+
+    async def _born_alone(self) -> tuple[socket.socket, Hold]:
+        with self._starting:
+            keeper = self._new_keeper("alone", alone=True)
+            self._alone.add(keeper)
+        try:
+            return await self._birth(await _ready(keeper), keeper)
+        except BaseException:
+            self._bereave(keeper)
+            raise
+
+    def _bereave(self, keeper: Keeper) -> None:
+        keeper.kill()
+        self._alone.discard(keeper)
+
+    async def _birth(self, keeper: Keeper, own: Keeper | None = None) -> tuple[socket.socket, Hold]:
+        """Return the socket of a worker that is confined and waits for its first message, and what holds it."""
+        hold = Hold(self._undertaker, self._buried if own is None else lambda hold: self._buried_with(hold, own))
+        self._holds.add(hold)
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            listen_for_words(ours)
+            with theirs:
+                keeper.fork(theirs)
+            async with asyncio.timeout(self._seconds):
+                await self._raised(ours, hold)
+            listen_for_messages(ours)
+        except BaseException as problem:
+            ours.close()
+            hold.kill()
+            if isinstance(problem, TimeoutError):
+                # A zygote that does not even fork is of no use to anybody.
+                keeper.kill()
+                raise Unborn("the sandbox did not answer in time") from None
+            raise
+        keeper.born += 1
+        return ours, hold
+
+    async def _raised(self, channel: socket.socket, hold: Hold) -> None:
+        """Lead a new worker to where it can begin."""
+        first = await _word(channel)
+        if first.kind != HERE or first.reason:
+            raise Unborn("no worker came")
+        _take(hold, first, channel)
+        if self._cgroups is not None:
+            name = f"worker-{next(self._numbers)}"
+            await asyncio.to_thread(hold.enclose, self._cgroups, name, self._wish.limits, first.pid)
+        say(channel, GO)
+        last = await _word(channel)
+        if last.kind == NO_NAMESPACES:
+            raise NoNamespaces(last.reason)
+        if last.kind != READY:
+            raise Unborn(last.reason or "a worker ended before it was ready")
+        _take(hold, last, channel)
+
+    def _buried(self, hold: Hold) -> None:
+        self._holds.discard(hold)
+
+    def _buried_with(self, hold: Hold, keeper: Keeper) -> None:
+        self._bereave(keeper)
+        self._buried(hold)
+
+
+def _cgroups(tier: Tier) -> Cgroups | None:
+    if tier is not Tier.STRICT:
+        return None
+    cgroups = found()
+    if cgroups is None:
+        raise ComponentError(f"there are no cgroups for the tier strict: {missing()}")
+    cgroups.sweep()
+    return cgroups
+
+
+def _take(hold: Hold, word: Word, channel: socket.socket) -> None:
+    """Hold the process that spoke: it waits for our answer, so if its socket is open, its number is still its own."""
+    hold.take(word.pid)
+    with suppress(BlockingIOError):
+        channel.recv(1, socket.MSG_PEEK)
+        raise Unborn("a worker ended, or did not wait for an answer")
+
+
+async def _ready(keeper: Keeper) -> Keeper:
+    await asyncio.wrap_future(keeper.ready)
+    return keeper
+
+
+async def _word(channel: socket.socket) -> Word:
+    """Return the next word on a socket that does not block."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(channel, lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(channel)
+    return heard(channel)
+
+
+def _blocking(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

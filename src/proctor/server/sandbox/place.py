@@ -1,0 +1,197 @@
+"""A desk in a worker of the sandbox, seen from the server.
+
+Rule 1: a worker that ends, hangs, floods or talks nonsense has lost its episode and is killed; nobody else notices.
+Rule 2: nothing that a worker says is believed but in its form: what becomes part of a reply is checked, a code or an
+    incident that is none of ours is replaced.
+Rule 3: what an environment raised comes with the answer (`trace`), goes to the log with the incident's number, and
+    never to a peer. A worker cannot fill the log.
+"""
+
+import asyncio
+import logging
+import re
+import socket
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from proctor.models.control import Code, Problem
+from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer, failed, refused
+from proctor.server.desk import ResetOrder
+from proctor.server.incidents import new_incident
+from proctor.server.places import AnyOutcome
+from proctor.server.sandbox.hold import Hold
+from proctor.server.sandbox.line import Break, Broken, Line
+from proctor.server.sandbox.pipe import (
+    LONGEST_TRACE,
+    Answer,
+    Call,
+    FirstMessage,
+    answer_in,
+    checked,
+    checked_json,
+    checked_tool,
+    framed,
+    from_arrays,
+)
+
+LOG: Final = logging.getLogger("proctor.environment")
+CODES: Final = frozenset(Code)
+INCIDENT: Final = re.compile(r"[0-9a-f]{12}")
+CLOSE_SECONDS: Final = 5.0
+MOST_TRACES: Final = 20
+"""How many traces of one worker go to the log."""
+LONGEST_MESSAGE: Final = 2000
+OUT_OF_MEMORY: Final = "ended: it needed more memory than it may have"
+
+
+class InWorker:
+    """A desk in another process."""
+
+    kind = "process"
+    immediate = False
+
+    def __init__(self, channel: socket.socket, hold: Hold, session: str = "") -> None:
+        self._hold = hold
+        self._session = session
+        self._traces = 0
+        self._hungry = False
+        self._line = Line(channel, self._broken)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that an answer may take before the worker is killed and the call fails; None: no limit."""
+        return self._line.patience
+
+    @patience.setter
+    def patience(self, seconds: float | None) -> None:
+        self._line.patience = seconds
+
+    async def make(self, first: FirstMessage) -> Answer:
+        """Have the environment made, or raise a refusal and kill the worker."""
+        try:
+            return await self._asked(first)
+        except Failed as problem:
+            message = f"the environment could not be made: {problem.problem.message}"
+            raise refused(Code.FACTORY_ERROR, message, incident=problem.problem.incident) from None
+        except NotDone:
+            self.abandon()
+            raise
+
+    async def reset(self, order: ResetOrder) -> AnyOutcome:
+        """Begin an episode."""
+        return self._outcome(await self._asked(Call("reset", order)))
+
+    async def step(self, data: bytes) -> AnyOutcome:
+        """Carry out an action."""
+        return self._outcome(await self._asked(Call("step", None, data)))
+
+    async def call(self, tool: str, arguments: bytes) -> ToolAnswer:
+        """Use a tool."""
+        return self._tool(await self._asked(Call("call", None, arguments, tool)))
+
+    async def act(self, action: bytes) -> ToolAnswer:
+        """Carry out an action that a call left to be done."""
+        return self._tool(await self._asked(Call("act", None, action)))
+
+    async def state(self) -> bytes:
+        """Return the state as JSON."""
+        answer = await self._asked(Call("state"))
+        try:
+            return checked_json(answer.state or b"")
+        except msgspec.DecodeError:
+            raise self._lost(Break.UNSOUND) from None
+
+    async def close(self) -> None:
+        """Close the environment and end the process; one that does not answer in time is killed."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._asked(Call("close"))
+        except (TimeoutError, NotDone):
+            return
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Kill the process, whatever it does; calling it again does nothing."""
+        self._line.cut(Break.LEFT)
+
+    def _broken(self, how: Break) -> None:
+        # Asked now, because its group goes with it.
+        self._hungry = how is Break.ENDED and self._hold.out_of_memory()
+        self._hold.kill()
+
+    async def _asked(self, message: Any) -> Answer:
+        try:
+            frame = framed(message)
+        except OverflowError:
+            raise refused(Code.VALIDATION_ERROR, "a number is too large", expected="integers of 64 bits") from None
+        try:
+            answer = answer_in(await self._line.asked(frame))
+        except Broken as problem:
+            raise self._lost(problem.how) from None
+        except msgspec.DecodeError:
+            raise self._lost(Break.UNSOUND) from None
+        if answer.refused is not None or answer.failed is not None or answer.trace is not None:
+            self._raise_if_not_done(answer)
+        return answer
+
+    def _raise_if_not_done(self, answer: Answer) -> None:
+        problem = answer.failed or answer.refused
+        if problem is not None:
+            problem = self._known(problem)
+        if answer.trace is not None:
+            self._log(answer.trace, None if problem is None else problem.incident)
+        if problem is not None:
+            raise Failed(problem) if answer.failed is not None else Refused(problem)
+
+    def _known(self, problem: Problem) -> Problem:
+        """Return a problem as one of ours may look; a process invents neither codes nor incidents."""
+        if problem.code not in CODES:
+            raise self._lost(Break.UNSOUND)
+        incident = problem.incident
+        if incident is not UNSET and not INCIDENT.fullmatch(incident):
+            incident = new_incident()
+        return msgspec.structs.replace(problem, message=problem.message[:LONGEST_MESSAGE], incident=incident)
+
+    def _outcome(self, answer: Answer) -> AnyOutcome:
+        try:
+            if answer.outcome is not None:
+                return checked(answer.outcome)
+            if answer.batch is not None:
+                return from_arrays(answer.batch)
+        except msgspec.DecodeError:
+            pass
+        raise self._lost(Break.UNSOUND)
+
+    def _tool(self, answer: Answer) -> ToolAnswer:
+        if answer.tool is not None:
+            with suppress(msgspec.DecodeError):
+                return checked_tool(answer.tool)
+        raise self._lost(Break.UNSOUND)
+
+    def _lost(self, how: Break) -> Failed:
+        """Kill the worker, and return what its session learns."""
+        self._line.cut(how)
+        reason = OUT_OF_MEMORY if self._hungry else how.value
+        number = new_incident()
+        LOG.error("a worker %s, incident %s", reason, number, extra=self._fields())
+        code = Code.STEP_TIMEOUT if how is Break.LATE else Code.EXECUTION_ERROR
+        return failed(code, f"the environment's process {reason}", incident=number)
+
+    def _log(self, trace: str, incident: Any) -> None:
+        """Put what a worker logged into our log, as a traceback: indented, so that it cannot look like a line of ours."""
+        self._traces += 1
+        if self._traces > MOST_TRACES or not LOG.isEnabledFor(logging.ERROR):
+            return
+        number = incident if isinstance(incident, str) else new_incident()
+        record = LOG.makeRecord(
+            LOG.name, logging.ERROR, __file__, 0, "in a worker, incident %s", (number,), None, extra=self._fields()
+        )
+        record.exc_text = trace[-LONGEST_TRACE:]
+        LOG.handle(record)
+
+    def _fields(self) -> dict[str, str]:
+        return {"session": self._session} if self._session else {}

@@ -1,0 +1,116 @@
+"""What an agent is told of an episode: pure, and the only place where that is decided.
+
+Rule: of an outcome an agent gets the observation's own fields, the number of the step and whether the episode has ended. The
+reward and keys of the metadata follow only if the environment's author lists them. A seed, a state or an id never does.
+"""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from proctor.contracts.tools import Tool
+from proctor.models.control import Problem
+from proctor.models.wire import OUTSIDE
+from proctor.server.answers import ToolAnswer
+from proctor.server.cards import Card
+from proctor.server.standing import Standing
+
+SEEN: Final = "observation"
+OVER: Final = "The episode is over."
+encode: Final = msgspec.json.Encoder().encode
+_fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Told(Struct, frozen=True):
+    """What an agent is told: in words, and as one JSON object."""
+
+    text: str
+    structured: bytes
+    is_error: bool = False
+
+
+class Seen(Struct, omit_defaults=True):
+    """An observation as agents get it."""
+
+    observation: Raw
+    step: int
+    done: bool
+    terminated: bool
+    truncated: bool
+    reward: float | UnsetType | None = UNSET
+    info: dict[str, Raw] | UnsetType = UNSET
+
+
+def told(answer: ToolAnswer, tool: Tool, card: Card, standing: Standing, step: int, counted: str = "") -> Told:
+    """Return what an agent is told of an answer; `counted` says how much of a longer call was done."""
+    if tool.output_schema is not None:
+        return Told(answer.text, answer.content)
+    seen = Seen(_observed(answer.content), step, standing.ended, standing.terminated, standing.truncated)
+    if card.shows_reward:
+        seen.reward = standing.reward
+    if card.agent_info and answer.outcome is not None:
+        metadata = _fields(answer.outcome.metadata)
+        seen.info = {key: metadata[key] for key in card.agent_info if key in metadata}
+    return Told(_in_words(answer.text, seen, counted), encode(seen))
+
+
+def _in_words(text: str, seen: Seen, counted: str) -> str:
+    reward = "" if seen.reward is UNSET or seen.reward is None else f" Reward {seen.reward:g}."
+    over = f" {OVER}" if seen.done else ""
+    return f"{text}\n{counted}Step {seen.step}.{reward}{over}"
+
+
+def refusal(problem: Problem) -> Told:
+    """Return what an agent is told when nothing was done, or when something went wrong."""
+    expected = "" if problem.expected is UNSET else f" Expected: {problem.expected}."
+    return Told(f"{problem.code}: {problem.message}.{expected}", encode(problem), is_error=True)
+
+
+def instructions(card: Card) -> str:
+    """Return what an agent reads first."""
+    names = ", ".join(tool.name for tool in card.tools)
+    return (
+        f"{card.name}: {card.description}\n"
+        f"You act in one episode of this environment, with these tools: {names}. "
+        "Tools that only read change nothing; every action is one step, and steps cannot be taken back. "
+        "When the episode is over, every tool says so, and there is nothing more to do."
+    )
+
+
+def seen_schema(card: Card) -> dict[str, Any]:
+    """Return the JSON Schema of an observation as agents get it."""
+    return msgspec.json.decode(_seen_schema(encode(card.schemas.observation), card.shows_reward, card.agent_info))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=64)
+def _seen_schema(observation: bytes, shows_reward: bool, agent_info: tuple[str, ...]) -> bytes:
+    whole = msgspec.json.decode(observation)
+    fields = {name: part for name, part in whole.get("properties", {}).items() if name not in OUTSIDE}
+    inside: dict[str, Any] = {
+        "type": "object",
+        "properties": fields,
+        "required": [name for name in whole.get("required", ()) if name in fields],
+    }
+    flag = {"type": "boolean"}
+    properties: dict[str, Any] = {
+        SEEN: fields[SEEN] if list(fields) == [SEEN] else inside,
+        "step": {"type": "integer", "minimum": 0, "description": "How many steps the episode has had."},
+        "done": {**flag, "description": "Whether the episode is over."},
+        "terminated": {**flag, "description": "Whether it came to its own end."},
+        "truncated": {**flag, "description": "Whether it was cut off, as by a limit of steps."},
+    }
+    required = list(properties)
+    if shows_reward:
+        properties["reward"] = {"type": ["number", "null"], "description": "Of the last step."}
+    if agent_info:
+        properties["info"] = {"type": "object", "properties": {key: {} for key in agent_info}}
+    schema = {"type": "object", "properties": properties, "required": required}
+    return encode(schema | ({"$defs": whole["$defs"]} if "$defs" in whole else {}))
+
+
+def _observed(content: bytes) -> Raw:
+    """Return the observation; where it has one field that is called so, that field."""
+    fields = _fields(content)
+    return fields[SEEN] if len(fields) == 1 and SEEN in fields else Raw(content)

@@ -1,0 +1,172 @@
+"""What whoever called a tool is told if the arguments do not fit: readable, short, and nothing from inside."""
+
+import json
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field
+
+from proctor.contracts.tool_arguments import LONGEST_NAME, MOST_PROBLEMS
+from proctor.contracts.toolboxes import declared_toolbox
+from proctor.contracts.tools import Planned, Toolbox, ToolSafety, tool
+from proctor.errors import ValidationError
+from proctor.models.wire import Action, Observation
+from tests.models.space_strategies import json_values
+
+
+class Corner(BaseModel):
+    x: int
+    y: int = 0
+
+
+class Many:
+    """Arguments of many kinds."""
+
+    @tool(ToolSafety.READ)
+    def ask(
+        self,
+        count: Annotated[int, Field(ge=1, le=20)],
+        share: float = 0.5,
+        name: Annotated[str, Field(max_length=5)] = "",
+        flag: bool = False,
+        corners: list[Corner] | None = None,
+        weights: dict[str, float] | None = None,
+        pair: tuple[int, str] = (1, "a"),
+    ) -> int:
+        """Ask."""
+        return count
+
+    @tool(ToolSafety.READ)
+    def look(self) -> int:
+        """Look."""
+        return 1
+
+
+def made() -> Toolbox:
+    found = declared_toolbox(Many(), Action, Observation)
+    assert found is not None
+    return found
+
+
+BOX = made()
+SCHEMA = Draft202012Validator(BOX.tools[0].input_schema)
+GOOD: dict[str, Any] = {
+    "count": 3,
+    "share": 1,
+    "name": "ab",
+    "flag": True,
+    "corners": [{"x": 1}, {"x": 2, "y": 3}],
+    "weights": {"a": 0.5},
+    "pair": [2, "b"],
+}
+
+
+def refusal(arguments: Any, name: str = "ask") -> ValidationError:
+    text = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
+    with pytest.raises(ValidationError) as caught:
+        BOX.plan(name, text)
+    return caught.value
+
+
+def test_arguments_that_fit_are_taken() -> None:
+    assert BOX.plan("ask", json.dumps(GOOD).encode()) == Planned(value={"result": 3})
+    assert SCHEMA.is_valid(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({}, "count: is missing"),
+        ({"count": 0}, "count: should be greater than or equal to 1"),
+        ({"count": 21}, "count: should be less than or equal to 20"),
+        ({"count": "3"}, "count: should be a valid integer"),
+        ({"count": 3.0}, "count: should be a valid integer"),
+        ({"count": True}, "count: should be a valid integer"),
+        ({"count": None}, "count: should be a valid integer"),
+        ({"count": 1, "share": "1"}, "share: should be a valid number"),
+        ({"count": 1, "flag": 1}, "flag: should be a valid boolean"),
+        ({"count": 1, "flag": "yes"}, "flag: should be a valid boolean"),
+        ({"count": 1, "name": "abcdef"}, "name: String should have at most 5 characters"),
+        ({"count": 1, "corners": [{"x": 1}, {"y": 1}]}, "corners.1.x: is missing"),
+        ({"count": 1, "pair": [1]}, "pair.1: is missing"),
+        ({"count": 1, "more": 1}, "more: is unknown"),
+        ([], "this is no JSON object"),
+        (3, "this is no JSON object"),
+        (None, "this is no JSON object"),
+        (b"", "this is no JSON"),
+        (b"{", "this is no JSON"),
+        (b'{"count": 1', "this is no JSON"),
+        (b"\xff", "this is no JSON"),
+        (b'{"count": 1, "name": "\\ud800"}', "this is no JSON"),
+        (b'{"count": 1, "share": NaN}', "share: should be a finite number"),
+        (b'{"count": 1, "share": 1e999}', "share: should be a finite number"),
+        (b"[" * 100_000, "this is no JSON"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place_and_what_is_right(wrong: Any, reason: str) -> None:
+    problem = refusal(wrong)
+
+    assert problem.message == f"these are no arguments of ask: {reason}"
+    assert problem.expected is not None
+    assert problem.expected.startswith("count (an integer from 1 to 20), share (a number; 0.5 if left out), name (text")
+
+
+def test_a_tool_without_arguments_takes_none() -> None:
+    problem = refusal({"a": 1}, "look")
+
+    assert (problem.message, problem.expected) == ("these are no arguments of look: a: is unknown", "no arguments")
+
+
+def test_only_a_few_problems_are_listed() -> None:
+    problem = refusal({"count": 1, **{f"wrong_{place}": 1 for place in range(30)}})
+
+    assert problem.message.count(": is unknown") == MOST_PROBLEMS
+    assert problem.message.endswith("; and 25 more")
+
+
+def test_of_very_many_problems_only_the_number_is_told() -> None:
+    problem = refusal({"count": 1, "corners": [0] * 100_000})
+
+    assert problem.message == "these are no arguments of ask: 100000 problems"
+
+
+def test_no_more_of_the_input_is_repeated_than_the_beginning_of_a_name() -> None:
+    problem = refusal({"count": 1, "secret" * 1000: 1, "name": "hidden" * 1000})
+
+    assert len(str(problem)) < 1000
+    assert "hidden" not in str(problem)
+    assert str(problem).count("secret") <= LONGEST_NAME // len("secret")
+
+
+def test_what_cannot_be_printed_is_escaped() -> None:
+    assert "\x1b" not in refusal({"count": 1, "\x1b[31m\n": 1}).message
+
+
+@st.composite
+def bent_arguments(draw: st.DrawFn) -> Any:
+    """Draw arguments that nearly fit, or anything else."""
+    names = draw(st.lists(st.sampled_from([*GOOD, "more", ""]), unique=True))
+    values = {name: draw(json_values()) if draw(st.booleans()) else GOOD.get(name) for name in names}
+    return draw(st.sampled_from([values, {**GOOD, **values}, draw(json_values())]))
+
+
+@given(arguments=bent_arguments())
+def test_what_is_taken_fits_the_schema_and_all_else_is_refused_in_words(arguments: Any) -> None:
+    try:
+        BOX.plan("ask", json.dumps(arguments).encode())
+    except ValidationError as problem:
+        told = str(problem)
+    else:
+        told = ""
+
+    assert len(told) < 3000
+    assert told or SCHEMA.is_valid(arguments)
+
+
+@given(text=st.binary(max_size=50))
+def test_no_bytes_raise_anything_else(text: bytes) -> None:
+    with pytest.raises(ValidationError):
+        BOX.plan("ask", text)

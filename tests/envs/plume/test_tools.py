@@ -1,0 +1,238 @@
+"""What an agent can do in the plume search, and what it never learns."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from proctor.contracts.spatial import AgentState, GridSize
+from proctor.contracts.tools import Planned, Tool, ToolSafety, tool
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.models import PlumeAction, PlumeObservation
+from proctor.envs.plume.served import PlumeEnvironment
+from proctor.envs.plume.tools import MOST_STEPS
+from proctor.errors import StateError, ValidationError
+from proctor.models.wire import observation_json
+from tests.models.space_strategies import json_values
+
+ACTIONS: dict[str, list[str]] = {
+    "discrete_grid": ["sniff", "move"],
+    "eight_direction": ["sniff", "move"],
+    "oriented_grid": ["sniff", "move", "turn"],
+    "run_tumble": ["sniff", "move", "turn"],
+    "continuous": ["sniff", "move"],
+}
+
+
+def made(action: Any = "discrete_grid", **more: Any) -> PlumeEnvironment:
+    return PlumeEnvironment(PlumeSearchEnv(config={"action": action}, grid_size=(21, 21), max_steps=50, **more))
+
+
+def tool_of(environment: PlumeEnvironment, name: str) -> Tool:
+    (found,) = (each for each in environment.toolbox().tools if each.name == name)
+    return found
+
+
+def actions(environment: PlumeEnvironment, name: str, **arguments: Any) -> list[Any]:
+    plan = environment.toolbox().plan(name, json.dumps(arguments).encode())
+    assert isinstance(plan, Planned)
+    return [action.action for action in plan.actions if isinstance(action, PlumeAction)]
+
+
+def walked(environment: PlumeEnvironment, name: str, **arguments: Any) -> tuple[Any, Any]:
+    """Return where a call leads from the middle of the grid, and the heading then."""
+    environment.configure({"start": [5, 5]})
+    environment.reset(seed=1)
+    for action in actions(environment, name, **arguments):
+        environment.step(PlumeAction(action=action))
+    return environment.state.position, environment.state.orientation
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_there_are_the_tools_that_the_action_processor_has(action: str) -> None:
+    tools = made(action).toolbox().tools
+
+    assert [each.name for each in tools] == ACTIONS[action]
+    assert [each.safety for each in tools] == [ToolSafety.READ] + [ToolSafety.WRITE] * (len(tools) - 1)
+    for each in tools:
+        Draft202012Validator.check_schema(each.input_schema)
+        assert "or after 50 steps" in each.description
+
+
+@pytest.mark.parametrize(
+    ("direction", "position"), [("up", (5, 6)), ("right", (6, 5)), ("down", (5, 4)), ("left", (4, 5))]
+)
+def test_a_direction_leads_where_it_says(direction: str, position: tuple[int, int]) -> None:
+    assert walked(made(), "move", direction=direction)[0] == position
+
+
+@pytest.mark.parametrize(
+    ("direction", "position"),
+    [
+        ("north", (5, 6)),
+        ("north_east", (6, 6)),
+        ("east", (6, 5)),
+        ("south_east", (6, 4)),
+        ("south", (5, 4)),
+        ("south_west", (4, 4)),
+        ("west", (4, 5)),
+        ("north_west", (4, 6)),
+        ("stay", (5, 5)),
+    ],
+)
+def test_a_direction_of_the_compass_leads_where_it_says(direction: str, position: tuple[int, int]) -> None:
+    assert walked(made("eight_direction"), "move", direction=direction)[0] == position
+
+
+def test_several_steps_are_as_many_actions() -> None:
+    environment = made()
+
+    assert actions(environment, "move", direction="right") == [1]
+    assert actions(environment, "move", direction="right", steps=3) == [1, 1, 1]
+    assert walked(environment, "move", direction="right", steps=3)[0] == (8, 5)
+
+
+@pytest.mark.parametrize("steps", [0, MOST_STEPS + 1, -1, 1.5, "2", None])
+def test_there_are_neither_no_steps_nor_too_many(steps: Any) -> None:
+    with pytest.raises(ValidationError, match="steps"):
+        actions(made(), "move", direction="up", steps=steps)
+
+
+def test_an_oriented_searcher_goes_ahead_and_turns() -> None:
+    environment = made("oriented_grid")
+
+    assert walked(environment, "move", steps=2) == ((7, 5), 0.0)
+    assert walked(environment, "turn", direction="left") == ((5, 5), 90.0)
+    assert walked(environment, "turn", direction="right") == ((5, 5), 270.0)
+
+
+def test_a_tumble_turns_to_a_heading_by_its_number() -> None:
+    environment = made({"type": "run_tumble", "n_headings": 4})
+    heading = tool_of(environment, "turn").input_schema["properties"]["heading"]
+
+    assert walked(environment, "turn", heading=1) == ((5, 5), 90.0)
+    assert walked(environment, "turn", heading=0) == ((5, 5), 0.0)
+    assert (heading["minimum"], heading["maximum"]) == (0, 3)
+    assert heading["description"].startswith("Which one of 4 headings: times 90 degrees")
+    with pytest.raises(ValidationError, match="heading"):
+        actions(environment, "turn", heading=4)
+
+
+def test_a_velocity_moves_by_its_share_of_the_full_speed() -> None:
+    environment = made({"type": "continuous", "max_speed": 3.0})
+
+    assert walked(environment, "move", vx=1, vy=-0.5, steps=1)[0] == (8, 3)
+    assert actions(environment, "move", vx=0.5, vy=0) == [(0.5, 0.0)]
+    assert "The full speed is 3 cells a step." in tool_of(environment, "move").description
+    for wrong in ({"vx": 1.01, "vy": 0}, {"vx": 1}, {"vx": "1", "vy": 0}):
+        with pytest.raises(ValidationError):
+            actions(environment, "move", **wrong)
+
+
+def test_the_stride_is_told() -> None:
+    assert "A move goes 1 cell a step." in tool_of(made(), "move").description
+    long = made({"type": "discrete_grid", "step_size": 2})
+    assert "A move goes 2 cells a step." in tool_of(long, "move").description
+
+
+def test_a_sniff_shows_the_latest_reading_and_changes_nothing() -> None:
+    environment = made()
+    box = environment.toolbox()
+
+    with pytest.raises(StateError, match="nothing has been observed"):
+        box.plan("sniff", b"{}")
+    environment.reset(seed=1)
+    after = environment.step(PlumeAction(action=0))
+    before = environment.state
+    assert [box.plan("sniff", b"{}") for _ in range(3)] == [Planned(seen=after)] * 3
+    assert environment.state == before
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_agents_learn_neither_the_source_nor_their_place_nor_the_reward(action: str) -> None:
+    environment = made(action, source_location=(13, 17))
+    seen = environment.reset(seed=123_456_789)
+
+    told = environment.told(seen) + observation_json(seen).decode()
+    told += "".join(each.description + json.dumps(each.input_schema) for each in environment.toolbox().tools)
+
+    assert not any(secret in told for secret in ("13", "17", "123456789", "distance", "agent_xy", "reward"))
+
+
+@settings(max_examples=40)
+@given(action=st.sampled_from(sorted(ACTIONS)), data=st.data())
+def test_what_is_taken_fits_the_schema_and_makes_actions_that_the_environment_takes(
+    action: str, data: st.DataObject
+) -> None:
+    environment = made(action)
+    environment.reset(seed=1)
+    chosen = data.draw(st.sampled_from(environment.toolbox().tools))
+    names = st.sampled_from(["steps", "direction", "heading", "vx", "vy", "more"])
+    values = st.sampled_from(["up", "stay", "left", 0, 1, 2, 0.5]) | json_values()
+    arguments = data.draw(st.dictionaries(names, values))
+
+    try:
+        planned = actions(environment, chosen.name, **arguments)
+    except ValidationError:
+        return
+    assert Draft202012Validator(chosen.input_schema).is_valid(arguments)
+    for each in planned[:1]:
+        environment.step(PlumeAction(action=each))
+
+
+class Own:
+    """Actions that nobody knows."""
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Discrete(2)
+
+    def validate_action(self, action: Any) -> bool:
+        return action in (0, 1)
+
+    def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
+        return current_state
+
+    def get_metadata(self) -> dict[str, Any]:
+        return {"type": "own", "parameters": {}}
+
+
+def test_a_users_own_action_processor_is_driven_by_act() -> None:
+    environment = PlumeEnvironment(PlumeSearchEnv(action_processor=Own()))
+    box = environment.toolbox()
+    environment.reset(seed=1)
+
+    assert [each.name for each in box.tools] == ["observe", "act"]
+    plan = box.plan("act", b'{"action": 1}')
+    assert plan == Planned((PlumeAction(action=1),))
+    assert isinstance(plan, Planned)
+    assert plan.actions[0].model_dump_json() == '{"action":1}'
+    environment.step(PlumeAction(action=1))
+    with pytest.raises(ValidationError):
+        box.plan("act", b'{"action": 2}')
+
+
+def test_a_users_own_velocity_is_driven_by_act() -> None:
+    own = Own()
+    own.action_space = spaces.Box(-1, 1, (2,), np.float32)  # type: ignore[assignment]
+
+    plan = PlumeEnvironment(PlumeSearchEnv(action_processor=own)).toolbox().plan("act", b'{"action": [0.5, 1]}')
+
+    assert plan == Planned((PlumeAction(action=(0.5, 1.0)),))
+
+
+class Listening(PlumeEnvironment):
+    """A search with a tool of its own."""
+
+    @tool(ToolSafety.READ)
+    def listen(self) -> PlumeObservation:
+        """Listen."""
+        return self.latest()
+
+
+def test_a_subclass_may_declare_tools_instead() -> None:
+    assert [each.name for each in Listening(PlumeSearchEnv()).toolbox().tools] == ["listen"]

@@ -1,0 +1,157 @@
+"""JSON Schemas without noise, and in words."""
+
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from proctor.models.json_schemas import LONGEST, arguments_in_words, in_words, tidied, with_descriptions
+from tests.models.space_strategies import json_values
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Inner(BaseModel):
+    title: str
+    colour: Colour = Colour.RED
+
+
+class Outer(BaseModel):
+    """A model."""
+
+    inner_part: Inner
+    named: Annotated[int, Field(title="How many", default=1)]
+    choice: Literal["title", "b"] = "title"
+    deep: list[Inner] = []
+
+
+def test_titles_that_repeat_a_name_are_gone_and_others_stay() -> None:
+    tidy = tidied(Outer.model_json_schema())
+
+    assert "title" not in tidy
+    assert "title" not in tidy["$defs"]["Inner"]
+    assert "title" not in tidy["$defs"]["Colour"]
+    assert tidy["properties"]["named"]["title"] == "How many"
+    assert tidy["$defs"]["Inner"]["properties"]["title"] == {"type": "string"}
+    assert tidy["description"] == "A model."
+
+
+def test_values_are_no_schemas() -> None:
+    schema = {"properties": {"a": {"title": "A", "default": {"title": "A"}, "enum": [{"properties": {"title": "x"}}]}}}
+
+    assert tidied(schema)["properties"]["a"] == {"default": {"title": "A"}, "enum": [{"properties": {"title": "x"}}]}
+
+
+def test_a_schema_may_be_no_object() -> None:
+    assert tidied({"properties": {"a": True}}) == {"properties": {"a": True}}
+    assert in_words({"type": "array", "items": True}) == "a list, each any value"
+
+
+def test_a_schema_that_was_given_stays_as_it_was() -> None:
+    schema = Outer.model_json_schema()
+    before = Outer.model_json_schema()
+
+    tidied(schema)
+
+    assert schema == before
+
+
+@given(value=json_values())
+def test_anything_can_be_tidied_and_told(value: Any) -> None:
+    schema = {"properties": {"a": value}, "anyOf": [value], "items": value, "$defs": value}
+
+    tidied(schema)
+    assert isinstance(in_words({"const": value}), str)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer", "minimum": 0, "maximum": 3}, "an integer from 0 to 3"),
+        ({"type": "integer", "minimum": 1}, "an integer of at least 1"),
+        ({"type": "number"}, "a number"),
+        ({"type": "number", "exclusiveMinimum": 0.5, "maximum": 2.0}, "a number of above 0.5 and at most 2"),
+        ({"type": "number", "minimum": -0.4000000059604645, "maximum": 1}, "a number from -0.4 to 1"),
+        ({"type": "boolean"}, "true or false"),
+        ({"type": "null"}, "null"),
+        ({"type": "string"}, "text"),
+        ({"type": "string", "minLength": 1, "maxLength": 3}, "text of 1 to 3 characters"),
+        ({"type": "string", "minLength": 2, "maxLength": 2}, "text of 2 characters"),
+        ({"type": "string", "maxLength": 1}, "text of 0 to 1 character"),
+        ({"type": "string", "minLength": 2, "pattern": "^a"}, "text of 2 or more characters that matches ^a"),
+        ({"type": "string", "format": "date"}, "text (date)"),
+        ({"const": "a"}, '"a"'),
+        ({"enum": ["up", "down"]}, 'one of "up", "down"'),
+        ({"enum": ["up"]}, '"up"'),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "an integer or null"),
+        ({"anyOf": [{"type": "number"}, {"enum": ["-Infinity", "Infinity"]}]}, "a number"),
+        ({"anyOf": [{"enum": [[0, 1], {}]}, {"type": "null"}]}, "one of [0, 1], {} or null"),
+        ({"type": "array"}, "a list"),
+        ({"type": "array", "items": {"type": "integer"}}, "a list, each an integer"),
+        (
+            {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+            "a list of 2 values, each an integer",
+        ),
+        (
+            {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 1},
+            "a list of 1 value: an integer",
+        ),
+        ({"type": "array", "maxItems": 0}, "an empty list"),
+        (
+            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2},
+            "a list of 2: an integer, text",
+        ),
+        ({"type": "object"}, "an object"),
+        (
+            {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/B"}}},
+            "an object with a (an integer), b (any value)",
+        ),
+        ({"$ref": "#/$defs/B", "$defs": {"B": {"type": "string"}}}, "text"),
+        ({}, "any value"),
+    ],
+    ids=str,
+)
+def test_a_schema_is_told_in_words(schema: Any, words: str) -> None:
+    assert in_words(schema) == words
+
+
+def test_a_schema_that_holds_itself_is_told_as_far_as_it_is_worth() -> None:
+    tree = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Tree"}}}
+
+    words = in_words({"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}})
+
+    assert words == "an object with child (an object)"
+
+
+def test_many_choices_are_counted_and_many_words_are_cut() -> None:
+    assert in_words({"enum": list(range(50))}).endswith("38, 39 and 10 more")
+    assert len(in_words({"enum": ["x" * 100] * 40})) == LONGEST + 4
+
+
+def test_arguments_are_told_by_name() -> None:
+    schema = {
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string", "default": "x"}, "c": {"type": "null"}},
+        "required": ["a"],
+    }
+
+    assert arguments_in_words(schema) == 'a (an integer), b (text; "x" if left out), c (null; may be left out)'
+    assert arguments_in_words({"type": "object"}) == "no arguments"
+
+
+def test_a_description_is_added_where_there_is_none() -> None:
+    schema = {"properties": {"a": {"type": "integer"}, "b": {"description": "Mine."}}}
+
+    made = with_descriptions(schema, [("a", "An a."), ("b", "A b."), ("c", "A c.")])
+
+    assert made["properties"] == {"a": {"type": "integer", "description": "An a."}, "b": {"description": "Mine."}}
+    assert "description" not in schema["properties"]["a"]
+
+
+@given(low=st.integers(), high=st.integers())
+def test_whole_bounds_are_told_exactly(low: int, high: int) -> None:
+    assert in_words({"type": "integer", "minimum": low, "maximum": high}) == f"an integer from {low} to {high}"

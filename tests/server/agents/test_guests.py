@@ -1,0 +1,99 @@
+"""What a grant has open, counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.server.agents.content import catalogue_of
+from proctor.server.agents.guests import MOST_SESSIONS, OTHERS_AT_ONCE, Guest
+
+
+def a_guest() -> Guest:
+    return Guest("first", catalogue_of(()), lambda: 0.0)
+
+
+def test_the_session_that_was_used_least_lately_goes_for_one_too_many() -> None:
+    guest = a_guest()
+    for number in range(MOST_SESSIONS):
+        assert guest.opened(f"s{number}") is None
+    guest.began("s0")
+    guest.answered("s0")
+
+    assert guest.opened("new") == "s1"
+    assert len(guest.sessions) == MOST_SESSIONS
+    assert "s1" not in guest.sessions
+
+
+def test_a_session_that_answers_stays_while_others_rest() -> None:
+    guest = a_guest()
+    for number in range(MOST_SESSIONS):
+        guest.opened(f"s{number}")
+    for number in range(MOST_SESSIONS - 1):
+        guest.began(f"s{number}")
+
+    assert guest.opened("new") == f"s{MOST_SESSIONS - 1}"
+
+
+def test_where_all_answer_the_oldest_goes() -> None:
+    guest = a_guest()
+    for number in range(MOST_SESSIONS):
+        guest.opened(f"s{number}")
+        guest.began(f"s{number}")
+
+    assert guest.opened("new") == "s0"
+    guest.answered("s0")  # its message ends after it has gone
+
+    assert "s0" not in guest.sessions
+
+
+def test_a_guest_is_quiet_when_the_last_message_is_answered() -> None:
+    guest = a_guest()
+    guest.opened("a")
+    assert guest.quiet.is_set()
+
+    guest.began("a")
+    guest.began("a")
+    guest.answered("a")
+    assert not guest.quiet.is_set()
+    guest.answered("a")
+
+    assert guest.quiet.is_set()
+
+
+def test_a_guest_is_quiet_when_the_session_that_was_asked_is_closed() -> None:
+    guest = a_guest()
+    guest.opened("a")
+    guest.began("a")
+
+    guest.closed("a")
+
+    assert guest.quiet.is_set()
+
+
+def test_requests_that_are_no_calls_are_bounded() -> None:
+    guest = a_guest()
+
+    waits = [guest.bucket.take() for _ in range(OTHERS_AT_ONCE + 1)]
+
+    assert waits[:-1] == [0.0] * OTHERS_AT_ONCE
+    assert waits[-1] > 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "begin", "answer", "close"]), st.integers(0, 30)), max_size=200))
+def test_a_guest_never_has_more_sessions_than_it_may_and_is_quiet_exactly_when_nothing_is_asked(
+    steps: list[tuple[str, int]],
+) -> None:
+    guest = a_guest()
+    for step, number in steps:
+        name = f"s{number}"
+        known = name in guest.sessions
+        if step == "open" and not known:
+            guest.opened(name)
+        elif step == "begin" and known:
+            guest.began(name)
+        elif step == "answer" and guest.sessions.get(name):
+            guest.answered(name)
+        elif step == "close":
+            guest.closed(name)
+
+        assert len(guest.sessions) <= MOST_SESSIONS
+        assert guest.quiet.is_set() is not any(guest.sessions.values())

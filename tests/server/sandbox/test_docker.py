@@ -1,0 +1,416 @@
+"""A session has a container for itself: how it begins, how it ends, and what is removed of it. No engine is needed here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.models.control import Code, Problem
+from proctor.server.answers import Failed, Refused
+from proctor.server.cards import Card
+from proctor.server.desk import ResetOrder
+from proctor.server.sandbox.container import Container, plain
+from proctor.server.sandbox.docker import DockerNest, ServerMark, began, orphans
+from proctor.server.sandbox.engine import VERSION_LABEL, Engine, Found
+from proctor.server.sandbox.pipe import Answer, Work
+from proctor.server.sandbox.tiers import SandboxLimits, SandboxWish, Tier
+from proctor.server.sandbox.words import Loaded, Start
+from tests.server.sandbox.engines import StandIn, canned, stand_in
+from tests.server.served import PATIENCE, until
+
+CARTPOLE = Target("CartPole-v1")
+WORK = Work("CartPole-v1", {}, False, False, None, None, False, ["/somewhere/on/this/machine"])
+ORDER = ResetOrder(1, "e", None)
+HANGS = f'exec "{sys.executable}" -S -c "import threading; threading.Event().wait()"\n'
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> StandIn:
+    return stand_in(tmp_path)
+
+
+@contextmanager
+def nest(made: StandIn, target: Target = CARTPOLE, **options: Any) -> Iterator[DockerNest]:
+    """Give a nest of which nothing is left afterwards."""
+    found = DockerNest.started(target, SandboxWish(Tier.DOCKER), "proctor-env:x", made.engine, **options)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    async def bounded() -> Result:
+        async with asyncio.timeout(2 * PATIENCE):
+            return await scenario
+
+    return uvloop.run(bounded())
+
+
+def removed(made: StandIn) -> list[str]:
+    return [line.split()[-1] for line in made.asked() if line.startswith("rm ")]
+
+
+def open_files() -> set[str]:
+    """Return the sockets and the nameless files that we hold open: what a container leaves if it leaves anything."""
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return {link for link in links if link.startswith("socket:") or link.endswith("(deleted)")}
+
+
+# ------------------------------------------------------------------------------------------------------ whose is it?
+OWN = ServerMark("machine", 1, 100, 5)
+MARKS = st.builds(
+    ServerMark,
+    st.from_regex(r"[0-9a-f-]{1,36}", fullmatch=True),
+    st.integers(0, 2**32),
+    st.integers(1, 2**22),
+    st.integers(0, 2**60),
+)
+
+
+@given(MARKS)
+def test_a_mark_is_read_as_it_was_written(mark: ServerMark) -> None:
+    assert ServerMark.read(str(mark)) == mark
+
+
+@given(st.text(max_size=40))
+def test_what_is_no_mark_of_ours_is_never_taken_for_a_dead_servers(text: str) -> None:
+    assert orphans([Found("x", text)], OWN, lambda pid: None) == [] or ServerMark.read(text) is not None
+
+
+@pytest.mark.parametrize(
+    ("mark", "gone"),
+    [
+        (OWN, False),
+        (replace(OWN, pid=200), True),  # no such process
+        (replace(OWN, pid=100, began=4), True),  # its number is another's by now
+        (replace(OWN, machine="other", pid=200), False),  # another machine, or before a restart
+        (replace(OWN, space=2, pid=200), False),  # in a container of its own
+    ],
+)
+def test_only_containers_of_servers_that_are_surely_gone_are_swept(mark: ServerMark, gone: bool) -> None:
+    found = [Found("it", str(mark)), Found("not-ours", "")]
+
+    assert orphans(found, OWN, {100: 5}.get) == (["it"] if gone else [])
+
+
+def test_this_process_knows_its_own_mark() -> None:
+    own = ServerMark.own()
+
+    assert own.pid == os.getpid()
+    assert began(own.pid) == own.began > 0
+    assert orphans([Found("x", str(own))], ServerMark.own()) == []
+
+
+def test_a_process_that_has_ended_has_not_begun() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait(PATIENCE)
+
+    assert began(process.pid) is None
+
+
+def test_a_nest_begins_by_sweeping_what_dead_servers_left(engine: StandIn) -> None:
+    own = ServerMark.own()
+    dead, living = replace(own, began=own.began + 1), own
+    engine.answers("ps", f"proctor-dead-1\t{dead}\nproctor-living-1\t{living}\nproctor-odd\t\n")
+
+    DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), "x", engine.engine)
+
+    assert removed(engine) == ["proctor-dead-1"]
+
+
+# ---------------------------------------------------------------------------------------------- what has to be there
+def test_without_an_image_it_is_said_how_to_make_one() -> None:
+    with pytest.raises(ValidationError, match="proctor image CartPole-v1"):
+        DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), None)
+
+
+def test_an_image_of_another_version_is_refused(engine: StandIn) -> None:
+    engine.answers("image", [{"Id": "abc", "Size": 5, "Config": {"Labels": {VERSION_LABEL: "0.0.0-other"}}}])
+
+    with pytest.raises(ComponentError, match="another version of Proctor"):
+        DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), "x", engine.engine)
+
+
+def test_an_engine_that_cannot_set_the_limits_is_refused(engine: StandIn) -> None:
+    engine.answers("info", {"ServerVersion": "1", "MemoryLimit": True, "CpuCfsQuota": True})
+
+    with pytest.raises(ComponentError, match="processes"):
+        DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), "x", engine.engine)
+
+
+def test_an_image_that_is_not_there_is_told(engine: StandIn) -> None:
+    engine.answers("refuses", "Error: No such image: x")
+
+    with pytest.raises(ComponentError, match="proctor image ENV"):
+        engine.engine.image("x")
+
+
+def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
+    with nest(engine) as found:
+        assert found.tier is Tier.DOCKER
+        assert (found.report.tier, found.report.engine, found.report.image) == (
+            *(Tier.DOCKER, "docker 1.2.3", "proctor-env:x"),
+        )
+        assert (found.report.digest, found.report.seccomp) == ("abc", "docker's profile default")
+        assert "each session" in found.report.costs
+
+
+# ------------------------------------------------------------------------------------------------------ conversations
+def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: StandIn) -> None:
+    async def scenario(found: DockerNest) -> Any:
+        place = await found.place(WORK, "a session")
+        begun = await place.reset(ORDER)
+        stepped = await place.step(b'{"action":1}')
+        state = await place.state()
+        await place.close()
+        return begun, stepped, state
+
+    before = open_files()
+    with nest(engine) as found:
+        card = msgspec.msgpack.decode(found.card(), type=Card)
+        begun, stepped, state = run(scenario(found))
+
+    names = [re.findall(r"--name (\S+)", line)[0] for line in engine.asked() if line.startswith("run ")]
+    assert card.name == "CartPole-v1"
+    assert begun.observation.startswith(b'{"observation":[')
+    assert stepped.reward == 1.0
+    assert b'"step_count":1' in state
+    assert len(set(names)) == 2
+    assert sorted(removed(engine)) == sorted(names)
+    assert not [line for line in engine.asked() if "/somewhere/on/this/machine" in line]
+    assert open_files() <= before
+
+
+def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandIn) -> None:
+    engine.runs(canned(Loaded(), Answer(card=b"its card")))
+    with nest(engine) as found:
+        assert found.card() == b"its card"
+
+    (line,) = (line for line in engine.asked() if line.startswith("run "))
+    (boot,) = re.findall(r"--label proctor=(\w+)", line)
+    assert f"--name proctor-{boot}-1 " in line
+    assert f"--label proctor.server={ServerMark.own()} " in line
+    assert line.endswith("proctor-env:x -P -B -m proctor.server.sandbox.stdio_worker")
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem", "reason"),
+    [
+        ((Loaded("cannot import\x1b it"),), ValidationError, r"cannot import\? it"),
+        (
+            (Loaded(), Answer(refused=Problem("no such setting", Code.FACTORY_ERROR))),
+            ValidationError,
+            "no such setting",
+        ),
+        ((Loaded(), Answer()), ComponentError, "no card"),
+        ((Loaded(),), ValidationError, "ended"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_told_to_whoever_starts_a_server(
+    engine: StandIn, answers: tuple[Any, ...], problem: type[Exception], reason: str
+) -> None:
+    engine.runs(canned(*answers))
+
+    with nest(engine) as found, pytest.raises(problem, match=reason):
+        found.card()
+
+
+def test_an_environment_that_is_not_made_in_time_is_not_waited_for(engine: StandIn) -> None:
+    engine.runs(canned(Loaded()).replace("sys.exit(int", "exactly(2**30); sys.exit(int"))
+
+    with nest(engine, start_seconds=0.5) as found, pytest.raises(ComponentError, match="not made within"):
+        found.card()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'docker: Error: no space left on device' >&2; exit 125\n", "no space left on device"),
+        ("echo 'Unable to find image locally' >&2; exit 125\n", "docker has no such image"),
+        ("printf 'nonsense that is no message'; cat\n", "nothing that a worker says"),
+        ("printf '\\377\\377\\377\\377too long'; cat\n", "nothing that a worker says"),
+        (HANGS, "not ready within 0.5 seconds"),
+    ],
+    ids=["no space", "no image", "nonsense", "too long", "hangs"],
+)
+def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_with_the_reason(
+    engine: StandIn, caplog: pytest.LogCaptureFixture, script: str, reason: str
+) -> None:
+    engine.runs(script)
+
+    async def scenario(found: DockerNest) -> Refused:
+        with pytest.raises(Refused) as caught:
+            await found.place(WORK)
+        return caught.value
+
+    with nest(engine, start_seconds=0.5) as found:
+        problem = run(scenario(found)).problem
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert reason in caplog.text
+    assert str(problem.incident) in caplog.text
+    assert "space" not in problem.message
+    assert len(removed(engine)) == 1
+
+
+def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
+    async def scenario(found: DockerNest) -> None:
+        with pytest.raises(Refused):
+            await found.place(WORK)
+
+    with nest(engine) as found:
+        (engine.folder / "docker").rename(engine.folder / "moved")
+        try:
+            run(scenario(found))
+        finally:
+            (engine.folder / "moved").rename(engine.folder / "docker")
+
+
+# --------------------------------------------------------------------------------------------------------------- ends
+@pytest.mark.parametrize(("code", "is_memory"), [(137, True), (9, False), (0, False)])
+def test_a_container_that_the_kernel_ended_needed_too_much_memory(engine: StandIn, code: int, is_memory: bool) -> None:
+    engine.runs(canned(Loaded(), Answer(), code=code))
+
+    async def scenario(found: DockerNest) -> Failed:
+        place = await found.place(WORK)
+        with pytest.raises(Failed) as caught:
+            await place.reset(ORDER)
+        return caught.value
+
+    with nest(engine) as found:
+        problem = run(scenario(found)).problem
+
+    assert problem.code == Code.EXECUTION_ERROR
+    assert ("more memory" in problem.message) == is_memory
+
+
+def test_a_session_that_is_given_up_while_it_begins_leaves_nothing(engine: StandIn) -> None:
+    engine.runs(f'echo $$ > "{engine.folder}/pid"\n' + HANGS)
+
+    async def scenario(found: DockerNest) -> int:
+        opening = asyncio.create_task(found.place(WORK))
+        pid = await asyncio.to_thread(until, lambda: (engine.folder / "pid").exists() and read_pid(engine))
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        return int(pid)
+
+    before = open_files()
+    with nest(engine) as found:
+        pid = run(scenario(found))
+
+    assert not Path(f"/proc/{pid}").exists()
+    assert len(removed(engine)) == 1
+    assert open_files() <= before
+
+
+def read_pid(engine: StandIn) -> str:
+    return (engine.folder / "pid").read_text().strip()
+
+
+def test_a_nest_that_closes_ends_every_container_and_begins_no_other(engine: StandIn) -> None:
+    async def scenario(found: DockerNest) -> tuple[Failed, Refused]:
+        place = await found.place(WORK)
+        engine.answers("ps", "proctor-late-1\t\n")
+        await found.close()
+        with pytest.raises(Failed) as failed:
+            await place.step(b'{"action":1}')
+        place.abandon()
+        with pytest.raises(Refused) as refused:
+            await found.place(WORK)
+        await found.close()
+        return failed.value, refused.value
+
+    engine.runs(canned(Loaded(), Answer()))
+    with nest(engine) as found:
+        failed, refused = run(scenario(found))
+
+    assert failed.problem.code == Code.EXECUTION_ERROR
+    assert refused.problem.code == Code.FACTORY_ERROR
+    # The second is one that the engine made when its client was gone already.
+    assert removed(engine)[1] == "proctor-late-1"
+
+
+def test_a_container_that_cannot_be_removed_is_logged_and_tried_again_at_the_end(
+    engine: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.answers("rm", "device or resource busy")
+    engine.runs(canned(Loaded(), Answer(card=b"")))
+    with nest(engine) as found:
+        found.card()
+        until(lambda: "could not be removed" in caplog.text)
+        (engine.folder / "rm").unlink()
+        engine.answers("ps", "proctor-left-1\t\n")
+
+    assert removed(engine)[-1] == "proctor-left-1"
+
+
+# ---------------------------------------------------------------------------------------------------- one container
+def start() -> Start:
+    return Start("CartPole-v1", {}, Tier.DOCKER, SandboxLimits())
+
+
+def test_a_container_that_was_killed_before_its_start_never_starts(engine: StandIn) -> None:
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as undertaker:
+        container = Container(engine.engine, "it", undertaker, lambda _: over.set())
+        container.kill()
+        container.kill()
+        assert over.wait(PATIENCE)
+
+        with pytest.raises(ComponentError, match="given up"):
+            container.start(["run"], start(), 1.0)
+
+    assert "run" not in engine.verbs()
+    assert removed(engine) == ["it"]
+    assert not container.out_of_memory()
+
+
+def test_a_container_that_is_killed_while_it_starts_ends_at_once(engine: StandIn) -> None:
+    engine.runs(HANGS)
+    with ThreadPoolExecutor(2) as threads:
+        container = Container(engine.engine, "it", threads, lambda _: None)
+        starting = threads.submit(container.start, ["run"], start(), PATIENCE)
+        until(lambda: "run" in engine.verbs())
+        container.kill()
+
+        with pytest.raises(ProctorError):
+            starting.result(PATIENCE)
+
+
+def test_a_client_that_lives_on_is_not_out_of_memory(engine: StandIn) -> None:
+    engine.runs(canned(Loaded()))
+    with ThreadPoolExecutor(1) as undertaker:
+        container = Container(engine.engine, "it", undertaker, lambda _: None)
+        channel = container.start(["run"], start(), PATIENCE)
+        try:
+            assert isinstance(channel, socket.socket)
+            assert not container.out_of_memory()
+        finally:
+            container.kill()
+
+
+def test_what_a_container_says_steers_no_terminal() -> None:
+    assert plain("a\x1b[31mb\nc\x07") == "a?[31mb\nc?"
+    assert isinstance(Engine("docker", ("x",)).command, tuple)

@@ -1,0 +1,116 @@
+"""What follows from what was found."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.server.sandbox.findings import (
+    CHOICES,
+    Finding,
+    Probe,
+    Report,
+    TierReport,
+    Verdict,
+    next_step,
+    refusal,
+    strongest,
+)
+from proctor.server.sandbox.tiers import SandboxWish, Tier
+from tests.server.sandbox.reports import HOST, kept, reported
+
+VERDICTS = st.dictionaries(st.sampled_from(list(Probe)), st.sampled_from(list(Verdict)), max_size=15)
+
+
+def found_in(tier: Tier, verdicts: dict[Probe, Verdict], lacking: str | None = None) -> TierReport:
+    return TierReport(tier, tuple(Finding(probe, verdict, "reason") for probe, verdict in verdicts.items()), lacking)
+
+
+TIERS = st.lists(
+    st.builds(found_in, st.sampled_from(CHOICES), VERDICTS, st.none() | st.just("no bubblewrap")),
+    max_size=4,
+    unique_by=lambda each: each.tier,
+)
+
+
+@given(TIERS, st.booleans())
+def test_the_strongest_tier_holds_and_nothing_stronger_does(tiers: list[TierReport], network: bool) -> None:
+    report = Report(HOST, tuple(tiers), network)
+    chosen = strongest(report)
+    holding = [each.tier for each in tiers if each.holds(network=network)]
+
+    assert chosen in holding or chosen is Tier.NONE
+    assert all(tier.rank <= chosen.rank for tier in holding)
+
+
+@given(TIERS, st.sampled_from([None, *Tier]), st.booleans())
+def test_a_wish_is_refused_if_and_only_if_it_was_not_seen_to_hold(
+    tiers: list[TierReport], wished: Tier | None, network: bool
+) -> None:
+    report = Report(HOST, tuple(tiers), network)
+    said = refusal(SandboxWish(wished, network=network), report)
+    tried = None if wished is None else report.of(wished)
+
+    if wished in (None, Tier.NONE, Tier.DOCKER):
+        assert said is None
+    else:
+        assert (said is None) == (tried is not None and tried.holds(network=network))
+
+
+@given(TIERS)
+def test_what_is_missing_is_told_of_the_next_tier(tiers: list[TierReport]) -> None:
+    report = Report(HOST, tuple(tiers))
+    step = next_step(report)
+    stronger = [each.tier.rank for each in tiers if each.tier.rank > strongest(report).rank]
+
+    assert (step is None) == (not stronger)
+    if step is not None:
+        assert step[0].rank == min(stronger)
+        assert step[1]
+
+
+@given(TIERS, st.booleans())
+def test_a_report_survives_being_recorded(tiers: list[TierReport], network: bool) -> None:
+    report = Report(HOST, tuple(tiers), network)
+
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+@pytest.mark.parametrize("probe", Probe)
+def test_every_probe_is_promised_by_a_tier_that_it_can_break(probe: Probe) -> None:
+    broken = reported([kept(Tier.STRICT, {probe: Verdict.OPEN})])
+    unproven = reported([kept(Tier.STRICT, {probe: Verdict.UNPROVEN})])
+
+    assert strongest(reported()) is Tier.STRICT
+    assert strongest(broken) is strongest(unproven) is Tier.BWRAP
+    assert probe.about
+
+
+def test_a_tier_is_not_held_to_what_only_a_stronger_one_promises() -> None:
+    assert kept(Tier.PROCESS, {Probe.NETWORK: Verdict.OPEN}).holds()
+    assert not kept(Tier.PROCESS, {Probe.ENVIRONMENT: Verdict.OPEN}).holds()
+
+
+def test_a_network_that_was_allowed_is_no_broken_promise() -> None:
+    found = kept(Tier.STRICT, {Probe.NETWORK: Verdict.OPEN})
+
+    assert strongest(reported([found], network=True)) is Tier.STRICT
+    assert strongest(reported([found])) is Tier.BWRAP
+
+
+def test_a_refusal_says_what_is_open_or_what_to_do() -> None:
+    leaking = reported([kept(Tier.BWRAP, {Probe.HOST_FILES: Verdict.OPEN})])
+    missing = reported([TierReport(Tier.BWRAP, lacking="bubblewrap is not installed; install it")])
+    wish = SandboxWish(Tier.BWRAP)
+
+    assert refusal(wish, leaking) == ("this host does not enforce the sandbox bwrap: host files is open (so it is)")
+    assert "install it" in str(refusal(wish, missing))
+    assert "was not tried" in str(refusal(wish, Report(HOST, ())))
+
+
+def test_a_probe_that_was_not_run_proves_nothing() -> None:
+    lacking = TierReport(Tier.STRICT, lacking="no cgroups").of(Probe.NETWORK)
+    untried = TierReport(Tier.STRICT).of(Probe.NETWORK)
+
+    assert (lacking.verdict, lacking.reason) == (Verdict.UNPROVEN, "no cgroups")
+    assert untried.verdict is Verdict.UNPROVEN

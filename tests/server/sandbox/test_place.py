@@ -1,0 +1,326 @@
+"""Whatever a worker says that is no answer has lost the episode, and kills the worker; nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.door.log_lines import PlainLines
+from proctor.door.redaction import Redactor
+from proctor.models.control import Code, Problem
+from proctor.server.answers import Failed, NotDone, Outcome, Refused, ToolAnswer
+from proctor.server.desk import ResetOrder
+from proctor.server.sandbox import place as place_module
+from proctor.server.sandbox.hold import Hold
+from proctor.server.sandbox.pipe import LENGTH, LONGEST_TRACE, MOST_BYTES, Answer, BatchArrays, framed, read
+from proctor.server.sandbox.place import MOST_TRACES, InWorker
+from tests.server.sandbox.processes import GO, ORDER, problem_of, run, work
+from tests.server.served import PATIENCE
+
+OUTCOME = Outcome(b'{"observation":1}', b"{}", 1.0)
+INCIDENT = "0123456789ab"
+Ask = Callable[[InWorker], Any]
+
+
+class Held:
+    """Counts how often it is killed, and says whether memory was short."""
+
+    def __init__(self, *, hungry: bool = False) -> None:
+        self.kills = 0
+        self.hungry = hungry
+
+    def kill(self) -> None:
+        self.kills += 1
+
+    def out_of_memory(self) -> bool:
+        return self.hungry and self.kills == 0
+
+
+@asynccontextmanager
+async def answering(
+    replies: Sequence[bytes | bytearray], held: Held | None = None, *, stays: bool = False
+) -> AsyncIterator[InWorker]:
+    """Give a place whose worker answers each question with the next of `replies`, and then ends, or says no more."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(PATIENCE)
+    over = threading.Event()
+
+    def answer() -> None:
+        with theirs:
+            for reply in replies:
+                if read(theirs) is not None:
+                    theirs.sendall(reply)
+            if stays:
+                over.wait(PATIENCE)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    place = InWorker(ours, cast("Hold", held or Held()), "s1")
+    try:
+        yield place
+    finally:
+        place.abandon()
+        over.set()
+        await asyncio.to_thread(thread.join, PATIENCE)
+
+
+async def step(place: InWorker) -> Any:
+    return await place.step(GO)
+
+
+def refusal(reply: bytes | bytearray, ask: Ask = step, held: Held | None = None) -> Problem:
+    """Return what is raised when a worker answers with these bytes."""
+
+    async def scenario() -> Problem:
+        async with answering([reply], held) as place:
+            with pytest.raises(NotDone) as caught:
+                await ask(place)
+            return problem_of(caught)
+
+    return run(scenario())
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+def test_answers_come_back_as_they_were_said() -> None:
+    told = ToolAnswer("one", b"{}", GO, OUTCOME, [GO])
+    replies = [Answer(), Answer(outcome=OUTCOME), Answer(outcome=OUTCOME), Answer(tool=told), Answer(tool=told)]
+
+    async def scenario() -> list[Any]:
+        async with answering([framed(each) for each in (*replies, Answer(state=b"{}"))]) as place:
+            return [
+                await place.make(work("t")),
+                await place.reset(ORDER),
+                await place.step(GO),
+                await place.call("look", b"{}"),
+                await place.act(GO),
+                await place.state(),
+            ]
+
+    assert run(scenario()) == [Answer(), OUTCOME, OUTCOME, told, told, b"{}"]
+
+
+def test_a_number_that_does_not_fit_the_pipe_is_refused_and_loses_nothing() -> None:
+    held = Held()
+
+    async def scenario() -> tuple[Problem, Any, int]:
+        async with answering([framed(Answer(outcome=OUTCOME))], held) as place:
+            with pytest.raises(Refused) as caught:
+                await place.reset(ResetOrder(2**70, "e", None))
+            return problem_of(caught), await place.reset(ORDER), held.kills
+
+    problem, outcome, kills = run(scenario())
+
+    assert problem.code == Code.VALIDATION_ERROR
+    assert outcome == OUTCOME
+    assert kills == 0
+
+
+def test_what_a_worker_refuses_is_refused() -> None:
+    told = Problem("no", Code.VALIDATION_ERROR, clause="ENV-STEP-P1")
+
+    assert refusal(framed(Answer(refused=told))) == told
+
+
+# ------------------------------------------------------------------------------------------------------------ nonsense
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\x00\x00",
+        LENGTH.pack(4) + b"\x00",
+        LENGTH.pack(0),
+        LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
+        LENGTH.pack(MOST_BYTES + 1),
+        framed({"outcome": 3}),
+        framed([1]),
+        framed(Answer()),
+        framed(Answer(state=b"{}")),
+        framed(Answer(tool=ToolAnswer("t", b"{}"))),
+        framed(Answer(outcome=Outcome(b'{"observation":', b"{}"))),
+        framed(Answer(outcome=Outcome(b'{}},"session":"other","data":{"observation":{}', b"{}"))),
+        framed(Answer(outcome=Outcome(b'{"observation":"\xff"}', b"{}"))),
+        framed(Answer(outcome=Outcome(b'{"o":' + b"[" * 5000 + b"]" * 5000 + b"}", b"{}"))),
+        framed(Answer(outcome=Outcome(b"{}", b"nonsense"))),
+        framed(Answer(outcome=Outcome(b"{}", b"{}", float("nan")))),
+        framed(Answer(batch=BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
+        framed(Answer(outcome=OUTCOME)) + b"and more",
+        framed(Answer(outcome=OUTCOME)) * 2,
+        framed(Answer(failed=Problem("no", "MADE_UP"))),
+    ],
+)
+def test_whatever_a_worker_says_that_is_no_outcome_has_lost_the_episode(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+
+    problem = refusal(said, held=held)
+
+    assert (problem.code, problem.lost) == (Code.EXECUTION_ERROR, True)
+    assert held.kills == 1
+    assert str(problem.incident) in caplog.text
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=40))
+def test_no_bytes_from_a_worker_raise_anything_but_a_failure(body: bytes) -> None:
+    assert refusal(LENGTH.pack(len(body)) + body).code == Code.EXECUTION_ERROR
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda place: place.state(), Answer(state=b"not json")),
+        (lambda place: place.state(), Answer(outcome=OUTCOME)),
+        (lambda place: place.call("t", b"{}"), Answer(outcome=OUTCOME)),
+        (lambda place: place.call("t", b"{}"), Answer(tool=ToolAnswer("t", b"[]"))),
+        (lambda place: place.act(GO), Answer(state=b"{}")),
+        (lambda place: place.reset(ORDER), Answer(tool=ToolAnswer("t", b"{}"))),
+    ],
+)
+def test_an_answer_to_another_question_has_lost_the_episode(ask: Ask, said: Answer) -> None:
+    held = Held()
+
+    problem = refusal(framed(said), ask, held)
+
+    assert problem.code == Code.EXECUTION_ERROR
+    assert held.kills == 1
+
+
+def test_a_worker_that_could_not_make_its_environment_is_killed_and_refused() -> None:
+    held = Held()
+
+    async def make(place: InWorker) -> Any:
+        return await place.make(work("t"))
+
+    told = refusal(framed(Answer(refused=Problem("no", Code.FACTORY_ERROR, incident=INCIDENT))), make, held)
+    ended = refusal(b"", make)
+
+    assert (told.code, told.incident) == (Code.FACTORY_ERROR, INCIDENT)
+    assert held.kills == 1
+    assert ended.code == Code.FACTORY_ERROR
+    assert ended.incident
+
+
+def test_a_worker_that_used_up_its_memory_is_said_to() -> None:
+    assert "memory" in refusal(b"", held=Held(hungry=True)).message
+
+
+# ----------------------------------------------------------------------------------------------------------------- ends
+def test_a_worker_that_is_late_is_killed_and_its_step_timed_out() -> None:
+    held = Held()
+
+    async def scenario() -> Problem:
+        async with answering([], held, stays=True) as place:
+            place.patience = 0.05
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return problem_of(caught)
+
+    problem = run(scenario())
+
+    assert (problem.code, problem.lost) == (Code.STEP_TIMEOUT, True)
+    assert held.kills == 1
+
+
+def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
+    held = Held()
+
+    async def scenario() -> Problem:
+        async with answering([], held, stays=True) as place:
+            place.abandon()
+            place.abandon()
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return problem_of(caught)
+
+    assert run(scenario()).code == Code.EXECUTION_ERROR
+    assert held.kills == 1
+
+
+@pytest.mark.parametrize("replies", [[], [framed(Answer())], [framed(Answer(refused=Problem("no", "BUSY")))], [b"?"]])
+def test_a_closed_place_has_no_worker_whatever_it_answered(replies: list[bytes]) -> None:
+    held = Held()
+
+    async def scenario() -> int:
+        async with answering(replies, held) as place:
+            await place.close()
+            return held.kills
+
+    assert run(scenario()) == 1
+
+
+def test_a_worker_that_does_not_close_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place_module, "CLOSE_SECONDS", 0.05)
+    held = Held()
+
+    async def scenario() -> int:
+        async with answering([], held, stays=True) as place:
+            await place.close()
+            return held.kills
+
+    assert run(scenario()) == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- traces
+FORGED = "Traceback\n2030-01-01T00:00:00.000Z error    proctor.server: all is lost\x1b[2J"
+
+
+def test_a_trace_is_logged_with_the_incident_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    told = Problem("it failed", Code.EXECUTION_ERROR, incident=INCIDENT, lost=True)
+
+    problem = refusal(framed(Answer(failed=told, trace=FORGED)))
+
+    assert problem == told
+    (record,) = [each for each in caplog.records if each.name == "proctor.environment"]
+    assert INCIDENT in record.getMessage()
+    line = PlainLines(Redactor()).format(record)
+    assert "session=s1" in line
+    assert "all is lost" in line
+    assert "\x1b" not in line
+    assert [each for each in line.splitlines() if each.startswith("2030")] == []
+
+
+def test_an_incident_that_is_none_of_ours_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    told = Problem("it failed", Code.EXECUTION_ERROR, incident="<script>", lost=True)
+
+    problem = refusal(framed(Answer(failed=told, trace="why")))
+
+    assert problem.incident != "<script>"
+    assert str(problem.incident) in caplog.text
+
+
+def test_a_message_is_cut_off_if_it_is_long() -> None:
+    assert len(refusal(framed(Answer(refused=Problem("x" * 100_000, "BUSY")))).message) < 10_000
+
+
+def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    reply = framed(Answer(outcome=OUTCOME, trace="y" * 10 * LONGEST_TRACE))
+    count = MOST_TRACES + 5
+
+    async def scenario() -> None:
+        async with answering([reply] * count) as place:
+            for _ in range(count):
+                await place.step(GO)
+
+    run(scenario())
+
+    records = [each for each in caplog.records if each.name == "proctor.environment"]
+    assert len(records) == MOST_TRACES
+    assert max(len(each.exc_text or "") for each in records) == LONGEST_TRACE
+
+
+def test_a_trace_is_not_logged_where_errors_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "proctor.environment")
+
+    refusal(framed(Answer(failed=Problem("no", Code.EXECUTION_ERROR), trace="why")))
+
+    assert caplog.records == []

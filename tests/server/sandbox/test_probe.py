@@ -1,0 +1,217 @@
+"""What is really blocked: the tiers that need nothing quickly, the others in the system tests."""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import ComponentError
+from proctor.models.control import Code
+from proctor.server.answers import failed
+from proctor.server.sandbox import bubblewrap, cgroups, host, probe
+from proctor.server.sandbox.bait import laid_out
+from proctor.server.sandbox.control_group import orders
+from proctor.server.sandbox.findings import CHOICES, Probe, Report, TierReport, Verdict, refusal, strongest
+from proctor.server.sandbox.nest import Nest
+from proctor.server.sandbox.probe import ENDING, full_report, quick_report, trial
+from proctor.server.sandbox.probes import Tried, left_by
+from proctor.server.sandbox.tiers import SandboxLimits, SandboxWish, Tier
+
+
+def test_the_tier_process_keeps_its_two_promises_and_no_more() -> None:
+    report = quick_report(SandboxWish(Tier.PROCESS))
+    found = report.of(Tier.PROCESS)
+
+    assert found is not None
+    assert found.holds(), found.broken()
+    assert found.of(Probe.NETWORK).verdict is found.of(Probe.HOST_FILES).verdict is Verdict.OPEN
+    assert found.of(Probe.NEIGHBOURS).verdict is Verdict.OPEN
+    assert strongest(report) is Tier.PROCESS
+
+
+def test_what_a_neighbour_left_in_a_shared_folder_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda _: f"of-{os.getpid()}")
+    found = trial(Tier.PROCESS, Probe.NEIGHBOURS)
+
+    assert found.reason == "a temporary file of another session was seen"
+    assert not left_by(f"canary-of-{os.getpid()}").exists()
+
+
+@pytest.mark.parametrize("tier", [Tier.NONE, Tier.DOCKER])
+def test_where_there_is_no_nest_nothing_is_tried_at_a_servers_start(tier: Tier) -> None:
+    report = quick_report(SandboxWish(tier))
+
+    assert report.tiers == (TierReport(tier),)
+    assert refusal(SandboxWish(tier), report) is None
+
+
+def test_a_host_without_bubblewrap_falls_back_and_refuses_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "executable", lambda: None)
+    tried: list[Tier] = []
+
+    def holding(tier: Tier, *_: Any) -> TierReport:
+        tried.append(tier)
+        return TierReport(tier, lacking=host.lacking(tier))
+
+    monkeypatch.setattr(probe, "_tried", holding)
+    report = quick_report(SandboxWish())
+
+    assert tried == [Tier.STRICT, Tier.BWRAP, Tier.PROCESS]
+    assert strongest(report) is Tier.PROCESS
+    assert "install" in str(refusal(SandboxWish(Tier.STRICT), report))
+
+
+def test_a_tier_that_does_not_start_is_lacking_with_the_likely_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Nest:
+        raise ComponentError("the sandbox could not be started: No permissions")
+
+    monkeypatch.setattr(host, "lacking", lambda _: None)
+    monkeypatch.setattr(host, "user_namespaces", lambda: "forbidden by a switch")
+    monkeypatch.setattr(Nest, "started", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = trial(Tier.BWRAP, Probe.NETWORK)
+
+    assert found.verdict is Verdict.UNPROVEN
+    assert found.reason.endswith("No permissions; user namespaces are forbidden by a switch")
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "seen", "verdict"),
+    [
+        (True, True, Verdict.OPEN),
+        (False, False, Verdict.BLOCKED),
+        (False, True, Verdict.OPEN),
+        (True, False, Verdict.BLOCKED),
+        (True, None, Verdict.OPEN),
+        (False, None, Verdict.BLOCKED),
+    ],
+)
+def test_what_this_machine_sees_counts_more_than_what_a_probe_says(
+    monkeypatch: pytest.MonkeyPatch, succeeded: bool, seen: bool | None, verdict: Verdict
+) -> None:
+    with laid_out() as baits:
+        monkeypatch.setattr(baits, "taken", lambda _: seen)
+        found = probe._judged(Probe.SIGNALS, Tried(succeeded=succeeded, said="so it is"), baits)
+
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize("each", Probe)
+def test_a_worker_that_ended_proves_something_only_where_the_kernel_answers_so(each: Probe) -> None:
+    ended = probe._ended(each, failed(Code.EXECUTION_ERROR, "the environment's process ended"))
+    late = probe._ended(each, failed(Code.STEP_TIMEOUT, "late"))
+
+    assert ended.verdict is (Verdict.BLOCKED if each in ENDING else Verdict.UNPROVEN)
+    assert late.verdict is Verdict.UNPROVEN
+
+
+def test_a_process_that_ends_before_it_has_tried_all_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "PLAIN", "")
+    found = trial(Tier.NONE, Probe.NETWORK)
+
+    assert (found.verdict, found.reason) == (Verdict.UNPROVEN, "the process ended")
+
+
+def test_nothing_is_logged_of_workers_that_are_meant_to_end(caplog: pytest.LogCaptureFixture) -> None:
+    with probe._quiet():
+        logging.getLogger("proctor.sandbox").error("a worker ended")
+    logging.getLogger("proctor.sandbox").error("a worker ended later")
+
+    assert caplog.messages == ["a worker ended later"]
+
+
+# --------------------------------------------------------------------------------------------- with root and bubblewrap
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return full_report()
+
+
+@pytest.mark.system
+def test_this_host_enforces_strict_and_every_weaker_tier(report: Report) -> None:
+    assert strongest(report) is Tier.STRICT
+    assert [found.broken() for found in report.tiers] == [(), (), (), ()]
+    assert [found.tier for found in report.tiers] == list(reversed(CHOICES))
+    assert all(refusal(SandboxWish(tier), report) is None for tier in CHOICES)
+
+
+@pytest.mark.system
+def test_strict_blocks_everything_that_works_without_a_sandbox(report: Report) -> None:
+    none, strict = report.of(Tier.NONE), report.of(Tier.STRICT)
+    assert none is not None
+    assert strict is not None
+
+    # The attacks are real: all of them succeed where nothing is in the way.
+    assert {found.verdict for found in none.findings} == {Verdict.OPEN}
+    assert {found.verdict for found in strict.findings} == {Verdict.BLOCKED}
+
+
+@pytest.mark.system
+def test_nothing_is_left_of_a_trial(report: Report) -> None:
+    found = cgroups.found()
+    assert found is not None
+
+    assert report.tiers
+    assert not [home for home in found.homes if list(home.glob(f"proctor-{os.getpid()}-*"))]
+    assert not [line for line in _children() if b"canary-" in line or b"bwrap" in line]
+
+
+def _children() -> Iterator[bytes]:
+    """Yield the command lines of this process's children."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if int((process / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                yield (process / "cmdline").read_bytes()
+
+
+@pytest.mark.system
+def test_auto_tries_the_strongest_first_and_stops_there() -> None:
+    report = quick_report(SandboxWish())
+
+    assert [found.tier for found in report.tiers] == [Tier.STRICT]
+    assert strongest(report) is Tier.STRICT
+
+
+@pytest.mark.system
+def test_an_allowed_network_is_reached_and_breaks_no_promise() -> None:
+    report = quick_report(SandboxWish(Tier.STRICT, network=True))
+    found = report.of(Tier.STRICT)
+
+    assert found is not None
+    assert found.of(Probe.NETWORK).verdict is Verdict.OPEN
+    assert strongest(report) is Tier.STRICT
+
+
+@pytest.mark.system
+def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bubblewrap.command
+    monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _without_net(whole(wish, binds, inside)))
+    network = trial(Tier.BWRAP, Probe.NETWORK)
+    monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _with_tmp(whole(wish, binds, inside)))
+    files = trial(Tier.BWRAP, Probe.HOST_FILES)
+    writes = trial(Tier.BWRAP, Probe.HOST_WRITES)
+
+    assert [each.verdict for each in (network, files, writes)] == [Verdict.OPEN] * 3
+
+
+def _without_net(line: list[str]) -> list[str]:
+    return [word for word in line if word != "--unshare-net"]
+
+
+def _with_tmp(line: list[str]) -> list[str]:
+    """Show the host's temporary files, where the canary is."""
+    place = line.index("--remount-ro")
+    return [*line[:place], "--bind", "/tmp", "/tmp", *line[place:]]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("each", [Probe.FORK_BOMB, Probe.MEMORY_BOMB, Probe.MEMORY_OF_MANY])
+def test_a_group_without_limits_is_found_out(monkeypatch: pytest.MonkeyPatch, each: Probe) -> None:
+    large = SandboxLimits(memory_bytes=2**33, processes=1000)
+    monkeypatch.setattr(cgroups, "orders", lambda version, _limits: orders(version, large))
+
+    assert trial(Tier.STRICT, each).verdict is Verdict.OPEN

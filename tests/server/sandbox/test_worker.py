@@ -1,0 +1,233 @@
+"""The environment's process, seen from inside: it answers as a desk does, and its log travels with the answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.models.control import Code
+from proctor.server.answers import Outcome
+from proctor.server.cards import Card
+from proctor.server.sandbox import confine, worker
+from proctor.server.sandbox.pipe import LONGEST_TRACE, Answer, Call, Describe, framed, read, spoken
+from proctor.server.sandbox.tiers import SandboxLimits, Tier
+from proctor.server.sandbox.words import GO as GO_ON
+from proctor.server.sandbox.words import HERE, NO_NAMESPACES, READY, UNFIT, Start, Word, heard, listen_for_words, say
+from tests.server.environments import HIDDEN_TEXT, PLAIN_TEXT
+from tests.server.sandbox.processes import ENVIRONMENTS, GO, ORDER, TROUBLE_MODULE, TROUBLED, work
+from tests.server.served import PATIENCE
+
+RESET = Call("reset", ORDER)
+STEP = Call("step", None, GO)
+
+
+@contextmanager
+def served_by_a_worker() -> Iterator[socket.socket]:
+    """Give the server's end of a worker that runs on a thread of ours."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    thread = threading.Thread(target=worker.serve, args=(theirs,))
+    thread.start()
+    with ours, theirs:
+        yield ours
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def asked(channel: socket.socket, message: Any) -> Answer:
+    channel.sendall(framed(message))
+    body = read(channel)
+    assert body is not None
+    return spoken(body, Answer)
+
+
+# --------------------------------------------------------------------------------------------------------------- calls
+def test_a_worker_answers_calls_until_the_other_side_has_gone() -> None:
+    with served_by_a_worker() as channel:
+        made = asked(channel, work(f"{ENVIRONMENTS}:Raising", what="validation"))
+        early = asked(channel, STEP)
+        begun = asked(channel, RESET)
+        refused = asked(channel, Call("step", None, TROUBLED))
+        stepped = asked(channel, STEP)
+        state = asked(channel, Call("state"))
+        closed = asked(channel, Call("close"))
+
+    assert made == closed == Answer()
+    assert early.refused is not None
+    assert early.refused.clause == "NO-STEP-BEFORE-RESET"
+    assert begun.outcome is not None
+    assert refused.refused is not None
+    assert refused.refused.message == PLAIN_TEXT
+    assert stepped == Answer(outcome=Outcome(b'{"observation":1}', b"{}", 1.0))
+    assert json.loads(state.state or b"null") == {"episode_id": "e", "step_count": 1}
+
+
+def test_a_worker_awaits_coroutines_and_steps_batches() -> None:
+    with served_by_a_worker() as channel:
+        asked(channel, work(f"{ENVIRONMENTS}:Later"))
+        asked(channel, RESET)
+        later = asked(channel, STEP)
+    with served_by_a_worker() as channel:
+        asked(channel, work(f"{ENVIRONMENTS}:Corridor", 2))
+        begun = asked(channel, RESET)
+
+    assert later == Answer(outcome=Outcome(b'{"observation":1}', b"{}", 1.0))
+    assert begun.batch is not None
+    assert begun.batch.rewards is None
+    assert begun.batch.begins == b"\x01\x01"
+
+
+def test_a_worker_uses_tools_and_carries_out_what_they_left() -> None:
+    with served_by_a_worker() as channel:
+        asked(channel, work(f"{TROUBLE_MODULE}:Tooled"))
+        asked(channel, RESET)
+        gone = asked(channel, Call("call", None, b'{"times":2}', "go")).tool
+        acted = asked(channel, Call("act", None, GO)).tool
+        looked = asked(channel, Call("call", None, b"{}", "look")).tool
+        unknown = asked(channel, Call("call", None, b"{}", "fly"))
+        fallen = asked(channel, Call("call", None, b"{}", "fall"))
+
+    assert gone is not None
+    assert (gone.action, gone.left) == (GO, [GO])
+    assert acted is not None
+    assert acted.outcome == Outcome(b'{"observation":2}', b"{}", 1.0)
+    assert looked is not None
+    assert json.loads(looked.content) == {"result": 2}
+    assert unknown.refused is not None
+    assert fallen.failed is not None
+    assert HIDDEN_TEXT in (fallen.trace or "")
+
+
+def test_a_worker_describes_its_environment() -> None:
+    with served_by_a_worker() as channel:
+        answer = asked(channel, Describe(f"{TROUBLE_MODULE}:Tooled", {}))
+
+    card = msgspec.msgpack.decode(answer.card or b"", type=Card)
+    assert [tool.name for tool in card.tools] == ["look", "go", "fall"]
+
+
+def test_a_worker_says_to_the_operator_why_an_environment_cannot_be_described() -> None:
+    with served_by_a_worker() as channel:
+        answer = asked(channel, Describe(f"{ENVIRONMENTS}:Corridor", {"fails_at": -1}))
+
+    assert answer.refused is not None
+    assert "could not be made" in answer.refused.message
+
+
+# --------------------------------------------------------------------------------------------------------------- traces
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_what_an_environment_raised_travels_beside_the_answer_and_not_in_it(num_envs: int | None) -> None:
+    with served_by_a_worker() as channel:
+        unmade = asked(channel, work(f"{ENVIRONMENTS}:Corridor", num_envs, fails_at=-1))
+        made = asked(channel, work(f"{ENVIRONMENTS}:Raising"))
+        asked(channel, RESET)
+        failed = asked(channel, Call("step", None, TROUBLED))
+
+    assert made == Answer()
+    for problem, trace in ((unmade.refused, unmade.trace), (failed.failed, failed.trace)):
+        assert problem is not None
+        assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
+        assert str(problem.incident) in (trace or "")
+        assert "Traceback" in (trace or "")
+        assert HIDDEN_TEXT in (trace or "")
+
+
+def test_what_an_environment_raises_when_it_is_closed_is_a_failure_with_a_trace() -> None:
+    with served_by_a_worker() as channel:
+        asked(channel, work(f"{ENVIRONMENTS}:Raising", where="close"))
+        closed = asked(channel, Call("close"))
+
+    assert closed.failed is not None
+    assert closed.failed.code == Code.EXECUTION_ERROR
+    assert HIDDEN_TEXT in (closed.trace or "")
+
+
+def test_a_trace_is_bounded_and_keeps_its_end() -> None:
+    collected = worker.Collected()
+    for text in ("a" * LONGEST_TRACE, "the end"):
+        collected.emit(logging.LogRecord("x", logging.ERROR, "", 0, text, None, None))
+
+    taken = collected.taken() or ""
+
+    assert len(taken) == LONGEST_TRACE
+    assert taken.endswith("\nthe end")
+    assert collected.taken() is None
+
+
+# ------------------------------------------------------------------------------------------------- from fork to work
+def led(
+    start: Start, monkeypatch: pytest.MonkeyPatch, settle: Callable[..., None], words: int, *, go: bytes = GO_ON
+) -> tuple[list[Word], bool]:
+    """Return what a worker says until it is confined, on a thread of ours, and whether it would begin."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    listen_for_words(ours)
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(confine, "die_with_parent", lambda: None)
+    monkeypatch.setattr(confine, "settle", settle)
+    result: list[bool] = []
+    with ours, theirs:
+        thread = threading.Thread(target=lambda: result.append(worker._confined(theirs, start)))
+        thread.start()
+        said = [heard(ours)]
+        say(ours, go)
+        said += [heard(ours) for _ in range(words - 1)]
+        thread.join(PATIENCE)
+    return said, result[0]
+
+
+def start(tier: Tier, *, alone: bool = False) -> Start:
+    return Start("t", {}, tier, SandboxLimits(), False, alone)
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise PermissionError(1, "not here")
+
+
+def test_a_worker_says_that_it_is_there_and_then_that_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[Any] = []
+
+    words, begins = led(start(Tier.PROCESS), monkeypatch, lambda *said, **_: settled.append(said), 2)
+
+    assert words == [Word(HERE, os.getpid()), Word(READY, os.getpid())]
+    assert settled == [(Tier.PROCESS, SandboxLimits())]
+    assert begins
+
+
+def test_a_worker_that_is_not_told_to_go_on_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, begins = led(start(Tier.PROCESS), monkeypatch, lambda *_, **__: None, 1, go=b"?")
+
+    assert [word.kind for word in words] == [HERE]
+    assert not begins
+
+
+def test_a_worker_that_cannot_be_confined_says_why_and_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, begins = led(start(Tier.BWRAP), monkeypatch, refuse, 2)
+
+    assert words[1].kind == UNFIT
+    assert "not here" in words[1].reason
+    assert not begins
+
+
+def test_a_worker_that_gets_no_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine, "own_namespaces", refuse)
+
+    words, begins = led(start(Tier.STRICT), monkeypatch, lambda *_, **__: None, 2)
+    alone, begins_alone = led(start(Tier.STRICT, alone=True), monkeypatch, lambda *_, **__: None, 2)
+
+    assert words[1].kind == NO_NAMESPACES
+    assert not begins
+    assert alone[1].kind == READY
+    assert begins_alone

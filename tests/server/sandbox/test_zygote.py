@@ -1,0 +1,221 @@
+"""A zygote imports once, forks a worker for each socket, keeps nobody's body, and ends with its server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.envs.targets import Target
+from proctor.server.sandbox import confine, zygote
+from proctor.server.sandbox.bubblewrap import VARIABLES
+from proctor.server.sandbox.pipe import Answer, Call, framed, read, spoken
+from proctor.server.sandbox.tiers import SandboxLimits, Tier
+from proctor.server.sandbox.words import FORK, HERE, READY, Loaded, Start, Word, heard, listen_for_words, say
+from proctor.server.sandbox.words import GO as GO_ON
+from tests.server.environments import HIDDEN_TEXT
+from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
+from tests.server.served import PATIENCE, until
+
+
+# ---------------------------------------------------------------------------------------- what is imported, and how
+@pytest.mark.parametrize(
+    "text", ["CartPole-v1", "proctor/PlumeSearch-v0", f"{ENVIRONMENTS}:corridor", f"{ENVIRONMENTS}:Corridor-v0"]
+)
+def test_what_makes_a_target_is_imported_and_nothing_is_made(text: str) -> None:
+    assert zygote.loaded(Target(text)).problem is None
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Nothing-v7", "Nothing"),
+        ("nowhere_at_all:Thing", "nowhere_at_all"),
+        (f"{ENVIRONMENTS}:Missing", "Missing"),
+        (f"{ENVIRONMENTS}:NOT_A_FACTORY", "cannot be called"),
+    ],
+)
+def test_what_cannot_be_imported_is_said_in_words(text: str, word: str) -> None:
+    assert word in (zygote.loaded(Target(text)).problem or "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [f"raise RuntimeError('{HIDDEN_TEXT}')", f"raise SystemExit('{HIDDEN_TEXT}')", f"1/0 # {HIDDEN_TEXT}", "x = ("],
+)
+def test_a_module_that_fails_while_it_is_imported_is_said_in_words(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"failing_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert name in (zygote.loaded(Target(f"{name}:Thing")).problem or "")
+
+
+def test_a_zygote_finds_modules_where_we_do_and_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "/somewhere", *sys.path])
+
+    command = zygote.command(7)
+
+    assert command[1] == "-I"
+    assert command[5:8] == ["7", str(tmp_path), "/somewhere"]
+
+
+def test_a_zygote_imports_nothing_of_the_server_that_is_heavy() -> None:
+    asking = "import sys; import proctor.server.sandbox.zygote; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+    assert "proctor.server.desk" in loaded
+    assert not loaded & {"starlette", "uvicorn", "uvloop", "mcp", "websockets", "prometheus_client", "typer", "numba"}
+
+
+def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("die_with_parent", "become_nobody", "no_new_privileges", "adopt_orphans"):
+        monkeypatch.setattr(confine, name, lambda name=name: done.append(name))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    zygote._settle(Tier.PROCESS)
+    zygote._settle(Tier.STRICT)
+
+    assert done == [
+        *("die_with_parent", "no_new_privileges", "adopt_orphans"),
+        *("become_nobody", "no_new_privileges", "adopt_orphans"),
+    ]
+    assert sys.path[-1] == str(Path.cwd())
+
+
+# ------------------------------------------------------------------------------------------------------------- a real one
+def start(text: str) -> Start:
+    return Start(text, {}, Tier.PROCESS, SandboxLimits())
+
+
+@contextmanager
+def brooding(text: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes], Loaded]]:
+    """Give the server's end of a zygote that was told to import a target, the process, and what it said."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    listen_for_words(ours)
+    command = zygote.command(theirs.fileno())
+    with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=VARIABLES) as process:
+        theirs.close()
+        try:
+            assert heard(ours) == Word(HERE, process.pid)
+            ours.sendall(framed(start(text)))
+            body = read(ours)
+            assert body is not None
+            yield ours, process, spoken(body, Loaded)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def forked(control: socket.socket) -> Iterator[tuple[socket.socket, int]]:
+    """Give the socket of a new worker that is ready, and its number."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    listen_for_words(ours)
+    with ours:
+        with theirs:
+            socket.send_fds(control, [FORK], [theirs.fileno()])
+        first = heard(ours)
+        say(ours, GO_ON)
+        last = heard(ours)
+        assert (first.kind, last.kind, first.pid) == (HERE, READY, last.pid)
+        yield ours, first.pid
+
+
+def asked(channel: socket.socket, message: Any) -> Answer:
+    channel.sendall(framed(message))
+    body = read(channel)
+    assert body is not None
+    return spoken(body, Answer)
+
+
+def test_workers_of_one_zygote_share_what_it_imported_and_nothing_else() -> None:
+    with (
+        brooding(f"{TROUBLE_MODULE}:Noting") as (control, process, loaded),
+        forked(control) as (one, first),
+        forked(control) as (other, second),
+    ):
+        for channel in (one, other):
+            asked(channel, work(f"{TROUBLE_MODULE}:Noting"))
+        notes = [asked(channel, Call("reset", ORDER)) for channel in (one, one, other)]
+        held = [sorted(Path(f"/proc/{pid}/fd").iterdir()) for pid in (first, second)]
+        alive = descendants(process.pid)
+
+    assert loaded == Loaded()
+    assert [each.outcome and each.outcome.observation for each in notes] == [
+        b'{"observation":1}',
+        b'{"observation":2}',
+        b'{"observation":1}',
+    ]
+    assert {first, second} <= set(alive)
+    assert [len(each) for each in held] == [4, 4]  # three that lead nowhere, and its own socket
+
+
+def test_workers_do_not_draw_the_same_numbers() -> None:
+    with brooding(f"{TROUBLE_MODULE}:Drawing") as (control, _, _):
+        drawn = []
+        for _ in range(2):
+            with forked(control) as (channel, _):
+                asked(channel, work(f"{TROUBLE_MODULE}:Drawing"))
+                drawn.append(asked(channel, Call("reset", ORDER)).outcome)
+
+    assert drawn[0] != drawn[1]
+
+
+def test_a_zygote_that_cannot_import_ends_after_it_said_why() -> None:
+    with brooding("nowhere_at_all:Thing") as (control, process, loaded):
+        assert "nowhere_at_all" in (loaded.problem or "")
+        assert read(control) is None
+        assert process.wait(PATIENCE) == 0
+
+
+def test_no_worker_is_left_as_a_zombie() -> None:
+    with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _):
+        with forked(control) as (_, killed):
+            os.kill(killed, signal.SIGKILL)
+        with forked(control) as (_, left):
+            pass
+
+        until(lambda: descendants(process.pid) == {})
+        assert not Path(f"/proc/{killed}").exists()
+        assert not Path(f"/proc/{left}").exists()
+
+
+def test_a_zygote_ends_with_its_server_and_its_workers_end_with_it() -> None:
+    with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _), forked(control) as (channel, pid):
+        control.close()
+
+        assert process.wait(PATIENCE) == 0
+        assert channel.recv(1) == b""
+        until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_zygote_that_is_killed_takes_its_workers_with_it() -> None:
+    with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _), forked(control) as (channel, pid):
+        process.kill()
+
+        assert channel.recv(1) == b""
+        until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.parametrize("said", [b"?", FORK])
+def test_a_zygote_that_is_told_nonsense_ends(said: bytes) -> None:
+    with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _):
+        control.sendall(said)
+
+        assert process.wait(PATIENCE) == 0

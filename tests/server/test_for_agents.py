@@ -1,0 +1,246 @@
+"""What an agent can cause: one tool of one episode at a time, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from proctor.models.control import Code
+from proctor.models.events import EpisodeStepped, Failed
+from proctor.server.for_agents import MOST_WAITING, AgentView, ForAgents
+from proctor.server.telling import Told
+from tests.server.granted import Room, run
+
+ACT = b'{"action":1}'
+
+
+def code(told: Told) -> str:
+    assert told.is_error
+    return str(json.loads(told.structured)["code"])
+
+
+def test_the_views_have_no_method_that_resets_or_reads_a_state() -> None:
+    public = {name for kind in (AgentView, ForAgents) for name in vars(kind) if not name.startswith("_")}
+
+    assert public == {"call", "taken", "admitted", "when_forgotten"}
+
+
+def test_an_agents_action_is_a_step_of_the_session_and_on_record_as_the_agents() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        granted = room.give(agent="bob")
+
+        told = await room.view(granted).call("act", ACT)
+
+        stepped = room.diary.events[-1]
+        assert isinstance(stepped, EpisodeStepped)
+        assert (stepped.principal, stepped.grant, stepped.tool) == ("agent", granted.grant, "act")
+        assert json.loads(bytes(stepped.action)) == {"action": 1}
+        assert json.loads(told.structured)["step"] == room.session.step_count == 1
+        row = json.loads(room.session.rows.after(0, 1).rows[0])
+        assert (row["agent"], row["tool"], row["reward"], row["action"]) == ("bob", "act", 1.0, {"action": 1})
+
+    run(scenario())
+
+
+def test_reading_is_no_step() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+
+        told = await room.view(room.give()).call("observe", b"{}")
+
+        assert len(json.loads(told.structured)["observation"]) == 4
+        assert (room.session.step_count, room.session.rows.last) == (0, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("act", b"{}"), ("act", b'{"action":2}'), ("act", b'{"action":1,"seed":3}'), ("act", b"[]"), ("act", b"nonsense")],
+)
+def test_a_wrong_argument_changes_nothing_and_is_on_record(tool: str, arguments: bytes) -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        granted = room.give()
+
+        told = await room.view(granted).call(tool, arguments)
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert room.session.step_count == 0
+        failure = room.diary.events[-1]
+        assert isinstance(failure, Failed)
+        assert (failure.principal, failure.grant, failure.lost) == ("agent", granted.grant, False)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("tool", ["reset", "step", "state", "close", "", "x" * 1000, "observe ", "../act"])
+def test_there_is_no_other_tool(tool: str) -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+
+        told = await room.view(room.give()).call(tool, b"{}")
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert "observe, act" in told.text
+
+    run(scenario())
+
+
+def test_after_the_end_every_tool_says_so() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        told = await view.call("act", ACT)
+        for _ in range(500):
+            if json.loads(told.structured)["done"]:
+                break
+            told = await view.call("act", ACT)
+        steps = room.session.step_count
+
+        assert "over" in told.text
+        assert [code(await view.call(tool, arguments)) for tool, arguments in (("act", ACT), ("observe", b"{}"))] == [
+            Code.ENDED,
+            Code.ENDED,
+        ]
+        assert room.session.step_count == steps
+
+    run(scenario())
+
+
+def test_a_view_that_was_taken_before_a_reset_can_do_nothing_after_it() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+
+        await room.begin()
+
+        assert code(await view.call("act", ACT)) == Code.ENDED
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+def test_a_call_that_waited_while_the_episode_was_reset_does_nothing() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        async with room.session.turn:
+            call = asyncio.create_task(view.call("act", ACT))
+            await asyncio.sleep(0)
+            await room.begin()
+
+        assert code(await call) == Code.ENDED
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+def test_too_many_calls_at_once_are_refused_and_the_others_are_answered() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        async with room.session.turn:
+            calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(MOST_WAITING + 3)]
+            while room.session.callers < MOST_WAITING or not calls[-1].done():
+                await asyncio.sleep(0)
+        told = await asyncio.gather(*calls)
+
+        assert [code(each) for each in told if each.is_error] == [Code.BUSY] * 3
+        assert room.session.callers == 0
+
+    run(scenario())
+
+
+def test_an_agent_that_goes_away_does_not_break_its_episode() -> None:
+    async def scenario() -> None:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin()
+        view = room.view(room.give())
+        call = asyncio.create_task(view.call("move", b'{"direction":"up","steps":5}', _Slow(room).progress))
+        await asyncio.sleep(0)
+        while room.session.step_count == 0:
+            await asyncio.sleep(0)
+
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        async with room.session.turn:
+            steps = room.session.step_count
+
+        assert 1 <= steps < 5
+        assert room.session.loss is None
+        assert not (await view.call("sniff", b"{}")).is_error
+
+    run(scenario())
+
+
+class _Slow:
+    """Hears of progress, and takes its time."""
+
+    def __init__(self, room: Room) -> None:
+        self.heard: list[tuple[int, int]] = []
+
+    async def progress(self, done: int, count: int) -> None:
+        self.heard.append((done, count))
+        await asyncio.sleep(0.01)
+
+
+def test_a_longer_call_says_how_far_it_is_and_how_much_was_done() -> None:
+    async def scenario() -> Any:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin()
+        slow = _Slow(room)
+
+        told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', slow.progress)
+
+        assert slow.heard == [(1, 3), (2, 3)]
+        assert "3 of 3 actions were carried out." in told.text
+        assert room.session.step_count == room.session.rows.last == 3
+
+    run(scenario())
+
+
+def test_an_agent_sees_neither_seed_nor_source_nor_reward() -> None:
+    async def scenario() -> None:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin(seed=987654321)
+        view = room.view(room.give())
+
+        told = [await view.call("sniff", b"{}"), await view.call("move", b'{"direction":"up"}')]
+
+        said = "".join(each.text + each.structured.decode() for each in told)
+        said += view.instructions + json.dumps([each.output_schema for each in view.tools])
+        assert "987654321" not in said
+        for word in ("seed", "source_location", "distance", "reward", "agent_xy"):
+            assert word not in said.lower()
+
+    run(scenario())
+
+
+def test_a_rate_is_kept() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give(calls_per_second=2))
+
+        waits = [view.taken() for _ in range(3)]
+        room.now += 0.5
+
+        assert waits[:2] == [0.0, 0.0]
+        assert 0 < waits[2] <= 0.5
+        assert view.taken() == 0.0
+
+    run(scenario())

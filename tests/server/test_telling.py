@@ -1,0 +1,136 @@
+"""An agent is told what it observes and how far it is; nothing that it must not know."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.contracts.tools import Tool, ToolSafety
+from proctor.envs.targets import Target
+from proctor.models.control import Code, Problem
+from proctor.server.answers import Outcome, ToolAnswer
+from proctor.server.cards import Card, card_of
+from proctor.server.standing import Standing
+from proctor.server.telling import OVER, instructions, refusal, seen_schema, told
+
+CARD = card_of(Target("proctor/PlumeSearch-v0"))
+ACT = Tool(name="act", description="Acts.", safety=ToolSafety.WRITE, input_schema={"type": "object"})
+HIDDEN = {"seed": 4711, "distance_to_source": 3.5, "agent_xy": [1, 2], "total_reward": 0.5}
+
+
+def answer(content: Any = None, metadata: Any = None, *, reward: float | None = 0.25) -> ToolAnswer:
+    said = json.dumps({"observation": [0.5]} if content is None else content).encode()
+    outcome = Outcome(said, json.dumps(HIDDEN if metadata is None else metadata).encode(), reward, False, False)
+    return ToolAnswer("You smell something.", said, b'{"action":1}', outcome)
+
+
+def card(**changes: Any) -> Card:
+    return msgspec.structs.replace(CARD, **changes)
+
+
+def seen(found: Any) -> Any:
+    return json.loads(found.structured)
+
+
+def test_an_observation_is_told_with_the_step_and_the_flags_and_nothing_else() -> None:
+    found = told(answer(), ACT, CARD, Standing(reward=0.25, total_reward=0.5), 12)
+
+    assert seen(found) == {
+        "observation": [0.5],
+        "step": 12,
+        "done": False,
+        "terminated": False,
+        "truncated": False,
+    }
+    assert found.text == "You smell something.\nStep 12."
+    assert not found.is_error
+
+
+def test_the_reward_is_told_only_where_the_author_says_so() -> None:
+    standing = Standing(reward=0.25)
+
+    assert "reward" not in seen(told(answer(), ACT, CARD, standing, 1))
+    shown = told(answer(), ACT, card(shows_reward=True), standing, 1)
+    assert seen(shown)["reward"] == 0.25
+    assert "Reward 0.25." in shown.text
+
+
+def test_of_the_metadata_only_the_listed_keys_are_told() -> None:
+    found = told(answer(), ACT, card(agent_info=("agent_xy", "not_there")), Standing(), 1)
+
+    assert seen(found)["info"] == {"agent_xy": [1, 2]}
+    assert "4711" not in found.text + found.structured.decode()
+
+
+def test_the_end_is_said_in_words_too() -> None:
+    found = told(answer(), ACT, CARD, Standing(terminated=True), 3)
+
+    assert seen(found)["done"] is True
+    assert found.text.endswith(OVER)
+
+
+def test_an_observation_of_several_fields_stays_an_object() -> None:
+    found = told(answer({"left": 1, "right": 2}), ACT, CARD, Standing(), 1)
+
+    assert seen(found)["observation"] == {"left": 1, "right": 2}
+
+
+def test_a_value_is_told_as_it_is() -> None:
+    reading = msgspec.structs.replace(ACT, name="count", safety=ToolSafety.READ, output_schema={"type": "object"})
+
+    found = told(ToolAnswer('{"result":3}', b'{"result":3}'), reading, CARD, Standing(), 1)
+
+    assert (found.text, seen(found)) == ('{"result":3}', {"result": 3})
+
+
+def test_a_refusal_says_what_would_have_been_right() -> None:
+    found = refusal(Problem("there is no such tool", Code.VALIDATION_ERROR, expected="one of sniff, move"))
+
+    assert found.is_error
+    assert found.text == "VALIDATION_ERROR: there is no such tool. Expected: one of sniff, move."
+    assert seen(found) == {
+        "message": "there is no such tool",
+        "code": "VALIDATION_ERROR",
+        "expected": "one of sniff, move",
+    }
+
+
+@pytest.mark.parametrize("target", ["proctor/PlumeSearch-v0", "proctor/ColumnPopper-v0", "CartPole-v1", "Blackjack-v1"])
+def test_what_is_told_fits_the_schema_that_was_announced(target: str) -> None:
+    environment = Target(target).make()
+    observation = environment.reset(seed=1)
+    about = card_of(Target(target))
+    content = observation.inside()  # type: ignore[union-attr]  # it is no coroutine here
+
+    found = told(ToolAnswer("", content), ACT, about, Standing(), 0)
+
+    jsonschema.validate(seen(found), seen_schema(about))
+
+
+def test_the_instructions_name_the_tools_and_no_secret() -> None:
+    text = instructions(CARD)
+
+    assert all(tool.name in text for tool in CARD.tools)
+    assert CARD.name in text
+
+
+@given(
+    metadata=st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=5),
+    reward=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    listed=st.lists(st.text(max_size=8), max_size=3),
+)
+def test_nothing_of_the_outcome_gets_out_that_is_not_listed(
+    metadata: dict[str, Any], reward: float | None, listed: list[str]
+) -> None:
+    about = card(agent_info=tuple(listed))
+
+    found = seen(told(answer(metadata=metadata, reward=reward), ACT, about, Standing(reward=reward), 1))
+
+    assert found.keys() - {"info"} == {"observation", "step", "done", "terminated", "truncated"}
+    assert found.get("info", {}) == {key: value for key, value in metadata.items() if key in listed}

@@ -1,0 +1,43 @@
+"""The official SDK, second generation: run as a program with its own interpreter, it prints what it found.
+
+Arguments: the address, the token, the calls to make, as JSON: [[name, arguments], ...], and the era: `legacy` or a revision.
+"""
+
+import asyncio
+import json
+import sys
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+
+async def found(url, token, calls, era):
+    heard = []
+
+    async def note(progress, total, message):
+        heard.append([progress, total])
+
+    async def called(client, name, arguments):
+        try:
+            answer = await client.call_tool(name, arguments, progress_callback=note)
+        except MCPError as refusal:
+            return {"refused": refusal.error.message}
+        return {"error": answer.is_error, "text": answer.content[0].text, "structured": answer.structured_content}
+
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode=era) as client,
+    ):
+        tools = (await client.list_tools()).tools
+        return {
+            "version": client.protocol_version,
+            "instructions": client.instructions,
+            "tools": [tool.name for tool in tools],
+            "read_only": [tool.annotations.read_only_hint for tool in tools],
+            "calls": [await called(client, name, arguments) for name, arguments in calls],
+            "progress": heard,
+        }
+
+
+print(json.dumps(asyncio.run(found(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]))))

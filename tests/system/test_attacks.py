@@ -1,0 +1,42 @@
+"""A live server in the strict sandbox, attacked by agents that hold a grant, and by the code of environments.
+
+Every attack must fail to reach the control plane, the host and its neighbours, and must leave a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.attacks.agent_side import AGENTS
+from tests.system.attacks.arena import Arena, arena
+from tests.system.attacks.book import table
+from tests.system.attacks.scene import scene_of
+from tests.system.attacks.victim import Victim
+
+pytestmark = pytest.mark.system
+ENOUGH = 40
+VAULT = "tests.system.attacks.vault:Vault"
+
+
+@pytest.fixture(scope="module")
+def vaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    with arena(tmp_path_factory.mktemp("vaults"), VAULT) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def victim(vaults: Arena) -> Iterator[Victim]:
+    with vaults.session() as session:
+        yield Victim(vaults, session)
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_an_agent_gets_no_further_than_its_tools(vaults: Arena, victim: Victim, name: str) -> None:
+    with scene_of(vaults, victim) as scene:
+        how = AGENTS.attacks[name].run(scene)
+        print(name, "->", how)
+
+        scene.check()

@@ -1,0 +1,471 @@
+"""Environments in containers, by a dockerd of our own and by podman: what they can do, what they cannot, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from proctor.client import RemoteEnv
+from proctor.envs.targets import Target
+from proctor.models.control import Code
+from proctor.models.wire import Encoding
+from proctor.server.answers import Failed, Outcome
+from proctor.server.desk import Desk, ResetOrder
+from proctor.server.incidents import new_incident
+from proctor.server.sandbox.archive import Config, Text, described, write_image, write_layer
+from proctor.server.sandbox.bait import LIMITS, Baits, laid_out
+from proctor.server.sandbox.docker import DockerNest, ServerMark
+from proctor.server.sandbox.engine import SERVER_LABEL, Engine
+from proctor.server.sandbox.findings import Probe
+from proctor.server.sandbox.pipe import Work
+from proctor.server.sandbox.place import InWorker
+from proctor.server.sandbox.probe import TARGET as PROBING
+from proctor.server.sandbox.probes import Tried
+from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
+from tests.server.commands import finished, serve, variables
+from tests.server.served import until
+from tests.system.engines import own_docker, own_podman
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+PATIENCE = 60.0
+ORDER = ResetOrder(1, "e", None)
+Result = TypeVar("Result")
+
+HOSTILE = '''
+import os
+from pathlib import Path
+import gymnasium as gym
+
+def writable():
+    """Return every folder in which a file can be made."""
+    found = []
+    for folder, below, _ in os.walk("/"):
+        below[:] = [name for name in below if os.path.join(folder, name) not in ("/proc", "/sys")]
+        try:
+            Path(folder, "canary").touch()
+        except OSError:
+            continue
+        found.append(folder)
+    return found
+
+class Hostile(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(9)
+
+    def reset(self, *, seed=None, options=None):
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        told = {name: status[name].strip() for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups")}
+        told["pid"], told["processes"] = os.getpid(), sorted(n for n in os.listdir("/proc") if n.isdigit())
+        told["variables"], told["interfaces"] = sorted(os.environ), os.listdir("/sys/class/net")
+        told["base"] = Path("/base-file").read_text() if Path("/base-file").exists() else ""
+        return 0, told
+
+    def step(self, action):
+        if action == 1:
+            return 0, 0.0, False, False, {"writable": writable()}
+        if action == 2:
+            hoard = []
+            while True:
+                hoard.append(bytearray(os.urandom(1024) * 4096))
+        if action == 3:
+            while True:
+                pass
+        return 0, 0.0, False, False, {}
+'''
+MOUNTED = """
+import os
+from pathlib import Path
+import gymnasium as gym
+
+class Looking(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(9)
+
+    def __init__(self, read, write, elsewhere):
+        self.read, self.write, self.elsewhere = read, write, elsewhere
+
+    def reset(self, *, seed=None, options=None):
+        told = {"read": Path(self.read).read_text(), "elsewhere": Path(self.elsewhere).exists()}
+        Path(self.write, "left").write_text("by the environment")
+        try:
+            Path(self.read).write_text("changed")
+        except OSError as problem:
+            told["refused"] = problem.strerror
+        return 0, told
+
+    def step(self, action):
+        return 0, 0.0, False, False, {}
+"""
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    async def bounded() -> Result:
+        async with asyncio.timeout(120):
+            return await scenario
+
+    return uvloop.run(bounded())
+
+
+def work(target: Target) -> Work:
+    return Work(target.text, target.settings, False, False, None, None, False, sys.path)
+
+
+# ------------------------------------------------------------------------------------------------ engines and images
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Engine]:
+    with own_docker() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def podman() -> Iterator[Engine]:
+    with own_podman() as engine:
+        yield engine
+
+
+def proctor(folder: Path, *arguments: str, **more: str) -> dict[str, Any]:
+    """Return what a command says as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "proctor", *arguments, "--json"],
+        cwd=folder,
+        env=variables(folder, **more),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def host_of(engine: Engine) -> str:
+    return engine.command[-1]
+
+
+@dataclass(frozen=True)
+class Images:
+    """What the tests run: CartPole from scratch in a file, by its name and id."""
+
+    file: Path
+    name: str
+    digest: str
+    size: int
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    folder = tmp_path_factory.mktemp("image")
+    told = proctor(folder, "image", "CartPole-v1", "--out", str(folder / "cartpole.tar"))
+    return Images(folder / "cartpole.tar", told["image"], told["id"], told["bytes"])
+
+
+@pytest.fixture(scope="module")
+def in_docker(docker: Engine, cartpole: Images) -> str:
+    docker.load(cartpole.file)
+    return cartpole.name
+
+
+@pytest.fixture(scope="module")
+def in_podman(podman: Engine, cartpole: Images) -> str:
+    podman.load(cartpole.file)
+    return cartpole.name
+
+
+@pytest.fixture(scope="module")
+def hostile(docker: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with a hostile environment, on top of a small image that we made; the command tries it in a container."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "hostile_env.py").write_text(HOSTILE)
+    with (folder / "layer").open("wb") as file:
+        digest = write_layer({"/base-file": Text(b"of the base")}, file)
+    with (folder / "base.tar").open("wb") as file:
+        write_image(folder / "layer", digest, described(digest, Config(())), "a-base:1", file)
+    docker.load(folder / "base.tar")
+    told = proctor(folder, "image", "hostile_env:Hostile", "--base", "a-base:1", DOCKER_HOST=host_of(docker))
+    return str(told["image"])
+
+
+@contextmanager
+def nest(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[DockerNest]:
+    """Give a nest, of which no container is left afterwards."""
+    found = DockerNest.started(target, SandboxWish(Tier.DOCKER, **wish), image, engine)
+    try:
+        yield found
+    finally:
+        found.end()
+    assert ours(engine) == []
+
+
+def ours(engine: Engine) -> list[str]:
+    return [each.name for each in engine.containers("proctor")]
+
+
+async def gone(engine: Engine) -> None:
+    await asyncio.to_thread(until, lambda: not ours(engine), PATIENCE)
+
+
+def metadata(outcome: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(outcome.metadata)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- a session
+def test_an_image_is_what_its_name_says_and_not_large(docker: Engine, in_docker: str, cartpole: Images) -> None:
+    found = docker.image(in_docker)
+
+    assert found.digest == cartpole.digest
+    assert found.labels["proctor.target"] == "CartPole-v1"
+    assert cartpole.size < 300 * 10**6
+    assert docker.facts().seccomp == "docker's profile default"
+
+
+async def episode(place: InWorker) -> list[Any]:
+    begun = await place.reset(ORDER)
+    return [begun, *[await place.step(b'{"action":%d}' % (number % 2)) for number in range(10)]]
+
+
+def in_process() -> list[Any]:
+    desk = Desk(Target("CartPole-v1").make(), Encoding(), new_incident)
+    return [desk.reset(ORDER), *[desk.step(b'{"action":%d}' % (number % 2)) for number in range(10)]]
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_a_session_in_a_container_is_stepped_as_any_other_and_gone_when_it_is_closed(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
+
+    async def scenario(found: DockerNest) -> list[Any]:
+        place = await found.place(work(Target("CartPole-v1")))
+        assert len(ours(engine)) == 1
+        outcomes = await episode(place)
+        await place.close()
+        await gone(engine)
+        return outcomes
+
+    with nest(engine, image, Target("CartPole-v1")) as found:
+        assert run(scenario(found)) == in_process()
+
+
+def test_a_server_serves_from_containers_and_leaves_none(docker: Engine, in_docker: str, tmp_path: Path) -> None:
+    host = {"DOCKER_HOST": host_of(docker)}
+    arguments = ("CartPole-v1", "--port", "0", "--insecure", "--json", "--sandbox", "docker")
+
+    with serve(tmp_path / "home", *arguments, "--image", in_docker, more=host) as command:
+        told = command.document
+        with RemoteEnv(told["url"]) as env:
+            observation, _ = env.reset(seed=1)
+            _, reward, *_ = env.step(1)
+            during = ours(docker)
+        code = command.stopped()
+
+    assert told["sandbox"] == "docker"
+    assert observation.shape == (4,)
+    assert reward == 1.0
+    assert len(during) == 1
+    assert code == 0
+    assert ours(docker) == []
+
+
+@pytest.mark.parametrize(
+    ("image", "host", "reason"),
+    [
+        ((), None, "proctor image CartPole-v1"),
+        (("--image", "nope:1"), None, "has no such image"),
+        (("--image", "nope:1"), "unix:///nowhere/docker.sock", "daemon does not answer"),
+    ],
+)
+def test_a_server_without_image_or_daemon_says_what_to_do(
+    docker: Engine, tmp_path: Path, image: tuple[str, ...], host: str | None, reason: str
+) -> None:
+    # Without podman, which would be asked next.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").symlink_to(subprocess.check_output(["which", "docker"], text=True).strip())
+    more = {"DOCKER_HOST": host or host_of(docker), "PATH": str(tmp_path / "bin")}
+
+    code, _, log = finished(
+        tmp_path / "home", "CartPole-v1", "--port", "0", "--insecure", "--sandbox", "docker", *image, more=more
+    )
+
+    assert code == 2
+    assert reason in log
+    assert "Traceback" not in log
+
+
+# ----------------------------------------------------------------------------------------------------------- attacks
+async def attempts(place: InWorker, probes: list[Probe], baits: Baits) -> dict[Probe, tuple[bool, str]]:
+    """Return what each probe came to, by its own word or by what the host saw."""
+    await place.reset(ResetOrder(None, "", None))
+    found = {}
+    for probe in probes:
+        outcome = await place.step(baits.bait(probe).model_dump_json().encode())
+        assert isinstance(outcome, Outcome)
+        tried = Tried.model_validate_json(outcome.observation)
+        seen = baits.taken(probe)
+        found[probe] = (tried.succeeded or bool(seen), tried.said)
+    return found
+
+
+ENDING = [Probe.MEMORY_BOMB, Probe.MEMORY_OF_MANY, Probe.PTRACE, Probe.NEIGHBOURS]
+"""Neighbours have a container each; the other three may end the process, and are tried elsewhere or last."""
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_every_attack_of_the_probe_fails_in_a_container(name: str, request: pytest.FixtureRequest) -> None:
+    engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
+
+    async def scenario(found: DockerNest, baits: Baits) -> dict[Probe, tuple[bool, str]]:
+        place = await found.place(work(PROBING))
+        place.patience = PATIENCE
+        return await attempts(place, [probe for probe in Probe if probe not in ENDING], baits)
+
+    with laid_out() as baits, nest(engine, image, PROBING, limits=LIMITS) as found:
+        outcomes = run(scenario(found, baits))
+
+    assert len(outcomes) == len(Probe) - len(ENDING)
+    reached = {probe: said for probe, (succeeded, said) in outcomes.items() if succeeded}
+    # A private file is tried first; the list of users is the image's own, with two in it.
+    assert reached in ({}, {Probe.HOST_FILES: "/etc/passwd was read"})
+
+
+def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
+    docker: Engine, hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROCTOR_CANARY", "canary")
+    target = Target("hostile_env:Hostile")
+
+    async def scenario(found: DockerNest) -> tuple[dict[str, Any], list[str]]:
+        place = await found.place(work(target))
+        told = metadata(await place.reset(ORDER))
+        return told, metadata(await place.step(b'{"action":1}'))["writable"]
+
+    with nest(docker, hostile, target) as found:
+        told, writable = run(scenario(found))
+
+    assert sorted(writable) == ["/dev/shm", "/tmp"]
+    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
+    assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", "2")
+    assert set(told["Uid"].split()) | set(told["Gid"].split()) == {"65534"}
+    assert told["Groups"] in ("", "65534")
+    assert (told["pid"], told["processes"]) == (1, ["1"])
+    assert told["interfaces"] == ["lo"]
+    assert "PROCTOR_CANARY" not in told["variables"]
+    assert told["base"] == "of the base"
+
+
+def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_else_does(
+    docker: Engine, hostile: str
+) -> None:
+    target = Target("hostile_env:Hostile")
+    limits = SandboxLimits(memory_bytes=200 * MIB)
+
+    async def scenario(found: DockerNest) -> Failed:
+        glutton, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
+        for place in (glutton, neighbour):
+            await place.reset(ORDER)
+        with pytest.raises(Failed) as caught:
+            await glutton.step(b'{"action":2}')
+        assert (await neighbour.step(b'{"action":0}')) is not None
+        await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
+        return caught.value
+
+    with nest(docker, hostile, target, limits=limits) as found:
+        problem = run(scenario(found)).problem
+
+    assert problem.code == Code.EXECUTION_ERROR
+    assert problem.lost is True
+    assert "more memory" in problem.message
+
+
+def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: Engine, hostile: str) -> None:
+    target = Target("hostile_env:Hostile")
+
+    async def scenario(found: DockerNest) -> Failed:
+        place = await found.place(work(target))
+        await place.reset(ORDER)
+        place.patience = 0.5
+        with pytest.raises(Failed) as caught:
+            await place.step(b'{"action":3}')
+        await gone(docker)
+        return caught.value
+
+    with nest(docker, hostile, target) as found:
+        assert run(scenario(found)).problem.code == Code.STEP_TIMEOUT
+
+
+def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tmp_path: Path) -> None:
+    (tmp_path / "looking_env.py").write_text(MOUNTED)
+    (tmp_path / "data").write_text("of the host")
+    (tmp_path / "hidden").write_text("of the host")
+    (tmp_path / "out").mkdir()
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(0o755)
+    (tmp_path / "out").chmod(0o777)
+    (tmp_path / "data").chmod(0o666)
+    paths = [str(tmp_path / name) for name in ("data", "out", "hidden")]
+    target = Target("looking_env:Looking", dict(zip(("read", "write", "elsewhere"), paths, strict=True)))
+    site = f"{docker_site(docker, in_docker)}/looking_env.py"
+    mounts = (
+        Mount(tmp_path / "looking_env.py", inside=Path(site)),
+        Mount(tmp_path / "data"),
+        Mount(tmp_path / "out", writable=True),
+    )
+
+    async def scenario(found: DockerNest) -> dict[str, Any]:
+        return metadata(await (await found.place(work(target))).reset(ORDER))
+
+    with nest(docker, in_docker, target, mounts=mounts) as found:
+        told = run(scenario(found))
+
+    assert told == {"read": "of the host", "elsewhere": False, "refused": "Read-only file system"}
+    assert (tmp_path / "data").read_text() == "of the host"
+    assert (tmp_path / "out" / "left").read_text() == "by the environment"
+
+
+def docker_site(engine: Engine, image: str) -> str:
+    """Return where the image's Python has its packages."""
+    script = "import gymnasium, pathlib; print(pathlib.Path(gymnasium.__file__).parents[1])"
+    return engine.asked("run", "--rm", "--network", "none", image, "-c", script).strip()
+
+
+# --------------------------------------------------------------------------------------------------------- leftovers
+def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(docker: Engine, in_docker: str) -> None:
+    own = ServerMark.own()
+    dead = replace(own, began=own.began + 1)
+    idle = ("--network", "none", in_docker, "-c", "import threading; threading.Event().wait()")
+    for name, mark in (("proctor-dead-1", dead), ("proctor-living-1", own)):
+        docker.asked("run", "--detach", "--rm", "--name", name, "--label", f"{SERVER_LABEL}={mark}", *idle)
+    try:
+        DockerNest.started(Target("CartPole-v1"), SandboxWish(Tier.DOCKER), in_docker, docker).end()
+        left = [each.name for each in docker.containers(SERVER_LABEL)]
+    finally:
+        docker.remove(["proctor-dead-1", "proctor-living-1"])
+
+    assert left == ["proctor-living-1"]
+
+
+def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:
+    async def scenario(found: DockerNest) -> None:
+        place = await found.place(work(Target("CartPole-v1")))
+        opening = asyncio.create_task(found.place(work(Target("CartPole-v1"))))
+        await asyncio.to_thread(until, lambda: len(ours(docker)) == 2, PATIENCE)
+        place.abandon()
+        await found.close()
+        await asyncio.gather(opening, return_exceptions=True)
+
+    with nest(docker, in_docker, Target("CartPole-v1")) as found:
+        run(scenario(found))
+
+    assert ours(docker) == []
+    assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None  # no zombie of ours
