@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.bridge.grant_file import read_grant
 from proctor.client.env_client import EnvClient
 from proctor.client.generic_client import GenericClient
 from proctor.client.grants import Grant, wish_of
@@ -117,6 +118,16 @@ def test_a_grant_is_saved_over_an_older_one(tmp_path: Path) -> None:
 
     assert json.loads(path.read_text("utf-8"))["grant"] == "g2"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("episode", ["e1", "épisode", "\n", "\U0001f43e" * 200])
+def test_a_saved_grant_is_read_by_the_bridge(tmp_path: Path, episode: str) -> None:
+    token = "a-token-as-long-as-a-server-makes-them"
+    path = Grant("g", "http://127.0.0.1:9/mcp", token, ("look", "act"), None, episode).save(tmp_path / "grant.json")
+    key = read_grant(path)
+
+    assert (key.address, key.token) == ("http://127.0.0.1:9/mcp", token)
+    assert json.loads(path.read_text("utf-8"))["episode_id"] == episode
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])

@@ -429,3 +429,11 @@ NOT_A_FACTORY = "a word"
 
 if "Corridor-v0" not in registry:
     gym.register("Corridor-v0", entry_point="tests.server.environments:Corridor")
+
+
+class Crowded(Counting):
+    """Counts for two agents at once, and lets them see their reward and one thing more."""
+
+    max_agents = 2
+    shows_reward = True
+    agent_info = ("count",)

@@ -10,9 +10,10 @@ import pytest
 
 from proctor.models.control import Code
 from proctor.models.events import EpisodeStepped, Failed
+from proctor.server.answers import Refused
 from proctor.server.for_agents import MOST_WAITING, AgentView, ForAgents
 from proctor.server.telling import Told
-from tests.server.granted import Room, run
+from tests.server.rooms import Room, run
 
 ACT = b'{"action":1}'
 
@@ -242,5 +243,23 @@ def test_a_rate_is_kept() -> None:
         assert waits[:2] == [0.0, 0.0]
         assert 0 < waits[2] <= 0.5
         assert view.taken() == 0.0
+
+    run(scenario())
+
+
+def test_two_agents_act_in_one_episode_where_the_environment_allows_it() -> None:
+    async def scenario() -> None:
+        room = Room("tests.server.environments:Crowded")
+        await room.begin()
+        views = [room.view(room.give(agent=name)) for name in ("ann", "bob")]
+
+        told = await asyncio.gather(*(view.call("act", ACT) for view in views * 3))
+
+        rows = [json.loads(row) for row in room.session.rows.after(0, 10).rows]
+        assert [row["agent"] for row in rows].count("ann") == [row["agent"] for row in rows].count("bob") == 3
+        assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+        assert sorted(json.loads(each.structured)["step"] for each in told) == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(Refused):
+            room.give(agent="eve")
 
     run(scenario())

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from proctor.models.control import Code
 from proctor.server.answers import Refused
-from tests.server.granted import ADDRESS, Room, run
+from tests.server.rooms import ADDRESS, Room, run
 
 
 def refusal(room: Room, **wish: Any) -> str:

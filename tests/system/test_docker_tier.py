@@ -409,10 +409,8 @@ def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tm
     (tmp_path / "data").write_text("of the host")
     (tmp_path / "hidden").write_text("of the host")
     (tmp_path / "out").mkdir()
-    for path in (tmp_path, *tmp_path.parents[:-2]):
-        path.chmod(0o755)
-    (tmp_path / "out").chmod(0o777)
-    (tmp_path / "data").chmod(0o666)
+    for name, mode in (("out", 0o777), ("data", 0o666), ("hidden", 0o666), ("looking_env.py", 0o644)):
+        (tmp_path / name).chmod(mode)
     paths = [str(tmp_path / name) for name in ("data", "out", "hidden")]
     target = Target("looking_env:Looking", dict(zip(("read", "write", "elsewhere"), paths, strict=True)))
     site = f"{docker_site(docker, in_docker)}/looking_env.py"

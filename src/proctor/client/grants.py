@@ -4,6 +4,7 @@ Rule 1: the token is shown by no `repr` and goes into no pickle; whoever wants i
 Rule 2: a file with a token is its owner's alone, and appears whole or not at all.
 """
 
+import json
 import os
 import secrets
 import stat
@@ -64,7 +65,8 @@ class Grant:
         }
         try:
             _check_replaceable(path)
-            _write_private(path, msgspec.json.encode(fields) + b"\n")
+            # In ASCII, whatever an episode is called: readers of secrets take nothing else.
+            _write_private(path, json.dumps(fields).encode("ascii") + b"\n")
         except OSError as problem:
             raise ValidationError(
                 f"{path} could not be written ({problem.strerror})", expected="a folder in which files can be made"

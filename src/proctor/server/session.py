@@ -225,7 +225,10 @@ class Session:
                 return task.result()
         finally:
             task.cancel()
-        raise failed(Code.STEP_TIMEOUT, f"the environment did not answer within {self.step_timeout:g} seconds")
+        incident = self.opening.incident()
+        message = f"the environment did not answer within {self.step_timeout:g} seconds"
+        LOG.error("%s, incident %s", message, incident, extra={"session": self.name})
+        raise failed(Code.STEP_TIMEOUT, message, incident=incident)
 
     async def _judged(
         self,

@@ -88,7 +88,7 @@ BUSY: Final = Trouble("BUSY")
 STALE: Final = Trouble("STALE_EPOCH", lost=True)
 INVALID: Final = Trouble("VALIDATION_ERROR")
 FAILED: Final = Trouble("EXECUTION_ERROR", lost=True, incident=True)
-TIMED_OUT: Final = Trouble("STEP_TIMEOUT", lost=True)
+TIMED_OUT: Final = Trouble("STEP_TIMEOUT", lost=True, incident=True)
 DROPPED: Final = Trouble("CANCELLED")
 GIVEN_UP: Final = Trouble("CANCELLED", lost=True)
 

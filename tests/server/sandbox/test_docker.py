@@ -198,7 +198,6 @@ def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: St
     assert b'"step_count":1' in state
     assert len(set(names)) == 2
     assert sorted(removed(engine)) == sorted(names)
-    assert not [line for line in engine.asked() if "/somewhere/on/this/machine" in line]
     assert open_files() <= before
 
 
@@ -212,6 +211,20 @@ def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandI
     assert f"--name proctor-{boot}-1 " in line
     assert f"--label proctor.server={ServerMark.own()} " in line
     assert line.endswith("proctor-env:x -P -B -m proctor.server.sandbox.stdio_worker")
+
+
+def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: StandIn) -> None:
+    heard = engine.folder / "heard"
+    engine.runs(f'tee "{heard}" | {canned(Loaded(), Answer()).removeprefix("exec ")}')
+
+    async def scenario(found: DockerNest) -> None:
+        (await found.place(WORK)).abandon()
+
+    with nest(engine) as found:
+        run(scenario(found))
+
+    assert b"CartPole-v1" in heard.read_bytes()
+    assert b"/somewhere/on/this/machine" not in heard.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -364,6 +377,15 @@ def test_a_container_that_cannot_be_removed_is_logged_and_tried_again_at_the_end
         engine.answers("ps", "proctor-left-1\t\n")
 
     assert removed(engine)[-1] == "proctor-left-1"
+
+
+def test_a_daemon_that_is_gone_at_the_end_is_logged_and_no_mistake(
+    engine: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    with nest(engine):
+        engine.answers("refuses", "Cannot connect to the Docker daemon")
+
+    assert "containers may be left" in caplog.text
 
 
 # ---------------------------------------------------------------------------------------------------- one container

@@ -41,7 +41,7 @@ from tests.server.sandbox.processes import (
     run,
     work,
 )
-from tests.server.served import PATIENCE, until
+from tests.server.served import until
 
 TROUBLED_TARGET = f"{TROUBLE_MODULE}:Troubled"
 COUNTING = work(f"{ENVIRONMENTS}:Counting")
@@ -58,25 +58,27 @@ def started(tier: Tier = Tier.PROCESS, text: str = TROUBLED_TARGET, **options: A
 @pytest.fixture(scope="module", params=[Tier.PROCESS, BWRAP, STRICT])
 def nest(request: pytest.FixtureRequest) -> Iterator[Nest]:
     """Give a nest in each tier; when it has ended, nothing of it is left."""
-    before = descendants()
+    before, grouped = descendants(), groups()
     nest = started(request.param)
     yield nest
     nest.end()
-    until(lambda: descendants() == before)
-    assert groups() == []
+    until(lambda: descendants().keys() <= before.keys())
+    assert groups() <= grouped
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own() -> Iterator[Nest]:
-    """Give a nest in the weakest tier that the test may break."""
+    """Give a nest in the weakest tier, whose zygote a test may break."""
     nest = started()
     yield nest
     nest.end()
 
 
-def groups() -> list[Path]:
+def groups() -> set[str]:
     """Return the control groups of this process's sandboxes."""
-    return [path for path in Path("/sys/fs/cgroup").glob(f"*/**/proctor-{os.getpid()}-*") if path.is_dir()]
+    # Others come and go while one looks; `walk` passes over what is not there any more.
+    found = [name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders]
+    return {name for name in found if name.startswith(f"proctor-{os.getpid()}-")}
 
 
 def pid_of(place: InWorker) -> int:
@@ -167,8 +169,8 @@ def test_a_worker_sees_no_variable_and_no_file_of_the_server(own: Nest, monkeypa
     monkeypatch.setenv("PROCTOR_CONTROL_TOKEN", HIDDEN_TEXT)
 
     async def scenario() -> Any:
-        place = await own.place(work(f"{ENVIRONMENTS}:Process"))
-        return await place.reset(ORDER)
+        async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as place:
+            return await place.reset(ORDER)
 
     ours = set(files().values())
     seen = json.loads(run(scenario()).metadata)
@@ -214,7 +216,7 @@ def test_trouble_in_a_step_ends_its_own_session_and_no_other(
     assert str(problem.incident) in caplog.text
     assert HIDDEN_TEXT not in problem.message
     assert (HIDDEN_TEXT in caplog.text) == (how == "raise")
-    assert after.code == Code.EXECUTION_ERROR
+    assert after.lost
     assert beside == Outcome(b'{"observation":1}', b"{}", 1.0)
 
 
@@ -334,7 +336,7 @@ def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None
 # ------------------------------------------------------------------------------------------------------ starts given up
 @pytest.mark.parametrize("moment", range(6))
 def test_a_start_that_is_given_up_leaves_nothing(nest: Nest, moment: int) -> None:
-    async def scenario() -> tuple[dict[str, str], dict[str, str], int, int]:
+    async def scenario() -> tuple[dict[str, str], dict[str, str]]:
         (await nest.place(COUNTING)).abandon()
         await buried(nest)
         held, alive = files(), len(descendants())
@@ -346,12 +348,11 @@ def test_a_start_that_is_given_up_leaves_nothing(nest: Nest, moment: int) -> Non
             (await starting).abandon()
         await buried(nest)
         await comes_true(lambda: len(descendants()) <= alive)
-        return files(), held, len(descendants()), alive
+        return files(), held
 
-    after, held, left, alive = run(scenario())
+    after, held = run(scenario())
 
     assert after.keys() <= held.keys()
-    assert left == alive
 
 
 def test_a_making_that_is_given_up_kills_the_worker(nest: Nest) -> None:
@@ -378,7 +379,9 @@ def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
     async def scenario() -> tuple[Problem, set[int], Any, int]:
         async with at_work(nest) as place:
             first = zygote_pid(nest)
+            worker = pid_of(place)
             os.kill(first, signal.SIGKILL)
+            await comes_true(lambda: not Path(f"/proc/{worker}").exists())
             lost = await refusal(place.step(GO))
             places = await asyncio.gather(*(nest.place(COUNTING) for _ in range(4)))
             outcomes = [await each.reset(ORDER) for each in places]
@@ -395,7 +398,7 @@ def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
     assert len(zygotes) == 2
     assert len(outcomes) == count
     assert caplog.text.count("zygote ended") == 1
-    until(lambda: len(descendants()) == before)
+    until(lambda: len(descendants()) <= before)
 
 
 def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(own: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,21 +420,17 @@ def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(own: Nest, m
     assert run(scenario()).observation == b'{"observation":1}'
 
 
-def test_a_zygote_that_does_not_fork_in_time_is_replaced() -> None:
-    nest = started()
-    nest._seconds = 0.3
-    try:
-        os.kill(zygote_pid(nest), signal.SIGSTOP)
+def test_a_zygote_that_does_not_fork_in_time_is_replaced(own: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.kill(zygote_pid(own), signal.SIGSTOP)
+    monkeypatch.setattr(own, "_seconds", 0.3)
 
-        async def scenario() -> tuple[Problem, Any]:
-            problem = await refusal(nest.place(COUNTING))
-            nest._seconds = PATIENCE
-            async with at_work(nest) as place:
-                return problem, await place.step(GO)
+    async def scenario() -> tuple[Problem, Any]:
+        problem = await refusal(own.place(COUNTING))
+        monkeypatch.undo()
+        async with at_work(own) as place:
+            return problem, await place.step(GO)
 
-        problem, stepped = run(scenario())
-    finally:
-        nest.end()
+    problem, stepped = run(scenario())
 
     assert problem.code == Code.FACTORY_ERROR
     assert stepped.observation == b'{"observation":1}'
@@ -443,13 +442,19 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
     now = [100.0]
     monkeypatch.setattr(own, "_clock", lambda: now[0])
     monkeypatch.setattr(zygote, "ENTRY", "import sys; sys.exit(1)")
-    os.kill(zygote_pid(own), signal.SIGKILL)
     starts: list[int] = []
     command = own._command
-    monkeypatch.setattr(own, "_command", lambda descriptor: starts.append(descriptor) or command(descriptor))
+
+    def counted(descriptor: int) -> list[str]:
+        starts.append(descriptor)
+        return command(descriptor)
+
+    monkeypatch.setattr(own, "_command", counted)
 
     async def scenario() -> tuple[list[Problem], int, Any]:
         assert own._keeper is not None
+        (await own.place(COUNTING)).abandon()
+        os.kill(zygote_pid(own), signal.SIGKILL)
         await comes_true(own._keeper.ended.is_set)
         problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
         tries = len(starts)
@@ -467,6 +472,11 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
 
 
 # ---------------------------------------------------------------------------------------------------------------- alone
+def sandboxes(nest: Nest) -> int:
+    """Return how many sandboxes are there that have not been told to end."""
+    return sum(keeper.alive for keeper in nest._keepers)
+
+
 @pytest.mark.system
 def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -478,16 +488,16 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
         "from proctor.server.sandbox.zygote import main; main(int(sys.argv[1]))"
     )
     monkeypatch.setattr(zygote, "ENTRY", refusing)
-    before = descendants()
+    before, grouped = descendants(), groups()
     nest = started(Tier.STRICT)
 
     async def scenario() -> tuple[Any, int]:
         async with at_work(nest) as one, at_work(nest) as other:
-            alive = len(nest._alone)
+            alive = sandboxes(nest)
             os.kill(pid_of(one), signal.SIGKILL)
             await refusal(one.step(GO))
             stepped = await other.step(GO)
-        await comes_true(lambda: not nest._alone)
+        await comes_true(lambda: sandboxes(nest) == 0)
         return stepped, alive
 
     try:
@@ -500,8 +510,8 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     assert "whole Python" in caplog.text
     assert stepped.observation == b'{"observation":1}'
     assert alive == 2
-    until(lambda: descendants() == before)
-    assert groups() == []
+    until(lambda: descendants().keys() <= before.keys())
+    assert groups() <= grouped
 
 
 def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
@@ -517,11 +527,12 @@ def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
         return await birth(keeper, only)
 
     monkeypatch.setattr(own, "_birth", refused_once)
+    monkeypatch.setattr(own, "report", own.report)  # it is as before afterwards
 
     async def scenario() -> tuple[Any, int]:
         async with at_work(own) as one, at_work(own):
-            stepped, alive = await one.step(GO), len(own._alone)
-        await comes_true(lambda: not own._alone)
+            stepped, alive = await one.step(GO), sandboxes(own)
+        await comes_true(lambda: sandboxes(own) == 0)
         return stepped, alive
 
     stepped, alive = run(scenario())
@@ -545,7 +556,7 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
     problem = run(refusal(own.place(COUNTING)))
 
     assert problem.code == Code.FACTORY_ERROR
-    assert own._alone == set()
+    assert sandboxes(own) == 0
 
 
 # ------------------------------------------------------------------------------------------------------- start and end
@@ -555,11 +566,11 @@ def test_a_module_that_cannot_be_imported_stops_the_start() -> None:
     with pytest.raises(ValidationError, match="nowhere_at_all"):
         started(text="nowhere_at_all:Thing")
 
-    assert descendants() == before
-    assert files() == held
+    assert descendants().keys() <= before.keys()
+    assert files().keys() <= held.keys()
 
 
-@pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.close(3) or os.closerange(3, 99)"])
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.closerange(3, 99)"])
 def test_a_module_that_ends_the_process_stops_the_start(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,23 +589,23 @@ def test_a_module_that_hangs_stops_the_start(tmp_path: Path, monkeypatch: pytest
         started(text="hanging_module:Thing", start_seconds=1.5)
 
 
-def test_an_environment_that_cannot_be_described_is_said_to_the_operator() -> None:
-    nest = Nest.started(Target(TROUBLED_TARGET, {"how": "raise", "where": "make"}), SandboxWish(), Tier.PROCESS)
-    try:
-        with pytest.raises(ValidationError, match=HIDDEN_TEXT):
-            nest.card()
-    finally:
-        nest.end()
+def test_an_environment_that_cannot_be_described_is_said_to_the_operator(
+    own: Nest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "raise", "where": "make"}))
+
+    with pytest.raises(ValidationError, match=HIDDEN_TEXT):
+        own.card()
 
 
-def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator() -> None:
-    nest = Nest.started(Target(TROUBLED_TARGET, {"how": "hang", "where": "make"}), SandboxWish(), Tier.PROCESS)
-    nest._seconds = 0.3
-    try:
-        with pytest.raises(ComponentError, match="not made within"):
-            nest.card()
-    finally:
-        nest.end()
+def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator(
+    own: Nest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "hang", "where": "make"}))
+    monkeypatch.setattr(own, "_seconds", 1.0)
+
+    with pytest.raises(ComponentError, match="not made within"):
+        own.card()
 
 
 @pytest.mark.parametrize("tier", [Tier.NONE, Tier.DOCKER])
@@ -613,23 +624,21 @@ def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("tier", [Tier.PROCESS, BWRAP, STRICT])
 def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier) -> None:
-    async def scenario() -> tuple[Problem, Problem]:
+    async def scenario(nest: Nest) -> tuple[Problem, Problem]:
         places = [await nest.place(COUNTING) for _ in range(3)]
         await nest.close()
         nest.end()
         return await refusal(places[0].reset(ORDER)), await refusal(nest.place(COUNTING))
 
     run(asyncio.sleep(0))  # what a loop keeps for ever
-    before, held = descendants(), files()
-    nest = started(tier)
-    lost, refused = run(scenario())
+    before, held, grouped = descendants(), files(), groups()
+    lost, refused = run(scenario(started(tier)))
 
-    assert isinstance(lost, Problem)
     assert lost.code == Code.EXECUTION_ERROR
     assert refused.code == Code.FACTORY_ERROR
-    until(lambda: descendants() == before)
-    assert files() == held
-    assert groups() == []
+    until(lambda: descendants().keys() <= before.keys())
+    assert files().keys() <= held.keys()
+    assert groups() <= grouped
 
 
 def test_failures_and_refusals_are_told_apart(own: Nest) -> None:

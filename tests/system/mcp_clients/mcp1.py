@@ -3,32 +3,39 @@
 Arguments: the address, the token, and the calls to make, as JSON: [[name, arguments], ...].
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
+from importlib import import_module
+from typing import Any
 
 import httpx
-from mcp import ClientSession, McpError
-from mcp.client.streamable_http import streamable_http_client
+
+# By name: what checks the types here has another version of the library.
+mcp: Any = import_module("mcp")
+streamable_http: Any = import_module("mcp.client.streamable_http")
 
 
-async def found(url, token, calls):
-    heard = []
+async def found(url: str, token: str, calls: list[Any]) -> dict[str, Any]:
+    """Do what a user of this library does."""
+    heard: list[Any] = []
 
-    async def progress(done, total, message):
+    async def progress(done: float, total: float | None, message: str | None) -> None:
         heard.append([done, total])
 
-    async def called(session, name, arguments):
+    async def called(session: Any, name: str, arguments: Any) -> dict[str, Any]:
         try:
             answer = await session.call_tool(name, arguments, progress_callback=progress)
-        except McpError as refusal:
+        except mcp.McpError as refusal:
             return {"refused": refusal.error.message}
         return {"error": answer.isError, "text": answer.content[0].text, "structured": answer.structuredContent}
 
     async with (
         httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
-        streamable_http_client(url, http_client=http) as (read, write, _),
-        ClientSession(read, write) as session,
+        streamable_http.streamable_http_client(url, http_client=http) as (read, write, _),
+        mcp.ClientSession(read, write) as session,
     ):
         hello = await session.initialize()
         await session.send_ping()
@@ -43,4 +50,5 @@ async def found(url, token, calls):
         }
 
 
-print(json.dumps(asyncio.run(found(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))))
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(found(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))))

@@ -1,26 +1,31 @@
 """The official SDK, second generation: run as a program with its own interpreter, it prints what it found.
 
-Arguments: the address, the token, the calls to make, as JSON: [[name, arguments], ...], and the era: `legacy` or a revision.
+Arguments: the address, the token, the calls to make, as JSON: [[name, arguments], ...], and the era: `legacy`, `auto` or a
+revision.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
 import sys
+from typing import Any
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 
-async def found(url, token, calls, era):
-    heard = []
+async def found(url: str, token: str, calls: list[Any], era: str) -> dict[str, Any]:
+    """Do what a user of this library does."""
+    heard: list[Any] = []
 
-    async def note(progress, total, message):
+    async def note(progress: float, total: float | None, message: str | None) -> None:
         heard.append([progress, total])
 
-    async def called(client, name, arguments):
+    async def called(client: Client, name: str, arguments: Any) -> dict[str, Any]:
         try:
-            answer = await client.call_tool(name, arguments, progress_callback=note)
+            answer: Any = await client.call_tool(name, arguments, progress_callback=note)
         except MCPError as refusal:
             return {"refused": refusal.error.message}
         return {"error": answer.is_error, "text": answer.content[0].text, "structured": answer.structured_content}
@@ -29,7 +34,7 @@ async def found(url, token, calls, era):
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
         Client(streamable_http_client(url, http_client=http), mode=era) as client,
     ):
-        tools = (await client.list_tools()).tools
+        tools: list[Any] = list((await client.list_tools()).tools)
         return {
             "version": client.protocol_version,
             "instructions": client.instructions,
@@ -40,4 +45,5 @@ async def found(url, token, calls, era):
         }
 
 
-print(json.dumps(asyncio.run(found(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]))))
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(found(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]))))

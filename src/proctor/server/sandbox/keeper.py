@@ -78,6 +78,11 @@ class Keeper:
         """Whether it is there, or on its way."""
         return not self._killed and not self.ended.is_set()
 
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left of it."""
+        return not self._thread.is_alive()
+
     def fork(self, channel: socket.socket) -> None:
         """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
         with self._guard:
@@ -94,7 +99,7 @@ class Keeper:
     def join(self, seconds: float) -> bool:
         """Return whether nothing is left of it, after so many seconds at most."""
         self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self.gone
 
     # ------------------------------------------------------------------------------------------------ on the thread
     def _keep(self) -> None:

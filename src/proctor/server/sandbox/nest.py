@@ -105,7 +105,7 @@ class Nest:
         self._keeper: Keeper | None = None
         self._failures = 0
         self._not_before = 0.0
-        self._alone: set[Keeper] = set()
+        self._keepers: set[Keeper] = set()
         self._holds: set[Hold] = set()
         self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
         self._starts = asyncio.Semaphore(MOST_STARTS)
@@ -147,12 +147,11 @@ class Nest:
         """Do what `close` does, and wait for it; calling it again does nothing."""
         with self._starting:
             self._ended = True
-            keepers = {*self._alone, *([] if self._keeper is None else [self._keeper])}
         for hold in list(self._holds):
             hold.kill()
-        for keeper in keepers:
+        for keeper in self._keepers:
             keeper.kill()
-        for keeper in keepers:
+        for keeper in self._keepers:
             keeper.join(END_SECONDS)
         self._undertaker.shutdown()
         if self._cgroups is not None:
@@ -181,9 +180,12 @@ class Nest:
     def _new_keeper(self, kind: str, *, alone: bool) -> Keeper:
         if self._ended:
             raise ComponentError("the sandbox is closed")
+        self._keepers = {keeper for keeper in self._keepers if not keeper.gone}
         target = self._target
         start = Start(target.text, target.settings, self.tier, self._wish.limits, self._wish.network, alone)
-        return Keeper(Plan(self._command, start, self._cgroups, self._seconds), f"{kind}-{next(self._numbers)}")
+        keeper = Keeper(Plan(self._command, start, self._cgroups, self._seconds), f"{kind}-{next(self._numbers)}")
+        self._keepers.add(keeper)
+        return keeper
 
     def _command(self, descriptor: int) -> list[str]:
         inside = zygote.command(descriptor)
@@ -243,22 +245,16 @@ class Nest:
         if self.report.alone is None:
             self.report = NestReport(self.tier, reason)
             LOG.warning("workers get no namespaces of their own (%s): %s", reason, COST)
-        with self._starting:
-            keeper.kill()
+        keeper.kill()
 
     async def _born_alone(self) -> tuple[socket.socket, Hold]:
         with self._starting:
             keeper = self._new_keeper("alone", alone=True)
-            self._alone.add(keeper)
         try:
             return await self._birth(await _ready(keeper), keeper)
         except BaseException:
-            self._bereave(keeper)
+            keeper.kill()
             raise
-
-    def _bereave(self, keeper: Keeper) -> None:
-        keeper.kill()
-        self._alone.discard(keeper)
 
     async def _birth(self, keeper: Keeper, own: Keeper | None = None) -> tuple[socket.socket, Hold]:
         """Return the socket of a worker that is confined and waits for its first message, and what holds it."""
@@ -305,7 +301,7 @@ class Nest:
         self._holds.discard(hold)
 
     def _buried_with(self, hold: Hold, keeper: Keeper) -> None:
-        self._bereave(keeper)
+        keeper.kill()
         self._buried(hold)
 
 

@@ -21,7 +21,8 @@ from proctor.server.answers import BatchOutcome, Outcome, ToolAnswer
 from proctor.server.desk import ResetOrder
 
 LENGTH: Final = struct.Struct("!I")
-MOST_BYTES: Final = 256 * 2**20
+MOST_BYTES: Final = 32 * 2**20
+"""Of one message: reading more would hold up all other sessions for too long."""
 LONGEST_TRACE: Final = 16 * 2**10
 """Characters of what an environment raised; its end is kept."""
 PIECE: Final = 2**16

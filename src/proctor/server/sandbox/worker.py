@@ -100,7 +100,7 @@ def _confined(channel: socket.socket, start: Start) -> bool:
     try:
         if start.tier is Tier.STRICT and not start.alone:
             step = NO_NAMESPACES
-            confine.own_namespaces(start.limits)
+            confine.own_namespaces(start.limits, network=start.network)
             step = UNFIT
         _own_chance()
         confine.settle(start.tier, start.limits, network=start.network)

@@ -1,0 +1,84 @@
+"""A module that attacks while it is imported: it runs in the zygote, before any worker has been confined.
+
+Of such a module it is promised that host and server are safe from it; its own sessions are in its hands.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from proctor.server.sandbox import confine
+from tests.system.attacks.hostile import Hostile, Move, Sight
+from tests.system.attacks.within.files import _looked_at
+from tests.system.attacks.within.neighbours import _opened
+from tests.system.attacks.within.tries import CANARY, Tries, inside
+from tests.system.attacks.within.wires import _connected, _met
+
+HANG_THE_NEXT: Final = "hang the next one"
+SHARED: Final = mmap.mmap(-1, 4096)
+"""Memory that all workers have in common, because it was there before they were forked."""
+LEFT_OPEN: Final = os.open("/usr/bin/env", os.O_RDONLY)
+SEEN: Final = sorted({*CANARY.findall(" ".join(os.environ.values())), *(str(path) for path in Path("/root").glob("*"))})
+"""What it saw while it was imported."""
+
+
+def _nothing(*_arguments: Any, **_keywords: Any) -> None:
+    """Take nothing from the worker that is about to be confined."""
+
+
+confine.settle = _nothing
+confine.own_namespaces = _nothing
+confine.undumpable = _nothing
+
+
+class Treacherous(Hostile):
+    """Attacks before it can be confined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if SHARED[0]:
+            threading.Event().wait(3600)
+
+    def step(self, action: Move) -> Sight:
+        if action.word == HANG_THE_NEXT:
+            SHARED[0] = 1
+        return super().step(action)
+
+
+
+
+@inside
+def the_host_from_the_zygote(tries: Tries) -> None:
+    """Reach host and server with a worker that was never confined: files, ports, names, variables, signals, memory."""
+    clue = tries.clue
+    tries.held("what the import saw", not SEEN, str(SEEN))
+    tries.held("who it is", os.getuid() == 65534, str(os.getuid()))
+    for path in (*clue.files, "/etc/shadow", "/etc/passwd", "/root", "/home", "/sys/fs/cgroup", "/dev/vda", "/dev/mem"):
+        tries.here(path, partial(_looked_at, path))
+    for port in (clue.control_port, clue.agent_port):
+        tries.here(f"TCP 127.0.0.1:{port}", partial(_connected, "127.0.0.1", port))
+    for address in (*clue.addresses, "8.8.8.8"):
+        tries.here(f"TCP {address}:{clue.control_port}", partial(_connected, address, clue.control_port))
+    tries.here("an abstract name of the host", partial(_met, "\0" + clue.abstract))
+    tries.here(f"{clue.folder}/pwned", Path(f"{clue.folder}/pwned").touch)
+    tries.here("its own file", partial(os.chmod, __file__, 0o777))
+    for pid in (clue.server_pid, *clue.sandbox_pids):
+        tries.here(f"SIGKILL to {pid}", partial(os.kill, pid, signal.SIGKILL))
+        tries.here(f"the variables of {pid}", partial(_opened, f"/proc/{pid}/environ"))
+    tries.found("variables of all that can be seen", _variables())
+
+
+def _variables() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found.append(path.read_bytes().decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found
