@@ -2,9 +2,10 @@
 
 Rule 1: ours is the whole server: the grant's token, the door's checks, the limits, the session and its environment, which makes
     a step for every call. The environment is the echo, on the event loop; its episodes do not end.
-Rule 2: against the bare server both sides have the same client, the SDK's own, from the same script; one process for the client
-    and one for the server.
-Rule 3: OpenEnv's tools cannot be called by an MCP client; it is measured by its own client, and by its fastest way.
+Rule 2: against the bare server both sides have the same client from the same script; one process for the client and one for the
+    server. Rows that name no client have the SDK's own, which takes more time than either server; `plain` is without any.
+Rule 3: an MCP client cannot call OpenEnv's tools. Each is asked by its fastest way without a client library, ours by kept HTTP
+    connections, OpenEnv's by its WebSocket, and in a row of its own each by its own client.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ONE_BY_ONE: Final = "2026-07-28"
 """The revision in which every request stands for itself."""
 MANY: Final = 16
 AGENT: Final = Driver("mcp", "bench.agents_client", own_python)
+PLAIN: Final = Driver("proctor", "bench.agents_plain", own_python)
 OPENENV_CALLER: Final = Driver("openenv", "bench.peer_openenv_caller", openenv_python)
 MICRO: Final = 1e6
 NANO: Final = 1e-9
@@ -34,7 +36,7 @@ NANO: Final = 1e-9
 
 def bare(kind: str) -> Kind:
     """The bare server of the SDK; kinds as in `bench.agents_bare`."""
-    return Kind("mcp", lambda: [sys.executable, "-m", "bench.agents_bare", kind], {})
+    return Kind(f"mcp, {kind}", lambda: [sys.executable, "-m", "bench.agents_bare", kind], {})
 
 
 def openenv_tools(kind: str) -> Kind:
@@ -44,6 +46,10 @@ def openenv_tools(kind: str) -> Kind:
 
 NOOP: Final = bare("noop")
 ALIKE: Final = bare("alike")
+ANCHORS: Final = {
+    NOOP.name: "the bare SDK, a tool that says ok",
+    ALIKE.name: "the bare SDK, with our schemas and a constant as long as our answer",
+}
 
 
 def server_cpu(server: Kind, *arguments: str) -> Opener:
@@ -75,61 +81,50 @@ def _calls(name: str, subject: Opener, anchor: Opener, anchor_name: str, goal: G
     return Row(name, subject, anchor, anchor_name, goal, unit="calls/s", note=note, tier="none")
 
 
-def _against_bare(name: str, anchor: Kind, anchor_name: str, goal: Goal | None, note: str, *arguments: str) -> Row:
-    return _calls(name, driven(OURS, AGENT, *arguments), driven(anchor, AGENT, *arguments), anchor_name, goal, note)
+def _against_bare(
+    name: str, anchor: Kind, client: Driver, arguments: tuple[str, ...], note: str, goal: Goal | None
+) -> Row:
+    subject, other = driven(OURS, client, *arguments), driven(anchor, client, *arguments)
+    return _calls(name, subject, other, ANCHORS[anchor.name], goal, note)
 
 
-def _against_openenv(name: str, kind: str, way: str, goal: Goal | None, note: str) -> Row:
-    anchor = driven(openenv_tools(kind), OPENENV_CALLER, "1", way)
-    return _calls(name, driven(OURS, AGENT, "1", HANDSHAKE), anchor, "OpenEnv", goal, note)
+def _against_openenv(name: str, kind: str, agents: int, note: str, goal: Goal | None) -> Row:
+    """Return a row without client libraries."""
+    anchor = driven(openenv_tools(kind), OPENENV_CALLER, str(agents), "websocket")
+    return _calls(name, driven(OURS, PLAIN, str(agents)), anchor, "OpenEnv", goal, note)
 
 
 ROWS: Final = (
+    _against_bare("agents.calls/bare", NOOP, AGENT, ("1", HANDSHAKE), "with a handshake", ratio_at_least(0.85)),
+    _against_bare("agents.calls/bare-alike", ALIKE, AGENT, ("1", HANDSHAKE), "with a handshake", None),
+    _against_bare("agents.calls-modern/bare", NOOP, AGENT, ("1", ONE_BY_ONE), "each request for itself", None),
     _against_bare(
-        "agents.calls/bare", NOOP, "the bare SDK, a tool that says ok", ratio_at_least(0.85), "", "1", HANDSHAKE
+        f"agents.calls{MANY}/bare", NOOP, AGENT, (str(MANY), HANDSHAKE), f"{MANY} agents, an episode each", None
     ),
     _against_bare(
-        "agents.calls/bare-alike",
-        ALIKE,
-        "the bare SDK, a constant as long as our answer",
-        None,
-        "same schemas and answer",
-        "1",
-        HANDSHAKE,
-    ),
-    _against_bare(
-        "agents.calls-modern/bare",
-        NOOP,
-        "the bare SDK, a tool that says ok",
-        None,
-        "each request for itself",
-        "1",
-        ONE_BY_ONE,
-    ),
-    _against_bare(
-        f"agents.calls{MANY}/bare",
-        NOOP,
-        "the bare SDK, a tool that says ok",
-        None,
-        f"{MANY} agents, an episode each",
-        str(MANY),
-        HANDSHAKE,
+        f"agents.plain{MANY}/bare", NOOP, PLAIN, (str(MANY),), f"{MANY} agents, each request for itself", None
     ),
     Row(
         "agents.server-cpu/bare",
         server_cpu(OURS, "1", HANDSHAKE),
         server_cpu(NOOP, "1", HANDSHAKE),
-        "the bare SDK, a tool that says ok",
+        ANCHORS[NOOP.name],
         unit="us/call",
         better=Better.LOWER,
         note="CPU of the server's process",
         tier="none",
     ),
-    _against_openenv("agents.calls/openenv", "declared", "client", ratio_at_least(5.0), "its own client"),
+    _against_openenv("agents.calls/openenv", "declared", 1, "no client libraries", ratio_at_least(5.0)),
     _against_openenv(
-        "agents.calls/openenv-websocket", "declared", "websocket", ratio_at_least(5.0), "its fastest way, no client"
+        f"agents.calls{MANY}/openenv", "declared", MANY, f"{MANY} agents, no client libraries", ratio_at_least(5.0)
     ),
-    _against_openenv(
-        "agents.calls/openenv-undeclared", "undeclared", "websocket", None, "no client, no declared tools"
+    _calls(
+        "agents.clients/openenv",
+        driven(OURS, AGENT, "1", ONE_BY_ONE),
+        driven(openenv_tools("declared"), OPENENV_CALLER, "1", "client"),
+        "OpenEnv",
+        None,
+        "the SDK's client against OpenEnv's own",
     ),
+    _against_openenv("agents.calls/openenv-undeclared", "undeclared", 1, "there: no tools declared or checked", None),
 )

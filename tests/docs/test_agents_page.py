@@ -50,7 +50,7 @@ def test_the_codes_on_the_page_are_codes() -> None:
 
 def test_the_configuration_on_the_page_is_one_that_the_command_prints() -> None:
     blocks = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
-    words = ["/home/ada/venv/bin/proctor", "mcp", "--grant", "/home/ada/grant.json"]
+    words = ["/opt/venv/bin/proctor", "mcp", "--grant", "/srv/grant.json"]
 
     assert configuration(Client.CLAUDE, words) in blocks
 

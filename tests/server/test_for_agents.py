@@ -263,3 +263,115 @@ def test_two_agents_act_in_one_episode_where_the_environment_allows_it() -> None
             room.give(agent="eve")
 
     run(scenario())
+
+
+def test_a_call_that_was_given_up_before_its_turn_does_nothing() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        async with room.session.turn:
+            call = asyncio.create_task(view.call("act", ACT))
+            while room.session.callers == 0:
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        while room.session.callers:
+            await asyncio.sleep(0)
+
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+def test_a_grant_that_expires_while_its_call_waits_does_nothing() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give(ttl_seconds=5))
+        async with room.session.turn:
+            call = asyncio.create_task(view.call("act", ACT))
+            await asyncio.sleep(0)
+            room.now += 5
+
+        assert code(await call) == Code.ENDED
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("what", ["revoked", "claimed", "expired"])
+def test_a_long_call_stops_after_the_action_that_runs(what: str) -> None:
+    async def scenario() -> None:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin()
+        granted = room.give(ttl_seconds=50)
+
+        async def progress(done: int, count: int) -> None:
+            if done == 2 and what == "revoked":
+                room.grants.revoke(room.session, granted.grant)
+            elif done == 2 and what == "claimed":
+                room.session.claims = 1
+            elif done == 2:
+                room.now += 50
+
+        told = await room.view(granted).call("move", b'{"direction":"up","steps":5}', progress)
+
+        assert "2 of 5 actions were carried out." in told.text
+        assert room.session.step_count == 2
+
+    run(scenario())
+
+
+def test_an_agent_makes_way_for_an_orchestrator_that_wants_to_reset() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        room.session.claims = 1
+
+        assert code(await view.call("act", ACT)) == Code.BUSY
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+def test_others_are_served_while_a_long_call_runs() -> None:
+    async def scenario() -> None:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin()
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        await room.view(room.give()).call("move", b'{"direction":"up","steps":20}')
+        beside.cancel()
+
+        assert turns >= 19
+
+    run(scenario())
+
+
+def test_a_session_that_ends_during_a_call_states_its_end_last() -> None:
+    async def scenario() -> None:
+        room = Room("tests.server.environments:Crowded")
+        await room.begin()
+        view = room.view(room.give())
+        call = asyncio.create_task(view.call("act", ACT))
+        while room.session.callers == 0:
+            await asyncio.sleep(0)
+
+        await room.session.close("closed")
+        await call
+
+        kinds = [type(event).__name__ for event in room.diary.events]
+        assert kinds[-1] == "SessionClosed"
+        assert room.diary.events[-1].steps == kinds.count("EpisodeStepped")  # type: ignore[union-attr]  # it is the end
+
+    run(scenario())

@@ -725,7 +725,8 @@ class Episodes(RuleBasedStateMachine):
     def refused(self, found: object, code: Code, *, lost: bool) -> None:
         assert isinstance(found, Problem)
         assert (found.code, found.lost is True) == (code, lost)
-        self.expected.append("Failed")
+        if not self.closed:  # nothing is stated after the end
+            self.expected.append("Failed")
 
     def why_not(self) -> Code | None:
         """Return why a step cannot be taken now."""

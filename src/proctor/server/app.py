@@ -134,6 +134,8 @@ class Server:
         self._uvicorn.should_exit = True
 
     async def _drained(self) -> None:
+        if self.agents is not None:
+            await self.agents.close()
         await self.sessions.drain()
         await self.plane.close_connections()
 

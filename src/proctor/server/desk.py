@@ -31,6 +31,8 @@ from proctor.server.answers import RAISED, Outcome, ToolAnswer, failed, refusal_
 LOG: Final = logging.getLogger("proctor.environment")
 NOTHING: Final = b"{}"
 TOOL: Final = "a tool"
+MOST_ACTIONS: Final = 1000
+"""That one call of a tool may ask for."""
 Result = TypeVar("Result")
 MaybeLater: TypeAlias = Result | Awaitable[Result]
 
@@ -115,6 +117,10 @@ class Desk:
 
     def _acted(self, actions: list[Action]) -> MaybeLater[ToolAnswer]:
         self._guard(Method.STEP)
+        if len(actions) > MOST_ACTIONS:
+            raise refused(
+                Code.VALIDATION_ERROR, "this call asks for too many actions", expected=f"at most {MOST_ACTIONS} actions"
+            )
         spoken = self._answered(lambda: [self._spoken(action) for action in actions], TOOL)
         return self._asked(partial(self._act, actions[0]), partial(self._has_acted, spoken), Method.STEP)
 

@@ -3,7 +3,8 @@
 Rule 1: there is no reset here, no state, no seed, no other session. What an agent is told is decided by `telling`.
 Rule 2: an agent's mistake is an answer (`Told`), never an exception.
 Rule 3: an agent that goes away while its call runs does not break the episode: the action that runs is finished and counted,
-    and what the call still had to do is left undone.
+    and what the call still had to do is left undone. So it is when the orchestrator wants to reset or to close: it does not
+    wait for more than the action that runs.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ ENDED: Final = Problem(
     "the episode is over: no tool does anything any more, and only the orchestrator can begin another", Code.ENDED
 )
 BUSY: Final = Problem("too many calls wait in this episode", Code.BUSY, expected="one call at a time")
+CLAIMED: Final = Problem("the orchestrator is about to end this episode", Code.BUSY)
+GIVEN_UP: Final = Problem("the call was given up before its turn came", Code.CANCELLED)
 Progress = Callable[[int, int], Awaitable[None]]
 """Told how many actions of a call are done, and of how many."""
 
@@ -46,7 +49,7 @@ class AgentTool(Struct, frozen=True):
 class AgentView:
     """One grant, as the agent plane sees it."""
 
-    def __init__(self, grant: Grant, metrics: Metrics) -> None:
+    def __init__(self, grant: Grant, grants: Grants, metrics: Metrics) -> None:
         card = grant.session.opening.card
         self.grant: Final = grant.name
         self.environment: Final = card.name
@@ -55,6 +58,7 @@ class AgentView:
         self.tools: Final = tuple(AgentTool(tool, tool.output_schema or seen_schema(card)) for tool in grant.tools)
         self._by_name = {tool.name: tool for tool in grant.tools}
         self._grant = grant
+        self._grants = grants
         self._metrics = metrics
 
     async def call(self, tool: str, arguments: bytes, progress: Progress | None = None) -> Told:
@@ -63,7 +67,7 @@ class AgentView:
         if known is None:
             names = ", ".join(self._by_name)
             return self._refused(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
-        call = _Call(self._grant, known, arguments, progress)
+        call = _Call(self._grant, self._grants, known, arguments, progress)
         work = asyncio.ensure_future(call.carried_out())
         try:
             return await asyncio.shield(work)
@@ -100,7 +104,7 @@ class ForAgents:
             return None
         view = self._views.get(grant.name)
         if view is None:
-            view = self._views[grant.name] = AgentView(grant, self._metrics)
+            view = self._views[grant.name] = AgentView(grant, self._grants, self._metrics)
         return view
 
     def taken(self, view: AgentView) -> float:
@@ -118,9 +122,10 @@ class ForAgents:
 class _Call:
     """One use of a tool: what it has to do, one action after the other."""
 
-    def __init__(self, grant: Grant, tool: Tool, arguments: bytes, progress: Progress | None) -> None:
+    def __init__(self, grant: Grant, grants: Grants, tool: Tool, arguments: bytes, progress: Progress | None) -> None:
         self.given_up = False
         self._grant = grant
+        self._grants = grants
         self._session = grant.session
         self._tool = tool
         self._caller = Caller(grant.name, grant.agent, tool.name)
@@ -142,8 +147,7 @@ class _Call:
 
     async def _in_turn(self) -> Told:
         session = self._session
-        if session.loss is None and not self._may_go_on():
-            raise Refused(ENDED)
+        self._check()
         try:
             return await self._finished(await session.call(self._tool.name, self._arguments, self._caller))
         except NotDone:
@@ -159,23 +163,32 @@ class _Call:
         session = self._session
         done, count = 1, 1 + len(answer.left)
         for action in answer.left:
-            if self.given_up or not self._may_go_on():
-                break
             await self._tell_progress(done, count)
+            if self.given_up or session.claims or not self._grants.is_live(self._grant):
+                break
             answer = await session.act(action, self._caller)
             done += 1
         counted = f"{done} of {count} actions were carried out. " if count > 1 else ""
         return told(answer, self._tool, session.opening.card, session.standing, session.step_count, counted)
 
-    def _may_go_on(self) -> bool:
-        return self._grant.epoch == self._session.epoch and not (self._grant.revoked or self._session.over)
+    def _check(self) -> None:
+        """Refuse what may not begin, now that its turn has come."""
+        if self.given_up:
+            raise Refused(GIVEN_UP)
+        if self._session.claims:
+            raise Refused(CLAIMED)
+        if self._session.loss is None and not self._grants.is_live(self._grant):
+            raise Refused(ENDED)
 
     async def _tell_progress(self, done: int, count: int) -> None:
-        if self._progress is not None:
-            # An agent that does not listen does not hold its episode up.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PROGRESS_SECONDS):
-                    await self._progress(done, count)
+        """Say how far the call is, and let others have their turn on the event loop."""
+        if self._progress is None:
+            await asyncio.sleep(0)
+            return
+        # An agent that does not listen does not hold its episode up.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PROGRESS_SECONDS):
+                await self._progress(done, count)
 
 
 def _looked_at(work: "asyncio.Future[Told]") -> None:

@@ -127,6 +127,10 @@ class Grants:
             return None
         return grant if grant is not None and grant.holds(self._clock()) else None
 
+    def is_live(self, grant: Grant) -> bool:
+        """Return whether the grant's agent may act now."""
+        return grant.is_live(self._clock())
+
     def live(self, session: Session) -> list[Grant]:
         """Return the grants whose agents may act in this session."""
         grants = self._by_session.get(session.name)

@@ -9,8 +9,8 @@ Rule 3: when nobody can know where the episode stands (an exception inside, a ti
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -72,6 +72,8 @@ class Session:
         """Calls of agents that run or wait."""
         self.calls = 0
         """All that there have been."""
+        self.claims = 0
+        """Requests of the orchestrator that wait to end the episode: agents' calls make way for them."""
         self.opening: Final = opening
         self.step_timeout: Final = step_timeout
         self._account = account
@@ -80,6 +82,7 @@ class Session:
         self._boot = boot
         self._place: Place | None = None
         self.closed = False
+        self._sealed = False
 
     @property
     def over(self) -> bool:
@@ -146,19 +149,34 @@ class Session:
             raise await self._judged(problem, "state", request_id) from None
 
     async def close(self, reason: str) -> None:
-        """Close the environment and state the end; calling it again does nothing."""
+        """Close the environment and state the end, after which nothing is stated; calling it again does nothing."""
         if self.closed:
             return
         self.closed = True
-        place, self._place = self._place, None
         self.rows.wake()
-        if place is not None:
-            await self._left(place)
-        await self._noted(
-            SessionClosed(
-                session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
+        async with self._last_turn():
+            place, self._place = self._place, None
+            if place is not None:
+                await self._left(place)
+            await self._noted(
+                SessionClosed(
+                    session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
+                )
             )
-        )
+            self._sealed = True
+
+    @asynccontextmanager
+    async def _last_turn(self) -> AsyncIterator[None]:
+        """Let an agent's action that runs be finished first, if that takes no longer than a close may."""
+        held = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                held = await self.turn.acquire()
+        try:
+            yield
+        finally:
+            if held:
+                self.turn.release()
 
     async def _used(self, use: Callable[[Place], Awaitable[ToolAnswer]], caller: Caller) -> ToolAnswer:
         try:
@@ -269,11 +287,17 @@ class Session:
         self.rows.wake()
 
     async def record(self, event: Event) -> None:
-        """Put on record what others state of this session, or raise that it cannot be done; the episode goes on."""
-        await self._recorded(event)
+        """Put on record what others state of this session, or raise that it cannot be done: the episode is lost."""
+        try:
+            await self._recorded(event)
+        except Failed as problem:
+            self.lose(problem.problem.code, problem.problem.message)
+            raise
 
     async def _recorded(self, event: Event) -> None:
         """Return when the event is safe; what cannot be recorded has lost the episode."""
+        if self._sealed:
+            raise failed(Code.SESSION_ERROR, "this session is closed")
         try:
             waiting = self._recorder.record(event)
             if waiting is not None:

@@ -139,6 +139,7 @@ class Plane:
     loop: asyncio.AbstractEventLoop
     refused: list[int]
     http: httpx.Client
+    uvicorn: uvicorn.Server
 
     @property
     def url(self) -> str:
@@ -224,7 +225,7 @@ def plane_of(
     try:
         # Nothing is encrypted here, and to read all certificates takes longer than most tests.
         with httpx.Client(timeout=PATIENCE, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False) as http:
-            yield Plane(held, plane, server, port, uvicorned.loop, refused, http)
+            yield Plane(held, plane, server, port, uvicorned.loop, refused, http, uvicorned)
     finally:
         uvicorned.should_exit = True
         thread.join(PATIENCE)

@@ -69,6 +69,14 @@ def test_a_guest_is_quiet_when_the_session_that_was_asked_is_closed() -> None:
     assert guest.quiet.is_set()
 
 
+def test_a_session_that_is_opened_after_its_grant_has_died_has_to_go() -> None:
+    guest = a_guest()
+    guest.gone = True
+
+    assert guest.opened("a") == "a"
+    assert guest.sessions == {}
+
+
 def test_requests_that_are_no_calls_are_bounded() -> None:
     guest = a_guest()
 

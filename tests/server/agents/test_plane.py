@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import signal
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from sse_starlette.sse import AppStatus
 
 from proctor.door.limits import Limits
 from proctor.server.agents import plane as plane_module
@@ -253,7 +255,9 @@ def test_every_refusal_is_counted_and_leaves_one_line_without_what_the_peer_sent
         lines = [record for record in caplog.records if record.name == "proctor.agents"]
         refusals = [record for record in lines if hasattr(record, "status")]
         assert plane.refused == [401, 403, 403, 404, 405, 400, 404, 406, 400, 404]
-        assert [vars(record)["status"] for record in refusals] == plane.refused
+        # The last one is logged by who understands it, as an error of JSON-RPC.
+        assert [vars(record)["status"] for record in refusals] == plane.refused[:-1]
+        assert len(lines) == len(plane.refused)
         assert {vars(record)["grant"] for record in refusals[3:]} == {"first"}
     assert not any(
         CANARY in str(vars(record)) or TOKEN in str(vars(record)) for record in caplog.records if record.name != "httpx"
@@ -266,6 +270,21 @@ def _read_to_the_end(stream: socket.socket) -> None:
         piece = stream.recv(4096)
         assert piece, "the connection ended before the stream"
         last = (last + piece)[-5:]
+
+
+def test_a_grant_that_dies_while_its_request_arrives_is_refused_and_opens_nothing() -> None:
+    with plane_of() as plane:
+        body = msgspec.json.encode(handshake())
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        with socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as peer:
+            peer.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:10])
+            until(lambda: plane.server._guests)
+            plane.on_loop(lambda: plane.plane.forget("first"))
+            peer.sendall(body[10:])
+
+            assert peer.recv(12) == b"HTTP/1.1 401"
+        assert plane.server._guests == {}
+        assert plane.server._manager._server_instances == {}
 
 
 class _Breaking(StandIn):
@@ -315,7 +334,10 @@ def test_a_peer_that_goes_before_it_has_said_all_is_refused(shared: Plane) -> No
     assert shared.refused[before:] == [400]
 
 
-def test_a_plane_that_stops_lets_a_call_that_runs_be_answered_and_ends_the_streams() -> None:
+def test_a_plane_that_stops_lets_a_call_that_runs_be_answered_and_ends_the_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AppStatus, "should_exit", False)
     began, may_end = asyncio.Event(), asyncio.Event()
 
     async def slow(tool: str, arguments: bytes, progress: Progress | None) -> Told:
@@ -331,6 +353,7 @@ def test_a_plane_that_stops_lets_a_call_that_runs_be_answered_and_ends_the_strea
             async def closed_meanwhile() -> None:
                 call = asyncio.create_task(asyncio.to_thread(plane.post, call_of("look", {}), mcp_session_id=session))
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(began.wait(), plane.loop))
+                plane.loop.call_soon_threadsafe(plane.uvicorn.handle_exit, signal.SIGTERM, None)
                 closing = asyncio.run_coroutine_threadsafe(plane.plane.close(), plane.loop)
                 plane.loop.call_soon_threadsafe(may_end.set)
                 answers.append(await call)
@@ -341,5 +364,13 @@ def test_a_plane_that_stops_lets_a_call_that_runs_be_answered_and_ends_the_strea
             _read_to_the_end(stream)
 
         assert '"text":"done"' in answers[0].text
+        # The library that writes event streams would cut them off by this, in every server of the process.
+        assert AppStatus.should_exit is False
+
+
+def test_a_plane_that_stops_takes_nothing_new() -> None:
+    with plane_of() as plane:
+        plane.on_loop(plane.plane.close)
+
         assert error_of(plane.post(handshake())) == (503, INVALID_REQUEST, "the server is stopping")
         assert plane.request("GET", None, "/health").status_code == 503

@@ -23,10 +23,11 @@ from proctor.server.batch_desk import BatchDesk
 from proctor.server.cards import Card, card_of
 from proctor.server.sandbox import nest as nest_module
 from proctor.server.sandbox import zygote
-from proctor.server.sandbox.nest import MOST_FAILURES, MOST_STARTS, Nest, NoNamespaces, Unborn
+from proctor.server.sandbox.nest import MOST_STARTS, Nest, NoNamespaces, Unborn
 from proctor.server.sandbox.pipe import as_arrays
 from proctor.server.sandbox.place import InWorker
 from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxWish, Tier
+from proctor.server.sandbox.zygotes import MOST_FAILURES
 from tests.server.environments import HIDDEN_TEXT
 from tests.server.sandbox.processes import (
     ENVIRONMENTS,
@@ -156,6 +157,31 @@ def test_batches_coroutines_and_tools_work_in_workers_too(nest: Nest) -> None:
     assert later == Outcome(b'{"observation":1}', b"{}", 2.0)
     assert gone.left == [GO, GO]
     assert acted.outcome == Outcome(b'{"observation":2}', b"{}", 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", [Tier.PROCESS, STRICT])
+def test_a_batch_of_an_engine_of_ours_is_compiled_once_and_shared(tier: Tier) -> None:
+    plume = "proctor/PlumeSearch-v0"
+
+    async def scenario(nest: Nest) -> tuple[Any, Any, set[str]]:
+        batches = [nest.place(work(plume, 2)) for _ in range(2)]
+        single = await nest.place(work(plume))
+        first, second = await asyncio.gather(*batches)
+        warm = nest._zygotes.current().warm
+        outcomes = [as_arrays(await place.reset(ORDER)) for place in (first, second)]  # type: ignore[arg-type]
+        for place in (single, first, second):
+            place.abandon()
+        return outcomes[0], outcomes[1], set(warm)
+
+    nest = started(tier, plume)
+    try:
+        first, second, warm = run(scenario(nest), 100.0)
+    finally:
+        nest.end()
+
+    assert first == second
+    assert warm == {"same_step"}
 
 
 def test_a_card_comes_from_a_worker(nest: Nest) -> None:
@@ -368,8 +394,7 @@ def test_a_making_that_is_given_up_kills_the_worker(nest: Nest) -> None:
 
 # -------------------------------------------------------------------------------------------------------------- zygotes
 def zygote_pid(nest: Nest) -> int:
-    assert nest._keeper is not None
-    told = Path(f"/proc/self/fdinfo/{nest._keeper._descriptor}").read_text()
+    told = Path(f"/proc/self/fdinfo/{nest._zygotes.current()._descriptor}").read_text()
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
 
 
@@ -402,16 +427,16 @@ def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
 
 
 def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(own: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own._keeper is not None
     # It is not known yet that it is dead.
     os.kill(zygote_pid(own), signal.SIGSTOP)
-    pid, fork = zygote_pid(own), own._keeper.fork
+    pid, keeper = zygote_pid(own), own._zygotes.current()
+    fork = keeper.fork
 
     def killing(channel: Any) -> None:
         fork(channel)
         os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(own._keeper, "fork", killing)
+    monkeypatch.setattr(keeper, "fork", killing)
 
     async def scenario() -> Any:
         async with at_work(own) as place:
@@ -440,7 +465,7 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
     own: Nest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(own, "_clock", lambda: now[0])
+    monkeypatch.setattr(own._zygotes, "_clock", lambda: now[0])
     monkeypatch.setattr(zygote, "ENTRY", "import sys; sys.exit(1)")
     starts: list[int] = []
     command = own._command
@@ -452,10 +477,10 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
     monkeypatch.setattr(own, "_command", counted)
 
     async def scenario() -> tuple[list[Problem], int, Any]:
-        assert own._keeper is not None
         (await own.place(COUNTING)).abandon()
+        keeper = own._zygotes.current()
         os.kill(zygote_pid(own), signal.SIGKILL)
-        await comes_true(own._keeper.ended.is_set)
+        await comes_true(keeper.ended.is_set)
         problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
         tries = len(starts)
         now[0] += 1000
@@ -474,7 +499,7 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
 # ---------------------------------------------------------------------------------------------------------------- alone
 def sandboxes(nest: Nest) -> int:
     """Return how many sandboxes are there that have not been told to end."""
-    return sum(keeper.alive for keeper in nest._keepers)
+    return sum(keeper.alive for keeper in nest._zygotes._all)
 
 
 @pytest.mark.system
@@ -483,7 +508,7 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
 ) -> None:
     refusing = (
         "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox import confine\n"
-        "def own_namespaces(limits): raise PermissionError(1, 'forbidden here')\n"
+        "def own_namespaces(*_, **__): raise PermissionError(1, 'forbidden here')\n"
         "confine.own_namespaces = own_namespaces\n"
         "from proctor.server.sandbox.zygote import main; main(int(sys.argv[1]))"
     )

@@ -19,7 +19,7 @@ from proctor.server.sandbox import confine, zygote
 from proctor.server.sandbox.bubblewrap import VARIABLES
 from proctor.server.sandbox.pipe import Answer, Call, framed, read, spoken
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
-from proctor.server.sandbox.words import FORK, HERE, READY, Loaded, Start, Word, heard, listen_for_words, say
+from proctor.server.sandbox.words import COMPILE, FORK, HERE, READY, Loaded, Start, Word, heard, listen_for_words, say
 from proctor.server.sandbox.words import GO as GO_ON
 from tests.server.environments import HIDDEN_TEXT
 from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
@@ -95,6 +95,13 @@ def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pyte
         *("become_nobody", "no_new_privileges", "adopt_orphans"),
     ]
     assert sys.path[-1] == str(Path.cwd())
+
+
+@pytest.mark.parametrize("text", [f"{ENVIRONMENTS}:Corridor", "CartPole-v1"])
+def test_an_environment_that_is_not_ours_is_not_warmed_up(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "make_batch", lambda *_: pytest.fail("it was made"))
+
+    zygote.warm_up(Target(text), "same_step")
 
 
 # ------------------------------------------------------------------------------------------------------------- a real one
@@ -213,7 +220,7 @@ def test_a_zygote_that_is_killed_takes_its_workers_with_it() -> None:
         until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize("said", [b"?", FORK])
+@pytest.mark.parametrize("said", [b"?", FORK, COMPILE])
 def test_a_zygote_that_is_told_nonsense_ends(said: bytes) -> None:
     with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _):
         control.sendall(said)

@@ -61,6 +61,8 @@ class Arena:
     log: Trail
     record: Trail
     canary_file: Path
+    secret: str
+    """The control credential."""
 
     @property
     def control_port(self) -> int:
@@ -72,7 +74,7 @@ class Arena:
 
     def connect(self, **keywords: Any) -> ClientConnection:
         """Return an open WebSocket of the orchestrator; whoever asked closes it."""
-        headers = {"Authorization": f"Bearer {CONTROL_SECRET}"}
+        headers = {"Authorization": f"Bearer {self.secret}"}
         opening: Any = connect(
             self.document["websocket"],
             additional_headers=headers,
@@ -118,9 +120,13 @@ def arena(
     *arguments: str,
     config: str = "",
     more: Mapping[str, str] | None = None,
-    secret: str | None = CONTROL_SECRET,
+    secret: str = CONTROL_SECRET,
+    plain: bool = False,
 ) -> Iterator[Arena]:
-    """Serve a target in the strict sandbox, with both planes, a log and a record, until the block ends."""
+    """Serve a target in the strict sandbox, with both planes, a log and a record, until the block ends.
+
+    The credential comes from the environment, unless the arguments name a file with it. A plain log is one for people.
+    """
     home.mkdir(parents=True, exist_ok=True)
     record, settings, canary = home / "record.jsonl", home / "settings.toml", home / "answers.txt"
     settings.write_text(config)
@@ -128,9 +134,14 @@ def arena(
     canary.chmod(0o644)
     fixed = ("--config", str(settings), "--record", str(record), "--port", "0", "--agent-port", "0")
     sandbox = () if "--sandbox" in arguments else ("--sandbox", "strict")
-    variables = {VARIABLE: IN_VARIABLE, **({} if secret is None else {"PROCTOR_CONTROL_TOKEN": secret}), **(more or {})}
-    with serve(home, target, *fixed, *sandbox, "--json", "--log-json", *arguments, more=variables) as command:
-        yield Arena(command, command.document, Trail(home / "err"), Trail(record), canary)
+    variables = {
+        VARIABLE: IN_VARIABLE,
+        **({} if "--token-file" in arguments else {"PROCTOR_CONTROL_TOKEN": secret}),
+        **(more or {}),
+    }
+    lines = () if plain else ("--log-json",)
+    with serve(home, target, *fixed, *sandbox, "--json", *lines, *arguments, more=variables) as command:
+        yield Arena(command, command.document, Trail(home / "err"), Trail(record), canary, secret)
 
 
 def without(canaries: Iterable[str], heard: bytes, where: str) -> None:

@@ -21,6 +21,7 @@ from tests.server.served import Session, until
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import Book, check
 from tests.system.attacks.hostile import HANGS, INSIDE
+from tests.system.attacks.mcp_calls import Caller
 from tests.system.attacks.neighbour import Neighbour
 from tests.system.attacks.wire import Wire
 from tests.system.attacks.within.pipe import FORGED
@@ -121,14 +122,15 @@ class Stage:
 @contextmanager
 def stage_of(arena: Arena, neighbour: Neighbour) -> Iterator[Stage]:
     """Give a hostile environment a session, and tell it all that can be known of the host."""
-    with arena.session() as session, _listening():
+    with arena.session() as session, listening():
         session.ask("reset", {"seed": 5})
         session.ask("step", {"word": "before"})
         yield Stage(arena, neighbour, session, clue_of(arena), arena.log.end, arena.record.end)
 
 
 @contextmanager
-def _listening() -> Iterator[None]:
+def listening() -> Iterator[None]:
+    """Have the host listen on an abstract name."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind("\0" + ABSTRACT)
         listener.listen()
@@ -352,6 +354,39 @@ def fork_bomb_that_spreads(stage: Stage) -> str:
     stage.neighbour.during(lambda: stage.session.ask("close"))
     until(lambda: len(family(stage.arena.command.process.pid)) <= max(before - 30, len(stage.clue.sandbox_pids)))
     return f"{how}; {before} processes, and none is left when the session is closed"
+
+
+@WORKERS.attack
+def poisoned_tools(stage: Stage) -> str:
+    """Describe a tool in words that would be a new event, a new line in the log, or an order to a terminal."""
+    granted = stage.session.ask("grant", {"agent": "reader"}, epoch=stage.session.epoch)["data"]
+    check("token" in granted, f"{granted}")
+    reader = Caller(stage.arena.agent_port, granted["token"])
+    mcp_session = reader.opened()
+    replies = [reader.rpc("tools/list", session=each) for each in (mcp_session, None)]
+    replies += [
+        reader.rpc("tools/call", {"name": "help", "arguments": {}}, session=each) for each in (mcp_session, None)
+    ]
+    unknown = reader.rpc("tools/call", {"name": "reset", "arguments": {}}, session=mcp_session)
+    listed = [[tool["name"] for tool in reply.json()["result"]["tools"]] for reply in replies[:2]]
+
+    check(listed == [["help"]] * 2, f"the list says {listed}")
+    check(
+        all(
+            reply.body.count(b"\ndata: ") <= 2
+            and b'\ndata: {"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"reset' not in reply.body
+            for reply in replies
+        ),
+        "an event was forged",
+    )
+    check("x-mcp-header" not in replies[0].body.decode(), "a schema asks for a header")
+    check(unknown.json()["error"]["code"] == -32602, "a tool that was only spoken of can be called")
+    stage.arena.logged(stage.log_start, granted["grant"])
+    check(
+        not [line for line in stage.arena.log.lines(stage.log_start) if line["event"] == "a poisoned line"],
+        "a line was forged",
+    )
+    return "the words stay words: one event, one line, one tool"
 
 
 @WORKERS.attack

@@ -24,7 +24,19 @@ HANG_THE_NEXT: Final = "hang the next one"
 SHARED: Final = mmap.mmap(-1, 4096)
 """Memory that all workers have in common, because it was there before they were forked."""
 LEFT_OPEN: Final = os.open("/usr/bin/env", os.O_RDONLY)
-SEEN: Final = sorted({*CANARY.findall(" ".join(os.environ.values())), *(str(path) for path in Path("/root").glob("*"))})
+PRIVATE: Final = (
+    "/etc/shadow",
+    "/etc/passwd",
+    "/root/.bashrc",
+    "/root/.ssh",
+    "/home",
+    "/sys/fs/cgroup",
+    "/dev/vda",
+    "/dev/mem",
+)
+SEEN: Final = sorted(
+    {*CANARY.findall(" ".join(os.environ.values())), *(path for path in PRIVATE if Path(path).exists())}
+)
 """What it saw while it was imported."""
 
 
@@ -51,15 +63,13 @@ class Treacherous(Hostile):
         return super().step(action)
 
 
-
-
 @inside
 def the_host_from_the_zygote(tries: Tries) -> None:
     """Reach host and server with a worker that was never confined: files, ports, names, variables, signals, memory."""
     clue = tries.clue
     tries.held("what the import saw", not SEEN, str(SEEN))
     tries.held("who it is", os.getuid() == 65534, str(os.getuid()))
-    for path in (*clue.files, "/etc/shadow", "/etc/passwd", "/root", "/home", "/sys/fs/cgroup", "/dev/vda", "/dev/mem"):
+    for path in (*clue.files, *PRIVATE):
         tries.here(path, partial(_looked_at, path))
     for port in (clue.control_port, clue.agent_port):
         tries.here(f"TCP 127.0.0.1:{port}", partial(_connected, "127.0.0.1", port))

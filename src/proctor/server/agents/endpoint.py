@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -46,9 +47,20 @@ LAST_WORDS_SECONDS: Final = 2.0
 """How long the sessions of a dead grant may still answer what they were asked."""
 SHORT: Final = 64
 """How much of an unknown name is repeated to whoever called it."""
-_VIEW: Final = "proctor.view"
+VISIT: Final = "proctor.visit"
+"""Where a request's scope says whose it is."""
 _INTRODUCTIONS: Final = frozenset({"initialize", "server/discover"})
 _LIBRARIES: Final = ("mcp", "sse_starlette")
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request of an agent: what its own token lets it use, and what its grant has open."""
+
+    view: AgentView
+    guest: Guest
+    logged: bool = False
+    """Whether the log says already why it was refused."""
 
 
 class AgentServer:
@@ -72,8 +84,8 @@ class AgentServer:
         self.library: Final[Server[Any]] = Server(
             name, version=version, instructions=instructions, get_tool_input_schema=_no_headers
         )
-        self.library.add_request_handler("tools/list", PaginatedRequestParams, self._list_tools)
-        self.library.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        self.library.add_request_handler("tools/list", PaginatedRequestParams, _list_tools)
+        self.library.add_request_handler("tools/call", CallToolRequestParams, _call_tool)
         # In place of the library's own, which traces every message for a collector that nobody runs.
         self.library.middleware[:] = [_guarded, _introduced]
         self._guests: dict[str, Guest] = {}
@@ -104,10 +116,10 @@ class AgentServer:
             guest = self._guests[view.grant] = Guest(view.grant, catalogue_of(view.tools), self._clock)
         return guest
 
-    async def serve(self, view: AgentView, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an agent."""
-        scope[_VIEW] = view
-        guest = self.guest(view)
+        scope[VISIT] = visit
+        guest = visit.guest
         session = _session_in(scope["headers"])
         if session is None:
             await self._manager.handle_request(scope, receive, self._noting(guest, send))
@@ -139,21 +151,11 @@ class AgentServer:
 
         return noting
 
-    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams) -> Wire:
-        return self.guest(_view(ctx)).catalogue.listing
-
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Wire:
-        view = _view(ctx)
-        names = self.guest(view).catalogue.names
-        if params.name not in names:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:SHORT]}. The tools are {', '.join(names)}.")
-        arguments = b"{}" if params.arguments is None else msgspec.json.encode(params.arguments)
-        return answer(await view.call(params.name, arguments, _progress(ctx)))
-
     def forget(self, grant: str) -> None:
         """Close, soon, what a grant has open that has died; one that had nothing open needs nothing."""
         guest = self._guests.pop(grant, None)
-        if guest is not None and guest.sessions:
+        if guest is not None:
+            guest.gone = True
             self._begin(self._closed_soon(guest))
 
     async def close(self) -> None:
@@ -182,11 +184,24 @@ class AgentServer:
         await self._manager.handle_request(scope, _nothing, _nowhere)
 
 
-def _view(ctx: Context) -> AgentView:
-    """Return the view that the request's own token gave."""
+async def _list_tools(ctx: Context, params: PaginatedRequestParams) -> Wire:
+    return _visit(ctx).guest.catalogue.listing
+
+
+async def _call_tool(ctx: Context, params: CallToolRequestParams) -> Wire:
+    visit = _visit(ctx)
+    names = visit.guest.catalogue.names
+    if params.name not in names:
+        raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:SHORT]}. The tools are {', '.join(names)}.")
+    arguments = b"{}" if params.arguments is None else msgspec.json.encode(params.arguments)
+    return answer(await visit.view.call(params.name, arguments, _progress(ctx)))
+
+
+def _visit(ctx: Context) -> Visit:
+    """Return what was noted of the very request that is answered, not of the one that opened its session."""
     request: Any = ctx.request
-    view: AgentView = request.scope[_VIEW]
-    return view
+    visit: Visit = request.scope[VISIT]
+    return visit
 
 
 def _progress(ctx: Context) -> Progress | None:
@@ -212,19 +227,22 @@ async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
         raise
     except Exception as problem:  # the library would tell the peer what it says
         incident = new_incident()
+        _visit(ctx).logged = True
         LOG.error("an agent's request failed inside, incident %s", incident, exc_info=problem)
         raise MCPError(INTERNAL_ERROR, f"the server failed, incident {incident}") from None
 
 
 def _log_refusal(ctx: Context, code: int) -> None:
-    LOG.info("an agent's request was refused: JSON-RPC error %d", code, extra={"grant": _view(ctx).grant})
+    visit = _visit(ctx)
+    visit.logged = True
+    LOG.info("an agent's request was refused: JSON-RPC error %d", code, extra={"grant": visit.guest.grant})
 
 
 async def _introduced(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Introduce the environment to a client that has just come."""
     result = await call_next(ctx)
     if ctx.method in _INTRODUCTIONS and isinstance(result, dict):
-        return {**result, "instructions": _view(ctx).instructions}
+        return {**result, "instructions": _visit(ctx).view.instructions}
     return result
 
 

@@ -23,10 +23,10 @@ OTHERS_PER_SECOND, OTHERS_AT_ONCE = 100.0, 500
 class Guest:
     """One grant; `sessions` holds how many messages each one answers just now, the least lately used first.
 
-    `quiet` is set while none of them has anything to answer.
+    `quiet` is set while none of them has anything to answer; `gone` says that the grant has died.
     """
 
-    __slots__ = ("bucket", "catalogue", "grant", "quiet", "requests", "sessions")
+    __slots__ = ("bucket", "catalogue", "gone", "grant", "quiet", "requests", "sessions")
 
     def __init__(self, grant: str, catalogue: Catalogue, clock: Callable[[], float]) -> None:
         self.grant: Final = grant
@@ -36,9 +36,12 @@ class Guest:
         self.quiet: Final = asyncio.Event()
         self.quiet.set()
         self.requests = 0
+        self.gone = False
 
     def opened(self, session: str) -> str | None:
-        """Note a new session; return the one that has to go for it, if any."""
+        """Note a new session; return the one that has to go for it, if any: itself, if it comes too late."""
+        if self.gone:
+            return session
         surplus = self._least_used() if len(self.sessions) >= MOST_SESSIONS else None
         self.sessions[session] = 0
         if surplus is not None:

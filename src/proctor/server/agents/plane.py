@@ -19,10 +19,10 @@ import msgspec
 from proctor.door.credentials import presented
 from proctor.door.gate import READING, Policy, Verdict, judge_address
 from proctor.door.limits import Limits
-from proctor.server.agents.endpoint import AgentServer, Receive, Scope, Send
+from proctor.server.agents.endpoint import VISIT, AgentServer, Receive, Scope, Send, Visit
 from proctor.server.agents.guests import MOST_REQUESTS
 from proctor.server.agents.messages import INTERNAL_ERROR, INVALID_REQUEST, Unreadable, read_message
-from proctor.server.for_agents import AgentView, ForAgents
+from proctor.server.for_agents import ForAgents
 from proctor.server.incidents import new_incident
 
 LOG: Final = logging.getLogger("proctor.agents")
@@ -123,29 +123,33 @@ class AgentPlane:
         view = self._for_agents.admitted(presented(scope["headers"]))
         if view is None:
             return BAD_TOKEN
-        scope[GRANT] = view.grant
+        visit = scope[VISIT] = Visit(view, self._server.guest(view))
         # As it was sent: another spelling of a path is another path.
         if scope["raw_path"] != PATH.encode():
             return NO_PAGE
-        return NO_METHOD if scope["method"] not in METHODS else await self._admitted(view, scope, receive, reply)
+        return NO_METHOD if scope["method"] not in METHODS else await self._admitted(visit, scope, receive, reply)
 
-    async def _admitted(self, view: AgentView, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+    async def _admitted(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         body = await _body(receive, self._limits.max_body_bytes)
         if isinstance(body, Refusal):
             return body
-        guest = self._server.guest(view)
-        refusal = AT_ONCE if guest.requests >= MOST_REQUESTS else self._unwelcome(view, scope["method"], body)
+        refusal = self._unwelcome(visit, scope["method"], body)
         if refusal is not None:
             return refusal
+        guest = visit.guest
         guest.requests += 1
         try:
-            await self._server.serve(view, scope, _Replayed(body, receive), reply)
+            await self._server.serve(visit, scope, _Replayed(body, receive), reply)
         finally:
             guest.requests -= 1
         return None
 
-    def _unwelcome(self, view: AgentView, method: str, body: bytes) -> Refusal | None:
-        """Return why the message is refused, if it cannot be read or comes too soon after others."""
+    def _unwelcome(self, visit: Visit, method: str, body: bytes) -> Refusal | None:
+        """Return why the message is refused, if it cannot be read, or comes too late or too soon."""
+        if visit.guest.gone:
+            return BAD_TOKEN
+        if visit.guest.requests >= MOST_REQUESTS:
+            return AT_ONCE
         is_call = False
         if method == "POST":
             message = read_message(body, self._limits.max_depth)
@@ -153,7 +157,7 @@ class AgentPlane:
                 code, text = message.value
                 return Refusal(400, text, code)
             is_call = message.is_call
-        wait = self._for_agents.taken(view) if is_call else self._server.guest(view).bucket.take()
+        wait = self._for_agents.taken(visit.view) if is_call else visit.guest.bucket.take()
         if not wait:
             return None
         seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
@@ -173,13 +177,11 @@ class AgentPlane:
 
     def _note(self, scope: Scope, status: int, text: str) -> None:
         self._refused(status)
-        peer = scope.get("client")
-        fields = {"status": status, "peer": "unknown" if peer is None else peer[0], "grant": scope.get(GRANT, "none")}
-        LOG.info("a request of an agent was refused: %s", text, extra=fields)
-
-
-GRANT: Final = "proctor.grant"
-"""Where a request's scope says whose it is, once that is known."""
+        visit, peer = scope.get(VISIT), scope.get("client")
+        if visit is None or not visit.logged:
+            grant = "none" if visit is None else visit.guest.grant
+            fields = {"status": status, "peer": "unknown" if peer is None else peer[0], "grant": grant}
+            LOG.info("a request of an agent was refused: %s", text, extra=fields)
 
 
 class _Reply:

@@ -1,6 +1,6 @@
 """A client's side of a session: its requests in order, its replies, and which connection they go to.
 
-Rule 1: requests are carried out one at a time, in the order in which they came; `cancel` alone overtakes.
+Rule 1: requests are carried out one at a time, in the order in which they came; `cancel` and `revoke` alone overtake.
 Rule 2: a quick environment with an empty queue answers at once, without a task.
 Rule 3: a reply belongs to the request, not to the connection: a request that runs while the connection breaks is
     finished, and its reply is kept for the one who resumes.
@@ -36,6 +36,7 @@ GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELL
 BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
 REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
 STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
+ENDS: Final = (Kind.RESET, Kind.CLOSE)
 BEGINS: Final = (Kind.RESET, Kind.STEP)
 """What a server that stops does not begin any more."""
 GONE: Final = Problem("there is no such session: it ended, or it never was", Code.EPISODE_LOST, lost=True)
@@ -103,6 +104,8 @@ class Channel:
         self.warned = False
         self.seen_calls = 0
         """How many of the agents' calls were taken for a use of the session."""
+        self.readers = 0
+        """Requests that wait for agents."""
         self.closed = False
         self.stopping = False
         self._metrics = metrics
@@ -156,15 +159,18 @@ class Channel:
                 return answer
         if self.stopping and rule.kind in BEGINS:
             return self._kept(request, self._error(STOPPING, request))
+        if rule.kind is Kind.REVOKE:
+            return self._kept(request, await self._revoked(request))
         if rule.kind is not Kind.CLOSE and self._is_free:
-            return self._kept(request, await self._performed(request, rule))
+            async with self.session.turn:
+                return self._kept(request, await self._performed(request, rule))
         self._queued((request, rule))
         return None
 
     async def wait(self, request: Request, rule: Rule) -> bytes:
         """Return the reply to a request that waits for agents; it is carried out beside all others."""
-        self.used_at = self._clock()
         self.warned = False
+        self.readers += 1
         try:
             if rule.kind is Kind.WATCH:
                 seen = await waiting.watched(self.session, data_of(request, Watch), request.epoch)
@@ -174,6 +180,7 @@ class Channel:
         except NotDone as problem:
             return self._error(problem.problem, request)
         finally:
+            self.readers -= 1
             self.used_at = self._clock()
 
     @property
@@ -191,6 +198,7 @@ class Channel:
     async def stop(self) -> None:
         """Drop what waits and give up what runs; nothing is answered any more."""
         self._queue.clear()
+        self._claim()
         drainer = self._drainer
         if drainer is not None and drainer is not asyncio.current_task():
             drainer.cancel()
@@ -232,6 +240,7 @@ class Channel:
                 self.outlet.end(ABUSE, "too many requests wait")
             return
         self._queue.append(waiting)
+        self._claim()
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
 
@@ -241,20 +250,33 @@ class Channel:
             if not await self._prepared():
                 return
             while self._queue:
-                waiting = self._queue.popleft()
-                if isinstance(waiting, tuple):
-                    await self._carried_out(*waiting)
-                elif waiting is not None:
-                    await self._sent(waiting)
+                if isinstance(self._queue[0], tuple):
+                    await self._carried_out()
+                    continue
+                answer = self._queue.popleft()
+                if isinstance(answer, bytes):
+                    await self._sent(answer)
                 elif self.outlet is not None:
                     self.outlet.end(NORMAL, "closed")
         finally:
             self._drainer = None
 
-    async def _carried_out(self, request: Request, rule: Rule) -> None:
-        await self._sent(self._kept(request, await self._performed(request, rule)))
+    async def _carried_out(self) -> None:
+        """Carry out the request that is first when our turn comes: until then it waits, and can be given up."""
+        async with self.session.turn:
+            if not self._queue or not isinstance(self._queue[0], tuple):
+                return
+            request, rule = self._queue[0]
+            self._queue.popleft()
+            self._claim()
+            answer = self._kept(request, await self._performed(request, rule))
+        await self._sent(answer)
         if self._leaving:
             await self._leave()
+
+    def _claim(self) -> None:
+        """Tell agents' calls whether a request waits that will end their episode."""
+        self.session.claims = sum(isinstance(each, tuple) and each[1].kind in ENDS for each in self._queue)
 
     async def _sent(self, answer: bytes) -> None:
         if self.outlet is not None:
@@ -289,11 +311,7 @@ class Channel:
             self.outlet.end(NORMAL, problem.code)
 
     async def _performed(self, request: Request, rule: Rule) -> bytes:
-        """Return the reply to a request after carrying it out."""
-        async with self.session.turn:
-            return await self._performed_alone(request, rule)
-
-    async def _performed_alone(self, request: Request, rule: Rule) -> bytes:
+        """Return the reply to a request after carrying it out; the turn is ours."""
         self._running = request
         try:
             kind, data = await self._answered(request, rule)
@@ -336,10 +354,16 @@ class Channel:
             return "state", Raw(await session.state(request.id))
         if rule.kind is Kind.GRANT:
             return "granted", await self._granting.grant(session, data_of(request, GrantWish), request.id)
-        if rule.kind is Kind.REVOKE:
-            return "revoked", await self._granting.revoke(session, data_of(request, Revoke), request.id)
         self._leaving = True
         return "closed", Closed(session.epoch, session.total_steps)
+
+    async def _revoked(self, request: Request) -> bytes:
+        """Take a grant back at once, whatever runs or waits."""
+        try:
+            revoked = await self._granting.revoke(self.session, data_of(request, Revoke), request.id)
+        except NotDone as problem:
+            return self._error(problem.problem, request)
+        return self._reply("revoked", revoked, request)
 
     def _cancelled(self, request: Request) -> bytes:
         """Give up another request and say what became of it."""
@@ -353,6 +377,7 @@ class Channel:
         waiting = next((each for each in self._queue if isinstance(each, tuple) and each[0].id == target), None)
         if waiting is not None:
             self._queue.remove(waiting)
+            self._claim()
             answer = self._kept(waiting[0], self._error(DROPPED, waiting[0]))
             if self.outlet is not None:
                 self.outlet.post(answer)

@@ -175,8 +175,8 @@ class Sessions:
         """End what nobody came back to and what nobody used; warn those who are next."""
         now = self._clock()
         for channel in list(self.channels.values()):
-            if channel.session.calls != channel.seen_calls:
-                # What an agent does is use, too.
+            if channel.readers or channel.session.calls != channel.seen_calls:
+                # Whoever waits uses the session, and so does an agent.
                 channel.used_at, channel.seen_calls = now, channel.session.calls
             if not channel.busy:
                 self._judge(channel, now)

@@ -38,6 +38,6 @@ async def ended(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
         session.step_count,
         standing.terminated,
         standing.truncated,
-        session.loss is not None,
+        session.loss is not None or (session.closed and not standing.ended),
         standing.total_reward,
     )

@@ -5,6 +5,7 @@ Rule 1: the thread starts the process, waits until it is ready, and reaps it. A 
 Rule 2: what the process says is somebody else's word: bounded, and only ever shown.
 """
 
+import asyncio
 import logging
 import os
 import signal
@@ -20,15 +21,19 @@ from typing import Final
 
 import msgspec
 
+from proctor.envs.targets import MODES
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.server.sandbox.bubblewrap import VARIABLES
 from proctor.server.sandbox.cgroups import Cgroups
 from proctor.server.sandbox.control_group import Group
 from proctor.server.sandbox.hold import removed
 from proctor.server.sandbox.pipe import framed, read, spoken
+from proctor.server.sandbox.tiers import MIB
 from proctor.server.sandbox.words import (
+    COMPILE,
     FORK,
     HERE,
+    LOAD,
     Loaded,
     Start,
     heard,
@@ -40,6 +45,9 @@ LOG: Final = logging.getLogger("proctor.sandbox")
 START_SECONDS: Final = 60.0
 MOST_STARTING: Final = 32
 """Workers are in the zygote's group until they are moved into their own."""
+SHARED_BYTES: Final = 512 * MIB
+"""What all workers share is on the zygote's account, compiled code too."""
+AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 LONGEST_ANSWER: Final = 2**16
 LONGEST_COMPLAINT: Final = 2000
 
@@ -64,6 +72,8 @@ class Keeper:
         self.ended = threading.Event()
         self.born = 0
         """How many workers have come from it."""
+        self.warm: dict[str, asyncio.Task[None]] = {}
+        """What it was made to compile, by mode."""
         self._plan = plan
         self._name = name
         self._guard = threading.Lock()
@@ -85,8 +95,20 @@ class Keeper:
 
     def fork(self, channel: socket.socket) -> None:
         """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
+        self._say(FORK, channel)
+
+    def compile(self, channel: socket.socket, mode: str) -> None:
+        """Ask for a process that compiles what steps batches in this mode, and says READY over this socket."""
+        self._say(COMPILE + _byte(mode), channel)
+
+    def load(self, mode: str) -> None:
+        """Have what was compiled loaded before anything else is forked."""
         with self._guard:
-            socket.send_fds(self._control, [FORK], [channel.fileno()], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self._control.send(LOAD + _byte(mode), AT_ONCE)
+
+    def _say(self, word: bytes, channel: socket.socket) -> None:
+        with self._guard:
+            socket.send_fds(self._control, [word], [channel.fileno()], AT_ONCE)
 
     def kill(self) -> None:
         """End it, and with it its workers; never waits."""
@@ -176,7 +198,9 @@ class Keeper:
     def _enclose(self, pid: int, group: list[Group]) -> None:
         if self._plan.cgroups is not None:
             limits = self._plan.start.limits
-            limits = replace(limits, processes=limits.processes + MOST_STARTING)
+            limits = replace(
+                limits, memory_bytes=limits.memory_bytes + SHARED_BYTES, processes=limits.processes + MOST_STARTING
+            )
             group.append(self._plan.cgroups.make(self._name, limits))
             group[0].add(pid)
 
@@ -201,6 +225,10 @@ class Keeper:
         for each in group:
             if not removed(each):
                 LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(each.folders[0])})
+
+
+def _byte(mode: str) -> bytes:
+    return bytes([list(MODES).index(mode)])
 
 
 def _complaint(process: "subprocess.Popen[bytes]") -> str:

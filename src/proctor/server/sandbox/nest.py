@@ -1,7 +1,6 @@
 """Where sandboxed environments come from: a zygote that is kept alive, and workers that are forked from it.
 
-Rule 1: one zygote for all sessions. One that died is started again for the next session, never by two at once; one that
-    dies again and again is left alone for a while, and sessions are refused.
+Rule 1: one zygote for all sessions (`zygotes`); a session whose worker does not come is refused.
 Rule 2: a worker hears its first message only when it is in a group of its own and has given up what its tier takes.
 Rule 3: in `strict` workers are kept apart by namespaces of their own; where the kernel gives none, each session has a
     sandbox of its own, which costs a start and the memory of a whole Python. In `process` and `bwrap` workers of one
@@ -12,7 +11,6 @@ Rule 4: nothing is left behind: no process, no descriptor, no group.
 import asyncio
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -40,18 +38,15 @@ from proctor.server.sandbox.words import (
     READY,
     Start,
     Word,
-    heard,
     listen_for_messages,
     listen_for_words,
     say,
 )
+from proctor.server.sandbox.zygotes import Zygotes, next_word, ready, warm
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 MOST_STARTS: Final = 8
 """Workers that are started at the same time."""
-MOST_FAILURES: Final = 3
-"""Zygotes in a row from which no worker came; from then on there is a pause before the next one."""
-LONGEST_PAUSE: Final = 30.0
 END_SECONDS: Final = 10.0
 Result = TypeVar("Result")
 
@@ -98,18 +93,12 @@ class Nest:
         self._wish = wish
         self._cgroups = cgroups
         self._seconds = start_seconds
-        self._clock = clock
         self._binds = () if tier is Tier.PROCESS else bubblewrap.binds_for(target.text, wish.mounts)
         self._numbers = count(1)
-        self._starting = threading.Lock()
-        self._keeper: Keeper | None = None
-        self._failures = 0
-        self._not_before = 0.0
-        self._keepers: set[Keeper] = set()
+        self._zygotes = Zygotes(self._plan, clock)
         self._holds: set[Hold] = set()
         self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
         self._starts = asyncio.Semaphore(MOST_STARTS)
-        self._ended = False
 
     @classmethod
     def started(cls, target: Target, wish: SandboxWish, tier: Tier, **options: Any) -> "Nest":
@@ -121,7 +110,7 @@ class Nest:
             raise ValidationError("there is no nest in this tier", found=tier, expected="process, bwrap or strict")
         nest = cls(target, wish, tier, cgroups=_cgroups(tier), **options)
         try:
-            nest._current().ready.result()
+            nest._zygotes.current().ready.result()
             if tier is Tier.STRICT:
                 _blocking(nest._tried())
         except BaseException:
@@ -135,6 +124,8 @@ class Nest:
 
     async def place(self, work: Work, name: str = "") -> InWorker:
         """Return a place with a new environment at work in it, or raise a refusal; `name` is for the log."""
+        if work.num_envs is not None and self._target.has_engine:
+            await self._warm(work.autoreset_mode)
         place = await self._empty(name)
         await place.make(work)
         return place
@@ -145,59 +136,36 @@ class Nest:
 
     def end(self) -> None:
         """Do what `close` does, and wait for it; calling it again does nothing."""
-        with self._starting:
-            self._ended = True
+        self._zygotes.close()
         for hold in list(self._holds):
             hold.kill()
-        for keeper in self._keepers:
-            keeper.kill()
-        for keeper in self._keepers:
-            keeper.join(END_SECONDS)
+        self._zygotes.join(END_SECONDS)
         self._undertaker.shutdown()
         if self._cgroups is not None:
             self._cgroups.close()
 
-    # ---------------------------------------------------------------------------------------------------- zygotes
-    def _current(self) -> Keeper:
-        """Return the zygote that is there or on its way, a new one if there is none."""
-        with self._starting:
-            keeper = self._keeper
-            if keeper is None or not keeper.alive:
-                self._mourn(keeper)
-                self._keeper = keeper = self._new_keeper("zygote", alone=False)
-            return keeper
-
-    def _mourn(self, keeper: Keeper | None) -> None:
-        """Count a zygote that was of no use, and refuse the next one if there were too many; for a while."""
-        if keeper is not None:
-            LOG.error("the sandbox's zygote ended; its sessions are lost")
-            self._failures = 0 if keeper.born else self._failures + 1
-            self._keeper = None
-            self._not_before = self._clock() + min(LONGEST_PAUSE, 2.0 ** (self._failures - MOST_FAILURES))
-        if self._failures >= MOST_FAILURES and self._clock() < self._not_before:
-            raise ComponentError(f"the sandbox ended {self._failures} times in a row before a worker came")
-
-    def _new_keeper(self, kind: str, *, alone: bool) -> Keeper:
-        if self._ended:
-            raise ComponentError("the sandbox is closed")
-        self._keepers = {keeper for keeper in self._keepers if not keeper.gone}
+    def _plan(self, *, alone: bool) -> Plan:
         target = self._target
         start = Start(target.text, target.settings, self.tier, self._wish.limits, self._wish.network, alone)
-        keeper = Keeper(Plan(self._command, start, self._cgroups, self._seconds), f"{kind}-{next(self._numbers)}")
-        self._keepers.add(keeper)
-        return keeper
+        return Plan(self._command, start, self._cgroups, self._seconds)
 
     def _command(self, descriptor: int) -> list[str]:
         inside = zygote.command(descriptor)
         return inside if self.tier is Tier.PROCESS else bubblewrap.command(self._wish, self._binds, inside)
 
     # ---------------------------------------------------------------------------------------------------- workers
+    async def _warm(self, mode: str | None) -> None:
+        """Have a zygote that is shared by all compile what steps batches; what goes wrong, a worker will say."""
+        if self.report.alone is None:
+            with suppress(ProctorError):
+                await warm(self._zygotes.current(), mode)
+
     async def _tried(self) -> None:
         """Have a worker started and ended, to see how workers can be kept apart."""
-        (await self._empty("")).abandon()
+        (await self._empty()).abandon()
 
     async def _described(self) -> bytes:
-        place = await self._empty("")
+        place = await self._empty()
         try:
             async with asyncio.timeout(self._seconds):
                 answer = await place.make(Describe(self._target.text, self._target.settings))
@@ -211,7 +179,7 @@ class Nest:
             raise ComponentError("the environment's process gave no card")
         return answer.card
 
-    async def _empty(self, name: str) -> InWorker:
+    async def _empty(self, name: str = "") -> InWorker:
         """Return a place without an environment, or raise a refusal."""
         try:
             async with self._starts:
@@ -229,7 +197,7 @@ class Nest:
         """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
         if self.report.alone is not None:
             return await self._born_alone()
-        keeper = await _ready(self._current())
+        keeper = await ready(self._zygotes.current())
         try:
             return await self._birth(keeper)
         except NoNamespaces as problem:
@@ -238,7 +206,7 @@ class Nest:
         except (Unborn, ConnectionError):
             if not await asyncio.to_thread(keeper.ended.wait, 0.5):
                 raise
-        return await self._birth(await _ready(self._current()))
+        return await self._birth(await ready(self._zygotes.current()))
 
     def _keep_apart(self, reason: str, keeper: Keeper) -> None:
         """Give each session a sandbox of its own from now on."""
@@ -248,10 +216,9 @@ class Nest:
         keeper.kill()
 
     async def _born_alone(self) -> tuple[socket.socket, Hold]:
-        with self._starting:
-            keeper = self._new_keeper("alone", alone=True)
+        keeper = self._zygotes.alone()
         try:
-            return await self._birth(await _ready(keeper), keeper)
+            return await self._birth(await ready(keeper), keeper)
         except BaseException:
             keeper.kill()
             raise
@@ -282,7 +249,7 @@ class Nest:
 
     async def _raised(self, channel: socket.socket, hold: Hold) -> None:
         """Lead a new worker to where it can begin."""
-        first = await _word(channel)
+        first = await next_word(channel)
         if first.kind != HERE or first.reason:
             raise Unborn("no worker came")
         _take(hold, first, channel)
@@ -290,7 +257,7 @@ class Nest:
             name = f"worker-{next(self._numbers)}"
             await asyncio.to_thread(hold.enclose, self._cgroups, name, self._wish.limits, first.pid)
         say(channel, GO)
-        last = await _word(channel)
+        last = await next_word(channel)
         if last.kind == NO_NAMESPACES:
             raise NoNamespaces(last.reason)
         if last.kind != READY:
@@ -321,23 +288,6 @@ def _take(hold: Hold, word: Word, channel: socket.socket) -> None:
     with suppress(BlockingIOError):
         channel.recv(1, socket.MSG_PEEK)
         raise Unborn("a worker ended, or did not wait for an answer")
-
-
-async def _ready(keeper: Keeper) -> Keeper:
-    await asyncio.wrap_future(keeper.ready)
-    return keeper
-
-
-async def _word(channel: socket.socket) -> Word:
-    """Return the next word on a socket that does not block."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(channel, lambda: None if readable.done() else readable.set_result(None))
-    try:
-        await readable
-    finally:
-        loop.remove_reader(channel)
-    return heard(channel)
 
 
 def _blocking(work: Coroutine[Any, Any, Result]) -> Result:

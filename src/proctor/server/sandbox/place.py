@@ -58,6 +58,7 @@ class InWorker:
         self._session = session
         self._traces = 0
         self._hungry = False
+        self._asking = False
         self._line = Line(channel, self._broken)
 
     @property
@@ -122,18 +123,22 @@ class InWorker:
         # Asked now, because its group goes with it.
         self._hungry = how is Break.ENDED and self._hold.out_of_memory()
         self._hold.kill()
+        if not self._asking and how is not Break.LEFT:
+            LOG.error("a worker %s while nothing was asked of it", how.value, extra=self._fields())
 
     async def _asked(self, message: Any) -> Answer:
         try:
             frame = framed(message)
         except OverflowError:
             raise refused(Code.VALIDATION_ERROR, "a number is too large", expected="integers of 64 bits") from None
+        self._asking = True
         try:
             answer = answer_in(await self._line.asked(frame))
         except Broken as problem:
             raise self._lost(problem.how) from None
         except msgspec.DecodeError:
             raise self._lost(Break.UNSOUND) from None
+        self._asking = False
         if answer.refused is not None or answer.failed is not None or answer.trace is not None:
             self._raise_if_not_done(answer)
         return answer

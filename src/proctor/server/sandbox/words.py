@@ -27,6 +27,10 @@ UNFIT: Final = b"x"
 """I could not take from myself what had to be taken; the reason follows."""
 FORK: Final = b"f"
 """To a zygote, with a descriptor: a worker for this socket."""
+COMPILE: Final = b"c"
+"""To a zygote, with a descriptor and a mode: a process that compiles what steps batches, and says READY or ends."""
+LOAD: Final = b"l"
+"""To a zygote, with a mode: load what was compiled, so that workers to come share it."""
 
 LONGEST: Final = 1024
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid

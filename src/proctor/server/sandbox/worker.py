@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from contextlib import closing
 from typing import Any, Final, NoReturn
 
@@ -149,7 +148,6 @@ def begun(first: FirstMessage) -> tuple[AnyDesk | None, Answer]:
     """Return the desk that the server asked for, or refuse; asked to describe it, the card and no desk."""
     if isinstance(first, Describe):
         return None, _described(first)
-    sys.path[:0] = [path for path in first.paths if path not in sys.path]
     desk = made_desk(
         Target(first.target, first.settings),
         Encoding(first.packed, first.compress),
@@ -218,13 +216,3 @@ def _as_answer(found: Any) -> Answer:
 
 def _not_done(problem: NotDone) -> Answer:
     return Answer(failed=problem.problem) if isinstance(problem, Failed) else Answer(refused=problem.problem)
-
-
-def main(descriptor: int) -> None:
-    """Serve the socket with this descriptor."""
-    with socket.socket(fileno=descriptor) as channel:
-        serve(channel)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -1,7 +1,7 @@
 """The zygote: a process in the sandbox that imports the environment's module once, and forks a worker for each session.
 
-Rule 1: it makes no environment and starts no thread. What the module does while it is imported happens here, and is
-    apart from host and server, but not from the workers that are forked from it.
+Rule 1: it makes no environment of a user's and starts no thread. What the module does while it is imported happens here,
+    and is apart from host and server, but not from the workers that are forked from it.
 Rule 2: it does as the server says over one socket, and ends with it. Its children are reaped by the kernel.
 """
 
@@ -10,18 +10,19 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
-from proctor.envs.imports import member_of
-from proctor.envs.settings import creator_of, spec_of
-from proctor.envs.targets import Target
+from proctor.envs.targets import MODES, Target
 from proctor.errors import ProctorError
 from proctor.server.answers import RAISED
 from proctor.server.sandbox import confine, worker
 from proctor.server.sandbox.pipe import framed, read, spoken
 from proctor.server.sandbox.tiers import Tier
-from proctor.server.sandbox.words import FORK, HERE, Loaded, Start, say, silenced
+from proctor.server.sandbox.words import COMPILE, FORK, HERE, LOAD, READY, Loaded, Start, say, silenced
 
 LONGEST_PROBLEM: Final = 4096
 
@@ -71,11 +72,7 @@ def _settle(tier: Tier) -> None:
 def loaded(target: Target) -> Loaded:
     """Import what makes the target, and say how that went; nothing is made."""
     try:
-        module, _, member = target.text.partition(":")
-        if target._names_a_member:
-            member_of(module, member)
-        else:
-            creator_of(spec_of(target.text))
+        target.load()
     except RAISED as problem:
         reason = str(problem) if isinstance(problem, ProctorError) else f"{type(problem).__name__}: {problem}"
         return Loaded(reason[:LONGEST_PROBLEM])
@@ -93,18 +90,57 @@ def _brood(control: socket.socket, start: Start) -> None:
     # What is here now is shared by all workers: a garbage collection that touched it would make copies of its pages.
     gc.collect()
     gc.freeze()
+    target = Target(start.target, start.settings)
     while True:
         said, descriptors, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
-        if said != FORK or len(descriptors) != 1:
+        if said == FORK and len(descriptors) == 1:
+            _fork(descriptors[0], partial(worker.begin, descriptors[0], start))
+        elif said == COMPILE and len(descriptors) == 1:
+            _fork(descriptors[0], partial(_compile, descriptors[0], target, _mode(control)))
+        elif said == LOAD:
+            _load(target, _mode(control))
+        else:
             return
-        _fork(descriptors[0], start)
 
 
-def _fork(descriptor: int, start: Start) -> None:
+def _mode(control: socket.socket) -> str:
+    """Return the mode that was named by one byte; not one byte more is read, since a descriptor may follow."""
+    return list(MODES)[control.recv(1)[0]]
+
+
+def _fork(descriptor: int, begin: Callable[[], NoReturn]) -> None:
+    """Fork a process that begins with this descriptor; this one has no use for it."""
     try:
         child = os.fork()
     except OSError:
         child = -1  # the server sees that its socket is closed
     if child == 0:
-        worker.begin(descriptor, start)
+        begin()
     os.close(descriptor)
+
+
+def _compile(descriptor: int, target: Target, mode: str) -> NoReturn:
+    """Compile into the cache on disk, which takes long, and say so; a zygote that did it itself could not fork meanwhile."""
+    try:
+        confine.die_with_parent()
+        warm_up(target, mode)
+        os.write(descriptor, READY)
+    finally:
+        os._exit(0)
+
+
+def _load(target: Target, mode: str) -> None:
+    # Whatever is wrong with it, a worker will say.
+    with suppress(*RAISED):
+        warm_up(target, mode)
+    gc.collect()
+    gc.freeze()
+
+
+def warm_up(target: Target, mode: str) -> None:
+    """Step a batch of one, so that it is compiled; only of an engine of ours, never of a user's environment."""
+    if target.has_engine:
+        batch = target.make_batch(1, mode)
+        batch.reset(seed=0)
+        batch.step(batch.action_space.sample())
+        batch.close()

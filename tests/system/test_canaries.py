@@ -1,0 +1,104 @@
+"""Secrets in variables, settings, files and tokens, and ten thousand errors: none of them comes out anywhere."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from base64 import b64encode
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.system.attacks.arena import IN_FILE, IN_VARIABLE, arena
+from tests.system.attacks.forcing import Forcing
+
+pytestmark = pytest.mark.system
+LEAKY = "tests.system.attacks.leaky:Leaky"
+ODD = "q\"u'o\\te %d/é&+"
+"""What has to be quoted in JSON, in Python and in an address."""
+
+
+def secret(kind: str) -> str:
+    """Return a text that is nowhere else."""
+    return f"{kind}{secrets.token_hex(16)}"
+
+
+def config(known: dict[str, Any]) -> str:
+    """Return the settings as a TOML file says them; JSON's texts are TOML's."""
+    api_key, password = json.dumps(known["api_key"]), json.dumps(known["password"])
+    token, credential = json.dumps(known["token"]), json.dumps(known["credential"])
+    return (
+        "step_timeout_seconds = 20.0\n"
+        f"[settings]\napi_key = {api_key}\nlevel = 3\n[settings.database]\npassword = {password}\nhost = 'db.example'\n"
+        f"[[settings.accounts]]\ntoken = {token}\ndeep = {{ credential = {credential} }}\n"
+    )
+
+
+def forms(canary: str) -> set[bytes]:
+    """Return what a canary looks like: as it is, quoted, in other letters, and each half of it."""
+    core = canary[-32:]
+    halves = {core[:16], core[16:]}
+    texts = {canary, core, *halves, quote(canary, safe=""), json.dumps(canary)[1:-1], repr(canary)[1:-1]}
+    raw = {text.encode() for text in texts}
+    return raw | {
+        core.encode().hex().encode(),
+        b64encode(canary.encode()).rstrip(b"=")[:-1],
+        canary.encode().hex().encode(),
+    }
+
+
+def leaks(canaries: list[str], text: bytes) -> list[str]:
+    """Return where a canary is found in some bytes, with what stands around it."""
+    found = []
+    for canary in canaries:
+        for form in forms(canary):
+            place = text.find(form)
+            if place >= 0:
+                found.append(f"{form!r} of {canary!r} in ...{text[max(0, place - 200) : place + 100]!r}")
+    return found
+
+
+# The longer run has a log for programs, the shorter one a log for people.
+@pytest.mark.parametrize(("plain", "share"), [(False, 1.0), (True, 0.1)], ids=["json", "plain"])
+def test_no_secret_comes_out_of_ten_thousand_errors(tmp_path: Path, plain: bool, share: float) -> None:
+    known = {name: secret(name) for name in ("api_key", "token", "credential")} | {"password": ODD + secret("")}
+    in_variable, control = secret("variable"), secret("control")
+    token_file = tmp_path / "token"
+    token_file.write_text(control)
+    token_file.chmod(0o600)
+    more = {"SERVER_API_KEY": in_variable, "AWS_SECRET_ACCESS_KEY": in_variable}
+    with arena(
+        tmp_path / "home",
+        LEAKY,
+        "--token-file",
+        str(token_file),
+        config=config(known),
+        more=more,
+        secret=control,
+        plain=plain,
+    ) as served:
+        forcing = Forcing(served, Random(7))
+        canaries = [*known.values(), in_variable, control]
+        done = {
+            "messages": forcing.messages(int(4_000 * share)),
+            "doors": forcing.at_the_doors(int(4_000 * share), [*canaries, *forcing.handed_out]),
+            "calls": forcing.calls(int(1_600 * share)),
+            "steps": forcing.in_steps(int(300 * share)),
+            "tools": forcing.in_calls(int(200 * share)),
+            "hang-ups": forcing.hang_ups(int(50 * share)),
+        }
+        assert served.alive
+
+    canaries += [*forcing.handed_out, IN_VARIABLE, IN_FILE]
+    assert sum(done.values()) >= 10_000 * share, done
+    said = {
+        "replies": bytes(forcing.heard),
+        "log": served.log.text(),
+        "output": served.command.out.encode(),
+        "record": served.record.text(),
+    }
+    assert [f"{place}: {leak}" for place, text in said.items() for leak in leaks(canaries, text)] == []
+    assert b"incident" in served.log.text()
