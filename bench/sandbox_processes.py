@@ -148,8 +148,14 @@ def process_memory() -> Opener:
 
 def alone(stack: ExitStack, until: str) -> None:
     """Start a whole process, and return when it has said a word; `stack` ends it."""
-    command = [sys.executable, "-m", "bench.sandbox_alone", TARGET]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.sandbox_alone", TARGET],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     stack.enter_context(process)
     # Killed, not asked to end: what is measured is how it begins.
     stack.callback(process.kill)
@@ -162,11 +168,11 @@ def _line_of(pipe: IO[str] | None) -> Callable[[], str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- measures
-def median_of(once: Callable[[], float], seconds: float) -> float:
+def median_of(once: Callable[[], float], seconds: float, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the median of what `once` returns, asked a few times at least and until `seconds` are over."""
-    until = time.perf_counter() + seconds
+    until = clock() + seconds
     found: list[float] = []
-    while len(found) < FEWEST or time.perf_counter() < until:
+    while clock() < until or len(found) < FEWEST:
         found.append(once())
     return median(found)
 

@@ -316,6 +316,32 @@ def test_missed_rows_are_told_with_their_number_and_with_the_way_on() -> None:
     with_fake(test)
 
 
+def test_one_who_goes_on_after_missed_rows_gets_all_that_are_left() -> None:
+    async def test(fake: Fake, client: FakeClient) -> None:
+        for _ in range(6):
+            fake.act()
+        fake.forgotten = 3
+        rows = client.watching()
+        with pytest.raises(Missed):
+            await rows.more()
+
+        assert numbers(await rows.more()) == [4, 5, 6]
+
+    with_fake(test)
+
+
+def test_one_who_does_not_follow_ends_with_the_last_row_that_there_is() -> None:
+    async def test(fake: Fake, client: FakeClient) -> None:
+        assert numbers(await read(client, follow=False)) == []
+        for _ in range(3):
+            fake.act()
+
+        assert numbers(await read(client, follow=False)) == [1, 2, 3]
+        assert numbers(await read(client, 2, follow=False)) == [3]
+
+    with_fake(test)
+
+
 def test_rows_that_are_missed_on_the_way_are_told() -> None:
     async def test(fake: Fake, client: FakeClient) -> None:
         fake.act()

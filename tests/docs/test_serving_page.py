@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from proctor.cli.serve import serve
 from proctor.envs.targets import Target
 from proctor.server.metrics import Metrics
-from proctor.server.settings import LimitSettings, ServerSettings, settings_of
+from proctor.server.settings import LimitSettings, ServerSettings, WorkerSettings, settings_of
 from proctor.server.transforms import plan_of
 from tests.docs.tables import page, table
 
@@ -35,8 +35,10 @@ def options() -> set[str]:
 def test_the_page_names_every_setting_with_its_default() -> None:
     rows = {row[0].strip("`"): row[2].strip("`") for row in table(PAGE, "| setting |")}
 
-    expected = defaults(ServerSettings) | defaults(LimitSettings, "limits.")
-    del expected["limits"]
+    expected = (
+        defaults(ServerSettings) | defaults(LimitSettings, "limits.") | defaults(WorkerSettings, "worker.")
+    )
+    del expected["limits"], expected["worker"]
     assert {name: json.loads(default) if default else None for name, default in rows.items()} == expected
 
 

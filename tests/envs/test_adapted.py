@@ -409,3 +409,28 @@ def test_typed_models_of_ones_own_make_the_tools() -> None:
     assert box.plan("act", b'{"number": 1}') == Planned((Chosen(number=1),))
     assert box.plan("observe", b"{}") == Planned(seen=seen)
     assert "Which one." in box.tools[1].description
+
+
+# ------------------------------------------------------------------------------------------------------ what agents see
+def test_an_author_says_in_metadata_what_agents_see() -> None:
+    env = Echo()
+    env.metadata = {"agent_info": ["score"], "shows_reward": True, "max_agents": 2}
+
+    adapted = GymEnvironment(env)
+
+    assert (adapted.agent_info, adapted.shows_reward, adapted.max_agents) == (("score",), True, 2)
+
+
+def test_without_a_word_agents_see_nothing_beside_the_observation() -> None:
+    adapted = GymEnvironment(Echo())
+
+    assert (adapted.agent_info, adapted.shows_reward, adapted.max_agents) == ((), False, 1)
+
+
+@pytest.mark.parametrize("metadata", [{"agent_info": "score"}, {"agent_info": [1]}, {"max_agents": 0}])
+def test_what_makes_no_sense_for_agents_is_refused(metadata: dict[str, Any]) -> None:
+    env = Echo()
+    env.metadata = metadata
+
+    with pytest.raises((ComponentError, ValidationError)):
+        GymEnvironment(env)

@@ -375,3 +375,34 @@ def test_a_session_that_ends_during_a_call_states_its_end_last() -> None:
         assert room.diary.events[-1].steps == kinds.count("EpisodeStepped")  # type: ignore[union-attr]  # it is the end
 
     run(scenario())
+
+
+def test_a_client_whose_progress_breaks_does_not_break_its_episode() -> None:
+    async def scenario() -> None:
+        room = Room("proctor/PlumeSearch-v0")
+        await room.begin()
+
+        async def progress(done: int, count: int) -> None:
+            raise RuntimeError("the stream is gone")
+
+        told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', progress)
+
+        assert "3 of 3" in told.text
+        assert room.session.loss is None
+
+    run(scenario())
+
+
+def test_calls_after_the_end_do_not_keep_a_session_in_use() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        await view.call("act", ACT)
+        room.session.standing.terminated = True
+
+        await view.call("act", ACT)
+
+        assert room.session.calls == 1
+
+    run(scenario())

@@ -134,3 +134,11 @@ def test_nothing_of_the_outcome_gets_out_that_is_not_listed(
 
     assert found.keys() - {"info"} == {"observation", "step", "done", "terminated", "truncated"}
     assert found.get("info", {}) == {key: value for key, value in metadata.items() if key in listed}
+
+
+def test_a_lost_episode_is_said_to_be_lost_and_nothing_is_asked_of_the_agent() -> None:
+    found = refusal(Problem("this episode is lost: it hung", Code.EPISODE_LOST, expected="a reset", lost=True))
+
+    assert "reset" not in found.text
+    assert "expected" not in seen(found)
+    assert "nothing more to do" in found.text

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from base64 import b64encode
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.system
 LEAKY = "tests.system.attacks.leaky:Leaky"
 ODD = "q\"u'o\\te %d/é&+"
 """What has to be quoted in JSON, in Python and in an address."""
+WORD = re.compile(rb"[A-Za-z0-9_+/=-]{12,}")
 
 
 def secret(kind: str) -> str:
@@ -38,27 +39,27 @@ def config(known: dict[str, Any]) -> str:
 
 
 def forms(canary: str) -> set[bytes]:
-    """Return what a canary looks like: as it is, quoted, in other letters, and each half of it."""
-    core = canary[-32:]
-    halves = {core[:16], core[16:]}
-    texts = {canary, core, *halves, quote(canary, safe=""), json.dumps(canary)[1:-1], repr(canary)[1:-1]}
-    raw = {text.encode() for text in texts}
-    return raw | {
-        core.encode().hex().encode(),
-        b64encode(canary.encode()).rstrip(b"=")[:-1],
-        canary.encode().hex().encode(),
-    }
+    """Return what a canary looks like in a text: its end, each half of that, and all of it in other letters.
+
+    Its end has no sign that is ever quoted.
+    """
+    end = canary[-32:]
+    whole = canary.encode()
+    encoded = {end.encode().hex(), whole.hex(), b64encode(whole).decode().rstrip("=")[:-1], whole.hex().upper()}
+    return {text.encode() for text in {end, end[:16], end[16:], *encoded}}
 
 
 def leaks(canaries: list[str], text: bytes) -> list[str]:
     """Return where a canary is found in some bytes, with what stands around it."""
-    found = []
-    for canary in canaries:
-        for form in forms(canary):
-            place = text.find(form)
-            if place >= 0:
-                found.append(f"{form!r} of {canary!r} in ...{text[max(0, place - 200) : place + 100]!r}")
-    return found
+    # Most of a long text is said again and again.
+    words = b"\n".join(set(WORD.findall(text)))
+    found = [(canary, form) for canary in canaries for form in forms(canary) if form in words]
+    return [f"{form!r} of {canary!r} in {_around(text, form)!r}" for canary, form in found]
+
+
+def _around(text: bytes, form: bytes) -> bytes:
+    place = text.find(form)
+    return text[max(0, place - 200) : place + 100]
 
 
 # The longer run has a log for programs, the shorter one a log for people.

@@ -26,7 +26,9 @@ def address() -> Iterator[str]:
     command = [sys.executable, "-m", "tests.system.conformance_server"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        yield server.stdout.readline().strip()
+        address = server.stdout.readline().strip()
+        assert address.startswith("http://"), "the server did not start"
+        yield address
         server.communicate("")
     assert server.returncode == 0
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proctor.door.credentials import CONTROL, Found, control_credential, default_state_file
+from proctor.door.gate import HIGHEST_PORT
 from proctor.door.redaction import Redactor
 from proctor.envs.settings import parsed
 from proctor.errors import ValidationError
@@ -39,6 +40,7 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Processes that share the address [1].")] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Sessions at once, in each worker [1024].")] = None,
     agent_port: Annotated[int | None, typer.Option(help="Serve agents (MCP) on this port, too; 0: any.")] = None,
+    agent_url: Annotated[str | None, typer.Option(help="What agents are told to connect to, if another.")] = None,
     sandbox: Annotated[
         str | None, typer.Option(help="auto, none, process, bwrap, strict or docker: how environments are kept apart.")
     ] = None,
@@ -70,6 +72,7 @@ def serve(
         "workers": workers,
         "max_sessions": max_sessions,
         "agent_port": agent_port,
+        "agent_url": agent_url,
         "sandbox": sandbox,
         "mounts": mount or None,
         "network": network,
@@ -107,8 +110,8 @@ def _credential(settings: ServerSettings, redactor: Redactor) -> Found:
 
 
 def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> int:
-    listener = _listener(settings)
     agents = None if settings.agent_port is None else _agent_listeners(settings)
+    listener = _listener(settings)
     credential = None if found is None else found.credential
     try:
         ready = partial(_announce, settings, found, listener, agents, as_json)
@@ -118,7 +121,10 @@ def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> 
             return run_workers(settings, credential, listener, agents, ready)
         from proctor.server.app import Listening, Server, run
 
-        run(lambda: Server(settings, credential, Listening([listener], agents=None if agents is None else agents[0])), ready)
+        run(
+            lambda: Server(settings, credential, Listening([listener], agents=None if agents is None else agents[0])),
+            ready,
+        )
         return 0
     except KeyboardInterrupt:
         return 0
@@ -140,6 +146,8 @@ def _listener(settings: ServerSettings) -> socket.socket:
 def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     """Return a socket for each worker: a grant is good in the worker that gave it, and names its address."""
     first = settings.agent_port or 0
+    if first + settings.workers - 1 > HIGHEST_PORT:
+        raise ValidationError("not enough ports for all workers", found=first, expected="a lower agent port, or 0")
     return [bound_tcp(settings.host, first + index if first else 0) for index in range(settings.workers)]
 
 

@@ -186,9 +186,11 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Take a grant back, and return whether it was live until now."""
         return self._run(self.client.revoke(grant))
 
-    def watch(self, after: int = 0, *, on_missed: OnMissed = "raise") -> Iterator[Transition[ActT, ObsT]]:
+    def watch(
+        self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
+    ) -> Iterator[Transition[ActT, ObsT]]:
         """Yield every step that an agent takes in this episode, until it is over (see `EnvClient.watch`)."""
-        return self.client.watching(after, on_missed=on_missed).blocked(self._run)
+        return self.client.watching(after, follow=follow, on_missed=on_missed).blocked(self._run)
 
     def wait_end(self, timeout: float | None = None) -> Ended:
         """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""

@@ -175,17 +175,20 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         name = grant.grant if isinstance(grant, Grant) else grant
         return (await self.session.revoke(json_of(Revoke(name)))).live
 
-    def watch(self, after: int = 0, *, on_missed: OnMissed = "raise") -> AsyncIterator[Transition[ActT, ObsT]]:
+    def watch(
+        self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
+    ) -> AsyncIterator[Transition[ActT, ObsT]]:
         """Yield every step that an agent takes in this episode, until it is over; `after` is the last row that one has.
 
-        Raises Missed if rows are no longer kept (`on_missed="skip"` goes on with the next one), and EpisodeLost at the
+        With `follow=False` it ends with the last row that there is: for when the agent has gone and the episode has not
+        ended. Raises Missed if rows are no longer kept (`on_missed="skip"` goes on with the next one), and EpisodeLost at the
         end of an episode that broke off.
         """
-        return self.watching(after, on_missed=on_missed).awaited()
+        return self.watching(after, follow=follow, on_missed=on_missed).awaited()
 
-    def watching(self, after: int = 0, *, on_missed: OnMissed = "raise") -> Watching[ActT, ObsT]:
+    def watching(self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise") -> Watching[ActT, ObsT]:
         """Return what `watch` reads from, for one who wants the rows in bunches: `more()`."""
-        return Watching(self.session, self._transition, after=after, on_missed=on_missed)
+        return Watching(self.session, self._transition, after=after, follow=follow, on_missed=on_missed)
 
     async def wait_end(self, timeout: float | None = None) -> Ended:
         """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""

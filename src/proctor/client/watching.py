@@ -95,6 +95,7 @@ class Watching(Generic[ActT, ObsT]):
         read: Callable[[grants.Transition], Transition[ActT, ObsT]],
         *,
         after: int = 0,
+        follow: bool = True,
         on_missed: OnMissed = "raise",
     ) -> None:
         if type(after) is not int or after < 0:
@@ -104,6 +105,7 @@ class Watching(Generic[ActT, ObsT]):
         self._episode = Episode(session)
         self._session = session
         self._read = read
+        self._follow = follow
         self._skip = on_missed == "skip"
         self._after = max(after, session.place.earlier_rows)
         self._done = self._over = False
@@ -122,16 +124,23 @@ class Watching(Generic[ActT, ObsT]):
             yield from rows
 
     async def more(self) -> list[Transition[ActT, ObsT]]:
-        """Return the next rows, as many as there are; none when the episode is over and all were read."""
+        """Return the next rows, as many as there are; none when the episode is over and all were read.
+
+        One that does not `follow` the episode gets none as soon as it has all that there are.
+        """
         while not self._over:
-            told, epoch = await self._episode.watched(Watch(self._after, wait_seconds=WAIT_SECONDS))
+            wait_seconds = WAIT_SECONDS if self._follow else 0.0
+            told, epoch = await self._episode.watched(Watch(self._after, wait_seconds=wait_seconds))
             rows = self._checked(told)
             missed = self._missed(told, rows)
-            own = self._taken(told, rows, epoch)
             if missed and not self._skip:
+                self._after += told.missed  # whoever goes on gets those that are left
                 raise Missed(f"{missed} rows are no longer kept", missed=missed, next_row=rows[0].row)
+            own = self._taken(told, rows, epoch)
             if own:
                 return [self._read(row) for row in own]
+            if not self._follow and not rows:
+                return []
         if not self._done:
             await self._check_end()
         return []

@@ -6,7 +6,7 @@ Rule 2: what is told of a tool (`Tool`) is a value that can cross a pipe; who ma
     no name, or one of `RESERVED`, is a ComponentError wherever a Tool is made.
 Rule 3: arguments that do not fit are a ValidationError that says what is wrong and what would be right; nothing has run.
 Rule 4: this file knows how a toolbox is used. How methods become tools is said in `declared_tools`, how an action model
-    does in `generated_tools`.
+    does in `toolboxes`.
 """
 
 import inspect

@@ -7,6 +7,7 @@ Rule 3: models are shared by all environments whose spaces are described alike.
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -35,6 +36,7 @@ QUICK: Final = ("proctor.envs.", "gymnasium.envs.classic_control.", "gymnasium.e
 THIN: Final = ("gymnasium.wrappers.", "proctor.envs.")
 """Where the wrappers live that add microseconds, as long as nothing is drawn."""
 LARGEST_SEED: Final = 2**64 - 1
+MOST_AGENTS: Final = 1000
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,11 +47,21 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
     def __init__(self, env: AnyEnv) -> None:
         self._env = env
         self.quick = is_quick(env)
+        self._tell_agents(env.unwrapped.metadata or {})
         self._options: dict[str, JsonValue] | None = None
         self._episode_id: str | None = None
         self._step_count = 0
         self._latest: ObsT | None = None
         self._is_closed = False
+
+    def _tell_agents(self, metadata: Mapping[str, Any]) -> None:
+        """Let agents see what the author says in Gymnasium's `metadata`: `agent_info`, `shows_reward`, `max_agents`."""
+        keys = metadata.get("agent_info", ())
+        if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+            raise ComponentError("agent_info is no list of keys", found=keys, expected="the keys of info that agents see")
+        self.agent_info = tuple(keys)
+        self.shows_reward = metadata.get("shows_reward") is True
+        self.max_agents = checked_count("max_agents", metadata.get("max_agents", 1), 1, MOST_AGENTS)
 
     @abstractmethod
     def _value_of(self, action: ActT) -> Any:

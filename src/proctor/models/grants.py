@@ -35,6 +35,9 @@ class Granted(Struct):
     """In seconds since 1970; None: with its episode."""
     episode_id: str
 
+    def __repr__(self) -> str:
+        return f"Granted(grant={self.grant!r}, address={self.address!r}, tools={self.tools!r})"
+
 
 class Revoke(Struct, forbid_unknown_fields=True):
     """Take a grant back at once."""

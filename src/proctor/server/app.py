@@ -70,9 +70,10 @@ class Server:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
         self.settings: Final = settings
+        # First: a file that cannot be written is found out before a sandbox is started.
+        self.recorder: Final = _recorder(settings) if recorder is None else recorder
         self.isolation: Final = isolated(settings, target)
         self.card: Final = self.isolation.card
-        self.recorder: Final = _recorder(settings) if recorder is None else recorder
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
         opening = Opening(
@@ -123,11 +124,13 @@ class Server:
         """Serve until told to stop; `ready` is called when the sockets are being listened on."""
         if ready is not None:
             self._uvicorn.ready = ready
-        async with self._swept(), self._agents_served():
-            await self._uvicorn.serve(sockets=list(self._listening.sockets))
-        if self.isolation.nest is not None:
-            await self.isolation.nest.close()
-        self.recorder.close()
+        try:
+            async with self._swept(), self._agents_served():
+                await self._uvicorn.serve(sockets=list(self._listening.sockets))
+        finally:
+            if self.isolation.nest is not None:
+                await self.isolation.nest.close()
+            self.recorder.close()
 
     def stop(self) -> None:
         """Begin to stop; `serve` returns when it is done."""
@@ -278,8 +281,8 @@ def _agents_config(plane: AgentPlane) -> uvicorn.Config:
 
 
 def _agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
-    if listener is None:
-        return None
+    if listener is None or settings.agent_url is not None:
+        return None if listener is None else settings.agent_url
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}/mcp"
 

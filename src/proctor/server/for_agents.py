@@ -10,7 +10,6 @@ Rule 3: an agent that goes away while its call runs does not break the episode: 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,9 +17,9 @@ from msgspec import Struct
 from proctor.contracts.tools import Tool
 from proctor.models.control import Code, Problem
 from proctor.server.accounts import Caller
-from proctor.server.answers import NotDone, Refused, ToolAnswer, failed
+from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer
 from proctor.server.grants import Grant, Grants
-from proctor.server.incidents import new_incident
+from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 from proctor.server.telling import Told, instructions, refusal, seen_schema, told
 
@@ -30,7 +29,8 @@ MOST_WAITING: Final = 32
 PROGRESS_SECONDS: Final = 1.0
 """How long a call may wait for its agent to hear how far it is."""
 ENDED: Final = Problem(
-    "the episode is over: no tool does anything any more, and only the orchestrator can begin another", Code.ENDED
+    "the episode is over for you: no tool does anything any more, and only the orchestrator can begin another",
+    Code.ENDED,
 )
 BUSY: Final = Problem("too many calls wait in this episode", Code.BUSY, expected="one call at a time")
 CLAIMED: Final = Problem("the orchestrator is about to end this episode", Code.BUSY)
@@ -138,7 +138,6 @@ class _Call:
         if session.callers >= MOST_WAITING:
             raise Refused(BUSY)
         session.callers += 1
-        session.calls += 1
         try:
             async with session.turn:
                 return await self._in_turn()
@@ -152,11 +151,9 @@ class _Call:
             return await self._finished(await session.call(self._tool.name, self._arguments, self._caller))
         except NotDone:
             raise
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the agent is answered
             session.lose(Code.SESSION_ERROR, "the server failed")
-            incident = new_incident()
-            LOG.error("a call failed inside, incident %s", incident, exc_info=problem)
-            raise failed(Code.SESSION_ERROR, "the server failed", incident=incident) from None
+            raise Failed(inside_problem(problem, lost=True)) from None
 
     async def _finished(self, answer: ToolAnswer) -> Told:
         """Do what the call left to be done, as long as the episode and the agent last."""
@@ -179,16 +176,20 @@ class _Call:
             raise Refused(CLAIMED)
         if self._session.loss is None and not self._grants.is_live(self._grant):
             raise Refused(ENDED)
+        self._session.calls += 1
 
     async def _tell_progress(self, done: int, count: int) -> None:
         """Say how far the call is, and let others have their turn on the event loop."""
         if self._progress is None:
             await asyncio.sleep(0)
             return
-        # An agent that does not listen does not hold its episode up.
-        with suppress(TimeoutError):
+        # An agent that does not listen does not hold its episode up, and whatever is wrong with its ears is its own affair.
+        try:
             async with asyncio.timeout(PROGRESS_SECONDS):
                 await self._progress(done, count)
+        except Exception as problem:  # noqa: BLE001  # of a library that was given this agent's connection
+            LOG.debug("progress was not heard: %s", type(problem).__name__, extra={"grant": self._grant.name})
+            self._progress = None
 
 
 def _looked_at(work: "asyncio.Future[Told]") -> None:

@@ -1,4 +1,4 @@
-"""Where a desk works: on the event loop, or on a thread of its own (in a process of its own: `sandbox/process`).
+"""Where a desk works: on the event loop, or on a thread of its own (in a process of its own: `sandbox/place`).
 
 Rule 1: a place has one desk and does one thing at a time; the session in front of it sees to that.
 Rule 2: only an environment that says it is quick, or whose steps are coroutines, works on the loop; all others can block

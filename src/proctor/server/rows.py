@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_ROWS: Final = 10_000
-MOST_BYTES: Final = 32 * 2**20
+MOST_BYTES: Final = 8 * 2**20
 MOST_AT_ONCE: Final = 4 * 2**20
 """Of one answer to a reader; a single row may be larger."""
 

@@ -21,11 +21,11 @@ from proctor.errors import ComponentError
 from proctor.models.control import Code, Reset
 from proctor.models.events import EpisodeStepped, Event, SessionClosed
 from proctor.server.accounts import Account, Caller, Stand
-from proctor.server.answers import RAISED, Failed, NotDone, ToolAnswer, failed, refused
+from proctor.server.answers import RAISED, Failed, NotDone, Outcome, ToolAnswer, failed, refused
 from proctor.server.desk import ResetOrder
 from proctor.server.opening import Opening
 from proctor.server.places import AnyOutcome, Place
-from proctor.server.rows import Rows
+from proctor.server.rows import MOST_BYTES, Rows
 from proctor.server.standing import Standing
 from proctor.server.statements import failure, opened, row_of
 
@@ -56,6 +56,7 @@ class Session:
         clock: Callable[[], float],
         boot: str,
         step_timeout: float | None,
+        kept_bytes: int = MOST_BYTES,
     ) -> None:
         self.name: Final = name
         self.epoch = 0
@@ -64,7 +65,7 @@ class Session:
         self.episode_id: str | None = None
         self.loss: Loss | None = None
         self.standing = Standing()
-        self.rows: Final = Rows()
+        self.rows: Final = Rows(most_bytes=kept_bytes)
         self.shared = False
         """Whether the orchestrator may step while an agent may."""
         self.turn: Final = asyncio.Lock()
@@ -118,7 +119,7 @@ class Session:
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "reset", request_id) from None
         self.loss = None
-        self.standing = Standing()
+        self.standing = Standing(*_flags(outcome))
         self.epoch, self.step_count, self.episode_id = stand.epoch, 0, order.episode_id
         self.rows.wake()
         return data
@@ -310,6 +311,11 @@ class Session:
         """Put on record what happened anyway; a record that fails here is logged, and changes nothing."""
         with suppress(NotDone):
             await self._recorded(event)
+
+
+def _flags(outcome: AnyOutcome) -> tuple[bool, bool]:
+    """Return whether an episode is over as it begins; a batch has no one episode."""
+    return (outcome.terminated, outcome.truncated) if isinstance(outcome, Outcome) else (False, False)
 
 
 def _retrieved(task: "asyncio.Future[Any]") -> None:

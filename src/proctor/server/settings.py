@@ -112,6 +112,10 @@ class ServerSettings(BaseModel):
     """Where environments run in tier none; auto: on the event loop if they are quick, else each on a thread of its own."""
     agent_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """Where agents are served, on the same host; 0 takes any port that is free, None: nowhere."""
+    agent_url: str | None = None
+    """What agents are told to connect to, where that is another address: behind a proxy, or on every address of a machine."""
+    watch_mb: Annotated[float, Field(gt=0, le=1024)] = 8.0
+    """How much of what agents did is kept in each session for whoever watches."""
     agent_calls_per_second: Annotated[float, Field(gt=0, le=10**6)] | None = None
     """How often one agent may call."""
     sandbox: Literal["auto", "none", "process", "bwrap", "strict", "docker"] = "auto"
@@ -141,6 +145,14 @@ class ServerSettings(BaseModel):
                 found=self.host,
                 expected="--insecure with a loopback address only",
             )
+        if self.agent_port is not None and self.agent_url is None and self.host in ANYWHERE:
+            raise ValidationError(
+                "a grant could not say where agents are served",
+                found=self.host,
+                expected="agent_url: the address by which agents reach this machine, as http://name:port/mcp",
+            )
+        if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
+            raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
 
     def sandbox_wish(self) -> SandboxWish:
         """Return how environments are to be kept apart."""

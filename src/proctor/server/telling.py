@@ -19,6 +19,7 @@ from proctor.server.standing import Standing
 
 SEEN: Final = "observation"
 OVER: Final = "The episode is over."
+LOST: Final = "The episode is lost, and there is nothing more to do."
 encode: Final = msgspec.json.Encoder().encode
 _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -64,6 +65,10 @@ def _in_words(text: str, seen: Seen, counted: str) -> str:
 
 def refusal(problem: Problem) -> Told:
     """Return what an agent is told when nothing was done, or when something went wrong."""
+    if problem.lost is True:
+        # What an orchestrator would do about it is nothing that an agent can do.
+        problem = msgspec.structs.replace(problem, expected=UNSET)
+        return Told(f"{problem.code}: {problem.message}. {LOST}", encode(problem), is_error=True)
     expected = "" if problem.expected is UNSET else f" Expected: {problem.expected}."
     return Told(f"{problem.code}: {problem.message}.{expected}", encode(problem), is_error=True)
 

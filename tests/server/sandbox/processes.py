@@ -16,6 +16,7 @@ from proctor.models.control import Problem
 from proctor.server.answers import NotDone
 from proctor.server.desk import ResetOrder
 from proctor.server.sandbox.pipe import Work
+from proctor.server.sandbox.place import InWorker
 from tests.server.environments import TROUBLE
 from tests.server.served import PATIENCE, until
 
@@ -74,3 +75,16 @@ def files() -> dict[str, str]:
 
 def problem_of(caught: pytest.ExceptionInfo[NotDone]) -> Problem:
     return caught.value.problem
+
+
+def groups() -> set[str]:
+    """Return the control groups of this process's sandboxes."""
+    # Others come and go while one looks; `walk` passes over what is not there any more.
+    found = [name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders]
+    return {name for name in found if name.startswith(f"proctor-{os.getpid()}-")}
+
+
+def pid_of(place: InWorker) -> int:
+    """Return the number of a place's process."""
+    told = Path(f"/proc/self/fdinfo/{place._hold._descriptor}").read_text()
+    return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])

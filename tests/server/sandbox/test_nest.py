@@ -38,6 +38,8 @@ from tests.server.sandbox.processes import (
     comes_true,
     descendants,
     files,
+    groups,
+    pid_of,
     problem_of,
     run,
     work,
@@ -73,19 +75,6 @@ def own() -> Iterator[Nest]:
     nest = started()
     yield nest
     nest.end()
-
-
-def groups() -> set[str]:
-    """Return the control groups of this process's sandboxes."""
-    # Others come and go while one looks; `walk` passes over what is not there any more.
-    found = [name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders]
-    return {name for name in found if name.startswith(f"proctor-{os.getpid()}-")}
-
-
-def pid_of(place: InWorker) -> int:
-    """Return the number of a place's process."""
-    told = Path(f"/proc/self/fdinfo/{place._hold._descriptor}").read_text()
-    return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
 
 
 async def buried(nest: Nest) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, Protocol
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from proctor.door.credentials import Credential
 from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
@@ -23,7 +23,7 @@ from proctor.server.control import waiting
 from proctor.server.control.granting import Granting
 from proctor.server.control.protocol import Rule, data_of, error, reply
 from proctor.server.control.replies import Admission, Replies
-from proctor.server.incidents import new_incident
+from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 from proctor.server.session import Session
 
@@ -68,13 +68,6 @@ class Outlet(Protocol):
     def forget(self, session: str) -> None:
         """Let go of a session that has ended."""
         ...
-
-
-def inside_problem(problem: Exception, *, lost: bool = False) -> Problem:
-    """Log what went wrong in the server itself; return what a peer may know of it."""
-    incident = new_incident()
-    LOG.error("a request failed inside, incident %s", incident, exc_info=problem)
-    return Problem("the server failed", Code.SESSION_ERROR, incident=incident, lost=True if lost else UNSET)
 
 
 class Channel:
@@ -172,6 +165,7 @@ class Channel:
         self.warned = False
         self.readers += 1
         try:
+            waiting.check_watchable(self.session)
             if rule.kind is Kind.WATCH:
                 seen = await waiting.watched(self.session, data_of(request, Watch), request.epoch)
                 return self._reply("watched", seen, request)
@@ -179,6 +173,8 @@ class Channel:
             return self._reply("ended", end, request)
         except NotDone as problem:
             return self._error(problem.problem, request)
+        except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the client is answered
+            return self._error(inside_problem(problem), request)
         finally:
             self.readers -= 1
             self.used_at = self._clock()
@@ -186,7 +182,8 @@ class Channel:
     @property
     def _is_free(self) -> bool:
         """Whether a request can be carried out at once: nothing waits or runs, and the environment is quick."""
-        if self._drainer is not None or self._running is not None or self.session.turn.locked():
+        # Not only whether the turn is taken: whoever waits for it may not have been woken yet.
+        if self._drainer is not None or self._running is not None or self.session.callers:
             return False
         return self.session.immediate
 

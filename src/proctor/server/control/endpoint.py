@@ -16,10 +16,11 @@ from proctor.door.limits import Limits
 from proctor.models.control import Code, Hello, Kind, Open, Problem, Request, Resume, Resumed, Welcome
 from proctor.models.wire import Encoding
 from proctor.server.answers import NotDone, Refused, refused
-from proctor.server.control.channel import GONE, Channel, inside_problem
+from proctor.server.control.channel import GONE, Channel
 from proctor.server.control.description import Description
 from proctor.server.control.protocol import Rule, agreed_protocol, data_of, error, judge, read_request, reply
 from proctor.server.control.sessions import Sessions
+from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 from proctor.server.places import on_thread
 

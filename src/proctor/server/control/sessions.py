@@ -281,4 +281,5 @@ class Sessions:
             clock=self._wall,
             boot=self.boot,
             step_timeout=timeout,
+            kept_bytes=int(self._settings.watch_mb * 2**20),
         )

@@ -8,8 +8,16 @@ import asyncio
 
 from msgspec import Raw
 
+from proctor.models.control import Code
 from proctor.models.grants import Ended, WaitEnd, Watch, Watched
+from proctor.server.answers import refused
 from proctor.server.session import Session
+
+
+def check_watchable(session: Session) -> None:
+    """Refuse a batch, in which no agent ever acts, and which has no one end."""
+    if session.opening.num_envs is not None:
+        raise refused(Code.NO_AGENT_PLANE, "a batch has no agents", expected="a session of one environment")
 
 
 async def watched(session: Session, wish: Watch, epoch: int | None) -> Watched:

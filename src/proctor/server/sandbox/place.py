@@ -123,8 +123,9 @@ class InWorker:
         # Asked now, because its group goes with it.
         self._hungry = how is Break.ENDED and self._hold.out_of_memory()
         self._hold.kill()
-        if not self._asking and how is not Break.LEFT:
-            LOG.error("a worker %s while nothing was asked of it", how.value, extra=self._fields())
+        if how is Break.UNASKED and not self._asking:
+            # Whether anything will be asked of it again, so that somebody is told, is not known.
+            LOG.error("a worker %s", how.value, extra=self._fields())
 
     async def _asked(self, message: Any) -> Answer:
         try:

@@ -1,7 +1,7 @@
 """The zygote: a process in the sandbox that imports the environment's module once, and forks a worker for each session.
 
-Rule 1: it makes no environment of a user's and starts no thread. What the module does while it is imported happens here,
-    and is apart from host and server, but not from the workers that are forked from it.
+Rule 1: it makes no environment of a user's (`rehearsal`) and starts no thread. What the module does while it is imported
+    happens here, and is apart from host and server, but not from the workers that are forked from it.
 Rule 2: it does as the server says over one socket, and ends with it. Its children are reaped by the kernel.
 """
 
@@ -21,6 +21,7 @@ from proctor.errors import ProctorError
 from proctor.server.answers import RAISED
 from proctor.server.sandbox import confine, worker
 from proctor.server.sandbox.pipe import framed, read, spoken
+from proctor.server.sandbox.rehearsal import rehearse, step_a_batch
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sandbox.words import COMPILE, FORK, HERE, LOAD, READY, Loaded, Start, say, silenced
 
@@ -52,8 +53,10 @@ def main(descriptor: int) -> None:
         if body is not None:
             start = spoken(body, Start)
             _settle(start.tier)
-            if _told(control, loaded(Target(start.target, start.settings))):
-                _brood(control, start)
+            target = Target(start.target, start.settings)
+            if _told(control, loaded(target)):
+                rehearse(target)
+                _brood(control, start, target)
 
 
 def _settle(tier: Tier) -> None:
@@ -84,13 +87,12 @@ def _told(control: socket.socket, answer: Loaded) -> bool:
     return answer.problem is None
 
 
-def _brood(control: socket.socket, start: Start) -> None:
+def _brood(control: socket.socket, start: Start, target: Target) -> None:
     """Fork a worker for each socket that comes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # What is here now is shared by all workers: a garbage collection that touched it would make copies of its pages.
     gc.collect()
     gc.freeze()
-    target = Target(start.target, start.settings)
     while True:
         said, descriptors, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if said == FORK and len(descriptors) == 1:
@@ -123,7 +125,7 @@ def _compile(descriptor: int, target: Target, mode: str) -> NoReturn:
     """Compile into the cache on disk, which takes long, and say so; a zygote that did it itself could not fork meanwhile."""
     try:
         confine.die_with_parent()
-        warm_up(target, mode)
+        step_a_batch(target, mode)
         os.write(descriptor, READY)
     finally:
         os._exit(0)
@@ -132,15 +134,6 @@ def _compile(descriptor: int, target: Target, mode: str) -> NoReturn:
 def _load(target: Target, mode: str) -> None:
     # Whatever is wrong with it, a worker will say.
     with suppress(*RAISED):
-        warm_up(target, mode)
+        step_a_batch(target, mode)
     gc.collect()
     gc.freeze()
-
-
-def warm_up(target: Target, mode: str) -> None:
-    """Step a batch of one, so that it is compiled; only of an engine of ours, never of a user's environment."""
-    if target.has_engine:
-        batch = target.make_batch(1, mode)
-        batch.reset(seed=0)
-        batch.step(batch.action_space.sample())
-        batch.close()

@@ -1,0 +1,199 @@
+"""A thousand workers are killed at random instants under load: nobody else notices, and nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from proctor.envs.targets import Target
+from proctor.models.control import Code
+from proctor.server.answers import NotDone, Outcome
+from proctor.server.sandbox.control_group import Group
+from proctor.server.sandbox.nest import Nest
+from proctor.server.sandbox.place import InWorker
+from proctor.server.sandbox.tiers import SandboxWish, Tier
+from tests.server.sandbox.processes import (
+    ENVIRONMENTS,
+    GO,
+    ORDER,
+    comes_true,
+    descendants,
+    files,
+    groups,
+    pid_of,
+    run,
+    work,
+)
+from tests.server.served import until
+
+pytestmark = pytest.mark.system
+
+KILLS = 1000
+LANES = 10
+"""Sessions that are opened again whenever their worker was killed."""
+STEADY = 4
+"""Sessions that nobody kills."""
+PATIENCE_SECONDS = 220.0
+COUNTING = work(f"{ENVIRONMENTS}:Counting", end=10**9, cut=10**9)
+
+
+@dataclass
+class Load:
+    """What goes on in one nest: who is steady, who was killed, and what sessions were told."""
+
+    nest: Nest
+    chance: random.Random
+    steady: set[int] = field(default_factory=set)
+    killed: list[int] = field(default_factory=list)
+    told: Counter[str] = field(default_factory=Counter)
+    instants: Counter[str] = field(default_factory=Counter)
+    stray: list[int] = field(default_factory=list)
+    """Workers that failed though nobody had killed them."""
+
+    @property
+    def over(self) -> bool:
+        return len(self.killed) >= KILLS
+
+    def victims(self) -> list[int]:
+        """Return every process of every worker but the steady ones', from the instant at which it has a group."""
+        held = [hold._group for hold in list(self.nest._holds)]
+        return [pid for group in held if group is not None for pid in group.pids() if pid not in self.steady]
+
+    def kill_one(self) -> None:
+        victims = self.victims()
+        if victims:
+            victim = self.chance.choice(victims)
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                self.killed.append(victim)
+
+    async def be_steady(self) -> int:
+        """Step one session until all is over; return how many steps it had, each of which was answered in order."""
+        place = await self.nest.place(COUNTING)
+        # Nobody is killed before all who are steady are known.
+        self.steady.add(pid_of(place))
+        await place.reset(ORDER)
+        steps = 0
+        while not self.over:
+            outcome = await place.step(GO)
+            steps += 1
+            assert isinstance(outcome, Outcome)
+            assert outcome.observation == b'{"observation":%d}' % steps
+        await place.close()
+        return steps
+
+    async def be_killed(self) -> None:
+        """Open sessions and step them, each until it is killed or, now and then, until it is closed or abandoned."""
+        while not self.over:
+            try:
+                place = await self.nest.place(COUNTING)
+            except NotDone as problem:
+                self.told[problem.problem.code] += 1
+                self.instants["start"] += 1
+                continue
+            await self.step_until_killed(place)
+
+    async def step_until_killed(self, place: InWorker) -> None:
+        pid = pid_of(place)
+        instant = "reset"
+        try:
+            await place.reset(ORDER)
+            instant = "step"
+            for _ in range(self.chance.randrange(1, 2000)):
+                if self.over:
+                    break
+                await place.step(GO)
+            instant = "close"
+            await place.close()
+        except NotDone as problem:
+            self.told[problem.problem.code] += 1
+            self.instants[instant] += 1
+            if pid not in self.killed:
+                self.stray.append(pid)
+        finally:
+            place.abandon()
+
+    async def kill(self) -> None:
+        await comes_true(lambda: len(self.steady) == STEADY)
+        while not self.over:
+            await asyncio.sleep(self.chance.random() * 0.03)
+            self.kill_one()
+
+    async def carried_on(self) -> list[int]:
+        """Return how many steps those had who were left alone."""
+        async with asyncio.TaskGroup() as tasks:
+            steady = [tasks.create_task(self.be_steady()) for _ in range(STEADY)]
+            await comes_true(lambda: len(self.steady) == STEADY)
+            for _ in range(LANES):
+                tasks.create_task(self.be_killed())
+            tasks.create_task(self.kill())
+        return [task.result() for task in steady]
+
+
+def left_groups(nest: Nest) -> list[Path]:
+    """Return the groups of workers that are still there."""
+    assert nest._cgroups is not None
+    homes = [home / nest._cgroups.family for home in nest._cgroups.homes]
+    return [folder for home in homes if home.is_dir() for folder in home.iterdir() if folder.name.startswith("worker")]
+
+
+@pytest.mark.timeout(300)
+def test_a_thousand_workers_are_killed_and_nobody_else_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run(asyncio.sleep(0))  # what a loop keeps for ever
+    before, held, grouped = descendants(), files(), groups()
+    nest = Nest.started(Target(f"{ENVIRONMENTS}:Counting"), SandboxWish(), Tier.STRICT)
+    load = Load(nest, random.Random(20260101))
+    try:
+        steps = run(load.carried_on(), PATIENCE_SECONDS)
+        until(lambda: not nest._holds)
+        zombies = [pid for pid, state in descendants().items() if state == "Z"]
+        groups_left = left_groups(nest)
+        keeper = nest._zygotes.current()
+        workers_left = descendants().keys() - before.keys()
+    finally:
+        nest.end()
+
+    assert len(load.killed) == KILLS
+    assert load.stray == []
+    assert load.told.keys() <= {Code.EXECUTION_ERROR, Code.FACTORY_ERROR}
+    assert load.instants["step"] > KILLS / 10
+    assert load.instants["start"] > 0
+    assert min(steps) > 0
+    assert keeper.born > KILLS / 2  # the first zygote is still the one
+    assert zombies == []
+    assert groups_left == []
+    assert len(workers_left) <= 3  # bubblewrap, its init, the zygote
+    until(lambda: descendants().keys() <= before.keys())
+    assert files().keys() <= held.keys()
+    assert groups() <= grouped
+    assert list(tmp_path.iterdir()) == []
+    print(f"\nkilled {len(load.killed)}; told {dict(load.told)} at {dict(load.instants)}; steady {steps}")
+
+
+def test_groups_that_a_killed_server_left_are_swept_by_the_next() -> None:
+    nest = Nest.started(Target(f"{ENVIRONMENTS}:Counting"), SandboxWish(), Tier.STRICT)
+    try:
+        assert nest._cgroups is not None
+        # As a server leaves them that was killed: nobody has this number any more.
+        dead = f"proctor-{2**22 + 1}-{nest._cgroups.family.split('-')[2]}"
+        folders = tuple(home / dead for home in nest._cgroups.homes)
+        for folder in folders:
+            folder.mkdir()
+            (folder / "worker-1").mkdir()
+        left = Group(folders, nest._cgroups.version)
+        Nest.started(Target(f"{ENVIRONMENTS}:Counting"), SandboxWish(), Tier.STRICT).end()
+    finally:
+        nest.end()
+
+    assert [folder for folder in left.folders if folder.exists()] == []
