@@ -25,7 +25,7 @@ OPENENV := openenv==0.10.0
 MCP1 := mcp==1.30.0
 FASTMCP := fastmcp>=4,<5
 # The conformance suite asks for a newer Node.js than Debian has; npm brings one.
-NODE_PACKAGES := node@22 @modelcontextprotocol/conformance @modelcontextprotocol/inspector
+NODE_PACKAGES := node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12.0
 SYSTEM_TOOLS := bwrap:bubblewrap dockerd:docker.io runc:runc podman:podman npm:npm
 
 DEV_STAMP := $(VENV)/.stamp-dev

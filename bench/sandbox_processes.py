@@ -37,6 +37,7 @@ ALONE: Final = 4
 FEWEST: Final = 3
 MS: Final = 1000.0
 KB: Final = 1024
+PROC: Final = Path("/proc")
 
 
 @cache
@@ -179,13 +180,15 @@ def median_of(once: Callable[[], float], seconds: float, clock: Callable[[], flo
 
 def shares() -> int:
     """Return the bytes of memory that the processes below this one use together."""
+    if not (PROC / "self" / "smaps_rollup").exists() or not list((PROC / "self" / "task").glob("*/children")):
+        raise Gap("shares of memory and children are read from /proc, which this system lacks")
     return sum(map(share_of, descendants()))
 
 
 def share_of(pid: int) -> int:
     """Return a process's share of memory in bytes; one that is gone has none."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
+        for line in (PROC / str(pid) / "smaps_rollup").read_text("ascii").splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * KB
     return 0
@@ -193,7 +196,7 @@ def share_of(pid: int) -> int:
 
 def descendants(pid: int | str = "self") -> Iterator[int]:
     """Yield the numbers of all processes below one."""
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    for task in (PROC / str(pid) / "task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):
             for child in map(int, task.read_text("ascii").split()):
                 yield child

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -33,6 +34,8 @@ from bench.sandbox_processes import (
     worker_start,
 )
 from proctor.server.sandbox.tiers import Tier
+
+INNER = """sh -c 'echo $$; read x'; :"""
 
 
 @pytest.fixture
@@ -74,15 +77,22 @@ def test_a_median_is_of_a_few_at_least_and_of_no_more_than_there_is_time_for(ste
 
 
 def test_the_processes_below_this_one_are_found_and_weighed() -> None:
-    waiting = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        (child.stdout or sys.stdin).readline()
-        found, share, whole = set(descendants()), share_of(child.pid), shares()
+    # A shell that waits for another one, which says its number and waits for us.
+    with subprocess.Popen(["sh", "-c", INNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        grandchild = int((child.stdout or sys.stdin).readline())
+        found, part, whole = set(descendants()), share_of(grandchild), shares()
 
-    assert child.pid in found
-    assert 0 < share <= whole
-    assert share_of(child.pid) == 0
-    assert child.pid not in descendants()
+    assert {child.pid, grandchild} <= found
+    assert 0 < part < whole
+    assert share_of(grandchild) == 0
+    assert grandchild not in descendants()
+
+
+def test_a_system_that_does_not_tell_of_memory_is_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+
+    with pytest.raises(Gap, match="/proc"):
+        shares()
 
 
 def test_a_process_is_below_itself_only_through_its_children() -> None:

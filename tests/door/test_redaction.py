@@ -177,11 +177,18 @@ SETTINGS = {
     "api_key": "a-key-that-opens-doors",
     "nested": {"password": ["one-of-two-passwords", {"deep": "another-password"}], "name": "harmless"},
     "token": 17,
+    "accounts": [{"name": "a", "tokens": ["first-token-of-two"], "deep": [[{"credential2": "a-credential-too"}]]}],
 }
 
 
 def test_secrets_are_found_in_settings_by_their_names() -> None:
-    assert list(secrets_in(SETTINGS)) == ["a-key-that-opens-doors", "one-of-two-passwords", "another-password"]
+    assert list(secrets_in(SETTINGS)) == [
+        "a-key-that-opens-doors",
+        "one-of-two-passwords",
+        "another-password",
+        "first-token-of-two",
+        "a-credential-too",
+    ]
 
 
 def test_settings_are_told_without_their_secrets() -> None:
@@ -190,4 +197,19 @@ def test_settings_are_told_without_their_secrets() -> None:
         "api_key": HIDDEN,
         "nested": {"password": HIDDEN, "name": "harmless"},
         "token": HIDDEN,
+        "accounts": [{"name": "a", "tokens": HIDDEN, "deep": [[{"credential2": HIDDEN}]]}],
     }
+
+
+def test_a_secret_that_was_quoted_twice_is_hidden() -> None:
+    secret = "q\"u'o\\te-and-ümlaut"
+    own = redactor(secret)
+
+    for text in (
+        repr([repr([secret])]),
+        json.dumps(json.dumps(secret)),
+        json.dumps(repr(secret)),
+        repr(json.dumps(secret)),
+    ):
+        assert own.redact(text).count(HIDDEN) == 1
+        assert "o" + chr(92) not in own.redact(text)

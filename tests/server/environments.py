@@ -23,6 +23,7 @@ from gymnasium.envs.registration import registry
 from pydantic import Field
 
 from proctor.contracts.environment import Environment
+from proctor.contracts.tools import ToolSafety, tool
 from proctor.errors import StateError, ValidationError
 from proctor.models.wire import Action, Observation, State
 
@@ -437,3 +438,22 @@ class Crowded(Counting):
     max_agents = 2
     shows_reward = True
     agent_info = ("count",)
+
+
+class Hasty(Counting):
+    """Has tools that ask for several actions, of which the third is not wanted, and for far too many."""
+
+    def step(self, action: Move) -> Count:
+        if self.steps == 2:
+            raise ValidationError(PLAIN_TEXT)
+        return super().step(action)
+
+    @tool(ToolSafety.WRITE)
+    def rush(self) -> list[Move]:
+        """Move three times."""
+        return [Move(action=1)] * 3
+
+    @tool(ToolSafety.WRITE)
+    def crowd(self) -> list[Move]:
+        """Move very often."""
+        return [Move(action=1)] * 100_000

@@ -406,3 +406,30 @@ def test_calls_after_the_end_do_not_keep_a_session_in_use() -> None:
         assert room.session.calls == 1
 
     run(scenario())
+
+
+def test_a_refusal_on_the_way_says_what_was_done_before_it() -> None:
+    async def scenario() -> None:
+        room = Room("tests.server.environments:Hasty")
+        await room.begin()
+
+        told = await room.view(room.give()).call("rush", b"{}")
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert "2 of 3 actions were carried out, then: " in told.text
+        assert room.session.step_count == 2
+
+    run(scenario())
+
+
+def test_a_call_cannot_ask_for_actions_without_end() -> None:
+    async def scenario() -> None:
+        room = Room("tests.server.environments:Hasty")
+        await room.begin()
+
+        told = await room.view(room.give()).call("crowd", b"{}")
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert room.session.step_count == 0
+
+    run(scenario())

@@ -12,9 +12,11 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from resource import RLIM_INFINITY
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
@@ -418,6 +420,20 @@ def test_a_second_request_in_time_is_answered(impatient: Served) -> None:
 
     assert first.startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 200" in second
+
+
+def test_strangers_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(sockets.resource, "getrlimit", lambda kind: (RLIM_INFINITY, RLIM_INFINITY))
+    with serving(agent_port=0) as served, ExitStack() as stack:
+        port = urlsplit(served.server.agents_address or "").port
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(3)]
+
+        late = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+
+        assert ends(late) == b""
+        peers[0].sendall(f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert ends(peers[0]).startswith(b"HTTP/1.1 200")
 
 
 def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,11 +84,11 @@ def test_no_secret_comes_out_of_ten_thousand_errors(tmp_path: Path, plain: bool,
         forcing = Forcing(served, Random(7))
         canaries = [*known.values(), in_variable, control]
         done = {
-            "messages": forcing.messages(int(4_000 * share)),
-            "doors": forcing.at_the_doors(int(4_000 * share), [*canaries, *forcing.handed_out]),
-            "calls": forcing.calls(int(1_600 * share)),
-            "steps": forcing.in_steps(int(300 * share)),
-            "tools": forcing.in_calls(int(200 * share)),
+            "messages": forcing.messages(int(6_000 * share)),
+            "doors": forcing.at_the_doors(int(2_500 * share), [*canaries, *forcing.handed_out]),
+            "calls": forcing.calls(int(1_300 * share)),
+            "steps": forcing.in_steps(int(150 * share)),
+            "tools": forcing.in_calls(int(60 * share)),
             "hang-ups": forcing.hang_ups(int(50 * share)),
         }
         assert served.alive

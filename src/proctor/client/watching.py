@@ -139,7 +139,7 @@ class Watching(Generic[ActT, ObsT]):
             own = self._taken(told, rows, epoch)
             if own:
                 return [self._read(row) for row in own]
-            if not self._follow and not rows:
+            if not self._follow and not rows and not self._over:
                 return []
         if not self._done:
             await self._check_end()

@@ -42,7 +42,7 @@ PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     )
 )
 
-TELLING: Final = re.compile(rf"{_NAME}$", re.IGNORECASE)
+TELLING: Final = re.compile(rf"{_NAME}s?\d*$", re.IGNORECASE)
 """A field with such a name is hidden whatever it holds."""
 
 
@@ -97,38 +97,39 @@ class Redactor:
 
 def secrets_in(table: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts in a table of settings that stand, however deep, under a name that tells of a secret."""
-    for name, value in table.items():
-        if TELLING.search(name):
-            yield from _texts(value)
-        elif isinstance(value, Mapping):
-            yield from secrets_in(value)
+    return _texts(table, told=False)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, *, told: bool) -> Iterator[str]:
     if isinstance(value, str):
-        yield value
+        yield from [value] if told else ()
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
+        for name, each in value.items():
+            yield from _texts(each, told=told or bool(TELLING.search(name)))
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _texts(each)
+            yield from _texts(each, told=told)
 
 
 def without_secrets(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of settings in which everything under a name that tells of a secret is hidden."""
-    return {
-        name: HIDDEN if TELLING.search(name) else without_secrets(value) if isinstance(value, Mapping) else value
-        for name, value in table.items()
-    }
+    return {name: HIDDEN if TELLING.search(name) else _without(value) for name, value in table.items()}
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_secrets(value)
+    return [_without(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _forms(secret: str) -> tuple[str, ...]:
     """Return the texts in which `secret` can be recognised, the longest first."""
     raw = secret.encode("utf-8", "surrogatepass")
     quoted = quote(raw, safe="")
-    forms = {secret, quoted, quoted.lower(), json.dumps(secret)[1:-1], repr(secret)[1:-1], raw.hex(), raw.hex().upper()}
-    forms.update(_within_base64(raw))
+    forms = {secret, quoted, quoted.lower(), raw.hex(), raw.hex().upper(), *_within_base64(raw)}
+    once = {json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+    # What is quoted may be quoted again: an exception shows the repr of a text that holds a repr.
+    forms |= once | {quoted for form in once for quoted in (json.dumps(form)[1:-1], repr(form)[1:-1])}
     return tuple(sorted(forms, key=len, reverse=True))
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
@@ -23,8 +23,6 @@ from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
 from proctor.door.gate import Policy, policy_for, policy_for_unix
 from proctor.envs.targets import Target
-from proctor.server.agents.endpoint import AgentServer
-from proctor.server.agents.plane import AgentPlane
 from proctor.server.control.description import description_of
 from proctor.server.control.granting import Granting
 from proctor.server.control.http import http_routes
@@ -37,8 +35,11 @@ from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.recorders import JsonlRecorder, NullRecorder
 from proctor.server.settings import ServerSettings
-from proctor.server.sockets import PatientHttp, PatientWebSocket, port_of
+from proctor.server.sockets import BoundedHttp, PatientHttp, PatientWebSocket, port_of
 from proctor.server.transforms import plan_of
+
+if TYPE_CHECKING:
+    from proctor.server.agents.plane import AgentPlane
 
 LOG: Final = logging.getLogger("proctor.server")
 PING_SECONDS: Final = 20.0
@@ -85,9 +86,9 @@ class Server:
             tier=self.isolation.tier,
             probe=self.isolation.probe,
         )
-        agents_address = _agents_address(settings, listening.agents)
+        self.agents_address: Final = _agents_address(settings, listening.agents)
         grants = Grants(
-            agents_address,
+            self.agents_address,
             calls_per_second=settings.agent_calls_per_second,
             clock=clock,
             wall=wall,
@@ -109,7 +110,7 @@ class Server:
             _policies(settings, credential, listening.sockets),
             self.sessions,
             description,
-            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes, agents_address),
+            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes, self.agents_address),
             self.metrics,
             limits=limits,
             max_pending=settings.max_pending,
@@ -138,16 +139,20 @@ class Server:
 
     async def _drained(self) -> None:
         if self.agents is not None:
-            await self.agents.close()
+            self.agents.stop()
         await self.sessions.drain()
         await self.plane.close_connections()
 
     def _agent_plane(
         self, settings: ServerSettings, grants: Grants, listener: socket.socket | None
-    ) -> AgentPlane | None:
+    ) -> "AgentPlane | None":
         port = None if listener is None else port_of(listener)
         if port is None:
             return None
+        # Here: the MCP library takes a second to import, and most servers have no agents.
+        from proctor.server.agents.endpoint import AgentServer
+        from proctor.server.agents.plane import AgentPlane
+
         hosts, origins = settings.allow_hosts, settings.allow_origins
         limits = settings.limits.limits()
         plane = AgentPlane(
@@ -172,6 +177,8 @@ class Server:
             try:
                 yield
             finally:
+                # Its streams would keep uvicorn waiting.
+                await self.agents.close()
                 beside.should_exit = True
                 await task
 
@@ -265,10 +272,10 @@ def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Co
     )
 
 
-def _agents_config(plane: AgentPlane) -> uvicorn.Config:
+def _agents_config(plane: "AgentPlane") -> uvicorn.Config:
     return uvicorn.Config(
         plane,
-        http=PatientHttp,
+        http=BoundedHttp,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from proctor.contracts.tools import Tool
@@ -163,9 +164,12 @@ class _Call:
             await self._tell_progress(done, count)
             if self.given_up or session.claims or not self._grants.is_live(self._grant):
                 break
-            answer = await session.act(action, self._caller)
+            try:
+                answer = await session.act(action, self._caller)
+            except NotDone as problem:
+                raise type(problem)(_after(done, count, problem.problem)) from None
             done += 1
-        counted = f"{done} of {count} actions were carried out. " if count > 1 else ""
+        counted = f"{_counted(done, count)}. " if count > 1 else ""
         return told(answer, self._tool, session.opening.card, session.standing, session.step_count, counted)
 
     def _check(self) -> None:
@@ -190,6 +194,15 @@ class _Call:
         except Exception as problem:  # noqa: BLE001  # of a library that was given this agent's connection
             LOG.debug("progress was not heard: %s", type(problem).__name__, extra={"grant": self._grant.name})
             self._progress = None
+
+
+def _counted(done: int, count: int) -> str:
+    return f"{done} of {count} actions were carried out"
+
+
+def _after(done: int, count: int, problem: Problem) -> Problem:
+    """Return the problem of a later action, which says that the ones before it were carried out."""
+    return msgspec.structs.replace(problem, message=f"{_counted(done, count)}, then: {problem.message}")
 
 
 def _looked_at(work: "asyncio.Future[Told]") -> None:

@@ -155,10 +155,12 @@ class Session:
             return
         self.closed = True
         self.rows.wake()
-        async with self._last_turn():
+        async with self._last_turn() as rested:
             place, self._place = self._place, None
-            if place is not None:
+            if place is not None and rested:
                 await self._left(place)
+            elif place is not None:
+                place.abandon()
             await self._noted(
                 SessionClosed(
                     session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
@@ -167,14 +169,14 @@ class Session:
             self._sealed = True
 
     @asynccontextmanager
-    async def _last_turn(self) -> AsyncIterator[None]:
-        """Let an agent's action that runs be finished first, if that takes no longer than a close may."""
+    async def _last_turn(self) -> AsyncIterator[bool]:
+        """Let an agent's action that runs be finished first, if that takes no longer than a close may; say whether it is."""
         held = False
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 held = await self.turn.acquire()
         try:
-            yield
+            yield held
         finally:
             if held:
                 self.turn.release()

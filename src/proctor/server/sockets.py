@@ -7,6 +7,7 @@ Rule 2: nothing that a peer sent is logged here: paths and headers may hold what
 """
 
 import logging
+import resource
 import socket
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable
@@ -28,6 +29,7 @@ MOST_HEADER_BYTES: Final = 64 * 1024
 LINGER_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
 UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+MOST_CONNECTIONS: Final = 4096
 LARGE: Final = 64 * 1024
 MOST_UNREAD: Final = 8
 """Messages that may have arrived before they are looked at; after a large one, none."""
@@ -118,6 +120,23 @@ class PatientHttp(HttpToolsProtocol):
 
     def _cut(self) -> None:
         self.transport.abort()
+
+
+class BoundedHttp(PatientHttp):
+    """HTTP for peers of whom nobody knows anything before they have sent a token: not more than so many at once."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Turn away whoever is one too many: file descriptors are shared with those who drive the environments."""
+        super().connection_made(transport)
+        if len(self.connections) > most_connections():
+            self._refuse("there are too many connections")
+            self._cut()
+
+
+def most_connections() -> int:
+    """Return how many connections may take their file descriptors from everybody else's."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(MOST_CONNECTIONS, soft // 4))
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):

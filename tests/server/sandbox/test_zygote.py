@@ -97,13 +97,6 @@ def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pyte
     assert sys.path[-1] == str(Path.cwd())
 
 
-@pytest.mark.parametrize("text", [f"{ENVIRONMENTS}:Corridor", "CartPole-v1"])
-def test_an_environment_that_is_not_ours_is_not_warmed_up(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Target, "make_batch", lambda *_: pytest.fail("it was made"))
-
-    zygote.warm_up(Target(text), "same_step")
-
-
 # ------------------------------------------------------------------------------------------------------------- a real one
 def start(text: str) -> Start:
     return Start(text, {}, Tier.PROCESS, SandboxLimits())

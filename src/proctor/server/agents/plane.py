@@ -84,9 +84,13 @@ class AgentPlane:
         """Close, soon, what a grant has open that has died."""
         self._server.forget(grant)
 
+    def stop(self) -> None:
+        """Take nothing new; what runs is answered."""
+        self._stopping = True
+
     async def close(self) -> None:
         """Take nothing new and close all that is open, so that the sockets can be closed."""
-        self._stopping = True
+        self.stop()
         await self._server.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
