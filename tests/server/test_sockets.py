@@ -424,7 +424,7 @@ def test_a_second_request_in_time_is_answered(impatient: Served) -> None:
 
 def test_strangers_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "MOST_CONNECTIONS", 3)
-    monkeypatch.setattr(sockets.resource, "getrlimit", lambda kind: (RLIM_INFINITY, RLIM_INFINITY))
+    monkeypatch.setattr("proctor.server.sockets.resource.getrlimit", lambda kind: (RLIM_INFINITY, RLIM_INFINITY))
     with serving(agent_port=0) as served, ExitStack() as stack:
         port = urlsplit(served.server.agents_address or "").port
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(3)]

@@ -6,6 +6,7 @@ Rule 2: no error shows what is in the file.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,6 +14,10 @@ import msgspec
 from proctor.door.credentials import checked_secret
 from proctor.door.secret_files import read_private
 from proctor.errors import ValidationError
+
+
+MOST_BYTES: Final = 256 * 1024
+"""Tools are named in it, and there may be many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class _Written(msgspec.Struct):
 def read_grant(path: Path) -> Key:
     """Return what the file says, or raise a ValidationError that says what is wrong with the file."""
     try:
-        text = read_private(path, follow_links=True)
+        text = read_private(path, follow_links=True, most=MOST_BYTES)
     except FileNotFoundError:
         raise ValidationError(f"there is no file {path}", expected="a file that an orchestrator saved") from None
     try:

@@ -25,7 +25,7 @@ _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not mak
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def read_private(path: Path, *, follow_links: bool) -> str:
+def read_private(path: Path, *, follow_links: bool, most: int = MOST_BYTES) -> str:
     """Return the text of a file that only its owner, who is us, can read, without the newline at its end.
 
     Raises FileNotFoundError where there is none, and a ValidationError for anything that is not such a file.
@@ -38,11 +38,11 @@ def read_private(path: Path, *, follow_links: bool) -> str:
         raise _unreadable(path, error) from None
     try:
         _check_private(path, os.fstat(descriptor))
-        content = os.read(descriptor, MOST_BYTES + 1)
+        content = os.read(descriptor, most + 1)
     finally:
         os.close(descriptor)
-    if len(content) > MOST_BYTES or not content.isascii():
-        raise ValidationError(f"{path} does not hold a secret", expected=f"at most {MOST_BYTES} ASCII characters")
+    if len(content) > most or not content.isascii():
+        raise ValidationError(f"{path} does not hold a secret", expected=f"at most {most} ASCII characters")
     return content.decode("ascii").removesuffix("\n").removesuffix("\r")
 
 

@@ -134,26 +134,29 @@ class AgentPlane:
         return NO_METHOD if scope["method"] not in METHODS else await self._admitted(visit, scope, receive, reply)
 
     async def _admitted(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+        guest = visit.guest
+        if guest.requests >= MOST_REQUESTS:
+            return AT_ONCE
+        # From its first byte: a body that comes slowly takes room, too.
+        guest.requests += 1
+        try:
+            return await self._answered(visit, scope, receive, reply)
+        finally:
+            guest.requests -= 1
+
+    async def _answered(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         body = await _body(receive, self._limits.max_body_bytes)
         if isinstance(body, Refusal):
             return body
         refusal = self._unwelcome(visit, scope["method"], body)
-        if refusal is not None:
-            return refusal
-        guest = visit.guest
-        guest.requests += 1
-        try:
+        if refusal is None:
             await self._server.serve(visit, scope, _Replayed(body, receive), reply)
-        finally:
-            guest.requests -= 1
-        return None
+        return refusal
 
     def _unwelcome(self, visit: Visit, method: str, body: bytes) -> Refusal | None:
         """Return why the message is refused, if it cannot be read, or comes too late or too soon."""
         if visit.guest.gone:
             return BAD_TOKEN
-        if visit.guest.requests >= MOST_REQUESTS:
-            return AT_ONCE
         is_call = False
         if method == "POST":
             message = read_message(body, self._limits.max_depth)

@@ -37,6 +37,7 @@ from proctor.server.sandbox.pipe import (
     from_arrays,
 )
 
+LONGEST_SECRET: Final = 2048
 LOG: Final = logging.getLogger("proctor.environment")
 CODES: Final = frozenset(Code)
 INCIDENT: Final = re.compile(r"[0-9a-f]{12}")
@@ -196,7 +197,8 @@ class InWorker:
         record = LOG.makeRecord(
             LOG.name, logging.ERROR, __file__, 0, "in a worker, incident %s", (number,), None, extra=self._fields()
         )
-        record.exc_text = trace[-LONGEST_TRACE:]
+        # A trace that was cut may begin in the middle of a secret, which nobody would know for one.
+        record.exc_text = trace[-LONGEST_TRACE:][LONGEST_SECRET:] if len(trace) >= LONGEST_TRACE else trace
         LOG.handle(record)
 
     def _fields(self) -> dict[str, str]:
