@@ -15,7 +15,6 @@ from proctor.door.credentials import checked_secret
 from proctor.door.secret_files import read_private
 from proctor.errors import ValidationError
 
-
 MOST_BYTES: Final = 256 * 1024
 """Tools are named in it, and there may be many."""
 

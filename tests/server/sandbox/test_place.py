@@ -315,7 +315,7 @@ def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
     records = [each for each in caplog.records if each.name == "proctor.environment"]
     assert len(records) == MOST_TRACES
-    assert max(len(each.exc_text or "") for each in records) == LONGEST_TRACE
+    assert max(len(each.exc_text or "") for each in records) <= LONGEST_TRACE
 
 
 def test_a_trace_is_not_logged_where_errors_are_not(caplog: pytest.LogCaptureFixture) -> None:

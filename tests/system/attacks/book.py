@@ -57,7 +57,7 @@ class Book(Generic[SceneT]):
 def table(stopped: Mapping[str, str]) -> str:
     """Return what became of each attack, a line each."""
     longest = max(map(len, stopped), default=0)
-    rows = (f"{name:<{longest}}  {how[:WIDTH]}" for name, how in sorted(stopped.items()))
+    rows = (f"{name:<{longest}}  {' '.join(how.split())[:WIDTH]}" for name, how in sorted(stopped.items()))
     return "\n".join(("attack".ljust(longest) + "  how it was stopped", *rows))
 
 

@@ -198,7 +198,7 @@ ENDING: Final[dict[str, frozenset[str]]] = {
 """Attacks after which there is no worker any more, and with which codes that is told."""
 OTHERWISE: Final = frozenset(
     {
-        "an_answer_too_many", "answers_while_nobody_asks", "a_forged_incident", "descriptors_for_the_server", "a_very_long_answer",
+        "an_answer_too_many", "answers_while_nobody_asks", "a_forged_incident", "descriptors_for_the_server", "a_very_long_answer", "a_rather_long_answer",
         "waits_at_a_meeting", "comes_to_a_meeting", "priorities_of_others", "fork_bomb_that_spreads", "shared_memory",
     }
 )  # fmt: skip
@@ -289,7 +289,7 @@ def _noted(stage: Stage, reply: dict[str, Any]) -> None:
 
 @WORKERS.attack
 def a_very_long_answer(stage: Stage) -> str:
-    """Answer with 200 MB, which is less than a message may have."""
+    """Answer with 200 MB, so that nobody else is served while they are read."""
     before = memory(stage)
     reply = stage.attack("a_very_long_answer")
     grown = memory(stage) - before
@@ -297,6 +297,17 @@ def a_very_long_answer(stage: Stage) -> str:
     check(reply["type"] == "error", f"200 MB were passed on, and the server is {grown >> 20} MB larger")
     stage.is_in_the_log(reply["data"])
     return f"{reply['data']['code']}: {reply['data']['message']}"
+
+
+@WORKERS.attack
+def a_rather_long_answer(stage: Stage) -> str:
+    """Answer with eight megabytes, which is allowed, so that others wait while they are read."""
+    reply = stage.attack("a_rather_long_answer")
+    _noted(stage, reply)
+    stage.heard.clear()
+
+    check(reply["type"] in {"observation", "error"}, f"{str(reply)[:200]}")
+    return f"{reply['type']}: and the neighbour went on"
 
 
 def memory(stage: Stage) -> int:

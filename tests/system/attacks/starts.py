@@ -18,7 +18,7 @@ from tests.server.served import Session, Talk, until
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import Book, check
 from tests.system.attacks.inside import ENDED, clue_of, family, listening
-from tests.system.attacks.treacherous import HANG_THE_NEXT
+from tests.system.attacks.treacherous import HANG_THE_NEXT, LET_THE_NEXT
 from tests.system.attacks.wire import Wire
 
 TREACHEROUS: Final = "tests.system.attacks.treacherous:Treacherous"
@@ -75,6 +75,7 @@ def hangs_while_it_is_made(arena: Arena) -> str:
             others = session.ask("step", {"word": "meanwhile"})
             unharmed(arena)
         until(lambda: len(family(arena.command.process.pid)) <= workers)
+        session.ask("step", {"word": LET_THE_NEXT})
 
         check(others["type"] == "observation", f"others do not go on: {others}")
     return "others go on; the worker goes with the client that waits for it"
@@ -116,4 +117,4 @@ def refused_to_start(command: Command, words: str, seconds: float) -> str:
 
     check(code != 0 and words in said, f"it ended with {code}: {said[-500:]}")
     check("\nTraceback" not in f"\n{said}", f"it ended with a traceback: {said[-500:]}")
-    return " ".join(said.split())[-100:]
+    return said[said.index("proctor: ") :]

@@ -20,7 +20,7 @@ from tests.system.attacks.within.neighbours import _opened
 from tests.system.attacks.within.tries import CANARY, Tries, inside
 from tests.system.attacks.within.wires import _connected, _met
 
-HANG_THE_NEXT: Final = "hang the next one"
+HANG_THE_NEXT, LET_THE_NEXT = "hang the next one", "let the next one be"
 SHARED: Final = mmap.mmap(-1, 4096)
 """Memory that all workers have in common, because it was there before they were forked."""
 LEFT_OPEN: Final = os.open("/usr/bin/env", os.O_RDONLY)
@@ -58,8 +58,8 @@ class Treacherous(Hostile):
             threading.Event().wait(3600)
 
     def step(self, action: Move) -> Sight:
-        if action.word == HANG_THE_NEXT:
-            SHARED[0] = 1
+        if action.word in (HANG_THE_NEXT, LET_THE_NEXT):
+            SHARED[0] = action.word == HANG_THE_NEXT
         return super().step(action)
 
 

@@ -64,8 +64,8 @@ def a_length_that_is_too_large(tries: Tries) -> None:
 
 @inside
 def half_a_message(tries: Tries) -> None:
-    """Say that 200 MB follow, send one, and wait."""
-    own_socket().sendall(struct.pack("!I", 200 * PIECE) + b"x" * PIECE)
+    """Say that eight megabytes follow, send one, and wait."""
+    own_socket().sendall(struct.pack("!I", 8 * PIECE) + b"x" * PIECE)
     never()
 
 
@@ -186,11 +186,22 @@ def descriptors_for_the_server(tries: Tries) -> None:
 
 @inside
 def a_very_long_answer(tries: Tries) -> None:
-    """Answer with 200 MB, which is less than a message may have."""
-    channel = own_socket()
-    for piece in _long(200 * PIECE):
-        channel.sendall(piece)
+    """Answer with 200 MB."""
+    _answered_with(200 * PIECE)
     never()
+
+
+@inside
+def a_rather_long_answer(tries: Tries) -> None:
+    """Answer with eight megabytes, which is allowed, so that others wait while they are read."""
+    _answered_with(8 * PIECE)
+    never()
+
+
+def _answered_with(size: int) -> None:
+    channel = own_socket()
+    for piece in _long(size):
+        channel.sendall(piece)
 
 
 def _long(size: int) -> Iterator[bytes]:
