@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -46,9 +47,10 @@ def openenv_tools(kind: str) -> Kind:
 
 NOOP: Final = bare("noop")
 ALIKE: Final = bare("alike")
+SDK: Final = f"mcp {version('mcp')}, bare"
 ANCHORS: Final = {
-    NOOP.name: "the bare SDK, a tool that says ok",
-    ALIKE.name: "the bare SDK, with our schemas and a constant as long as our answer",
+    NOOP.name: f"{SDK}, a tool that says ok",
+    ALIKE.name: f"{SDK}, with our schemas and a constant as long as our answer",
 }
 
 

@@ -14,9 +14,10 @@ from tests.server.commands import Command, serve
 from tests.system.attacks.agent_side import AGENTS
 from tests.system.attacks.arena import Arena, arena
 from tests.system.attacks.book import table
-from tests.system.attacks.inside import CONFIG, WORKERS, stage_of
+from tests.system.attacks.inside import WORKERS
 from tests.system.attacks.neighbour import Neighbour
 from tests.system.attacks.scene import scene_of
+from tests.system.attacks.stage import CONFIG, stage_of
 from tests.system.attacks.starts import FORGER, IMPORT_SECONDS, SLOW, STARTS, TREACHEROUS, refused_to_start
 from tests.system.attacks.victim import Victim
 
@@ -118,6 +119,15 @@ def test_tools_named_like_the_orchestrators_words_are_refused(
         how = refused_to_start(command, "reserved name", IMPORT_SECONDS)
 
     stopped["forged_tools"] = how
+
+
+def test_without_an_attack_there_is_no_trace(vaults: Arena, victim: Victim) -> None:
+    with scene_of(vaults, victim) as scene:
+        scene.steps = 1
+        scene.agent.call("say", {"word": "peace"}, session=scene.agent.opened())
+
+        victim.check()
+        assert scene.traces() == []
 
 
 def test_there_are_enough_attacks() -> None:

@@ -117,7 +117,7 @@ def run(scenario: Coroutine[Any, Any, Result]) -> Result:
 
 
 def work(target: Target) -> Work:
-    return Work(target.text, target.settings, False, False, None, None, False, sys.path)
+    return Work(target.text, target.settings, False, False, None, None, False)
 
 
 # ------------------------------------------------------------------------------------------------ engines and images

@@ -37,7 +37,8 @@ def isolated(settings: ServerSettings, target: Target) -> Isolation:
     if wish.tier is Tier.NONE:
         return Isolation(Tier.NONE, card_of(target))
     if wish.tier is Tier.DOCKER:
-        return _in_nest(Tier.DOCKER, docker.DockerNest.started(target, wish, settings.image), {})
+        containers = docker.DockerNest.started(target, wish, settings.image)
+        return _in_nest(Tier.DOCKER, containers, msgspec.to_builtins(containers.report))
     report = quick_report(wish)
     reason = refusal(wish, report)
     if reason is not None:

@@ -15,6 +15,7 @@ import uvloop
 from proctor.models.control import Problem
 from proctor.server.answers import NotDone
 from proctor.server.desk import ResetOrder
+from proctor.server.sandbox.hold import Hold
 from proctor.server.sandbox.pipe import Work
 from proctor.server.sandbox.place import InWorker
 from tests.server.environments import TROUBLE
@@ -86,5 +87,6 @@ def groups() -> set[str]:
 
 def pid_of(place: InWorker) -> int:
     """Return the number of a place's process."""
+    assert isinstance(place._hold, Hold)
     told = Path(f"/proc/self/fdinfo/{place._hold._descriptor}").read_text()
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])

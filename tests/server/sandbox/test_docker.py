@@ -38,7 +38,7 @@ from tests.server.sandbox.engines import StandIn, canned, stand_in
 from tests.server.served import PATIENCE, until
 
 CARTPOLE = Target("CartPole-v1")
-WORK = Work("CartPole-v1", {}, False, False, None, None, False, ["/somewhere/on/this/machine"])
+WORK = Work("CartPole-v1", {}, False, False, None, None, False)
 ORDER = ResetOrder(1, "e", None)
 HANGS = f'exec "{sys.executable}" -S -c "import threading; threading.Event().wait()"\n'
 Result = TypeVar("Result")

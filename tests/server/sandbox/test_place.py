@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,10 +20,9 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Failed, NotDone, Outcome, Refused, ToolAnswer
 from proctor.server.desk import ResetOrder
 from proctor.server.sandbox import place as place_module
-from proctor.server.sandbox.hold import Hold
 from proctor.server.sandbox.pipe import LENGTH, LONGEST_TRACE, MOST_BYTES, Answer, BatchArrays, framed, read
 from proctor.server.sandbox.place import MOST_TRACES, InWorker
-from tests.server.sandbox.processes import GO, ORDER, problem_of, run, work
+from tests.server.sandbox.processes import GO, ORDER, comes_true, problem_of, run, work
 from tests.server.served import PATIENCE
 
 OUTCOME = Outcome(b'{"observation":1}', b"{}", 1.0)
@@ -47,15 +46,21 @@ class Held:
 
 @asynccontextmanager
 async def answering(
-    replies: Sequence[bytes | bytearray], held: Held | None = None, *, stays: bool = False
+    replies: Sequence[bytes | bytearray],
+    held: Held | None = None,
+    *,
+    stays: bool = False,
+    first: bytes | bytearray = b"",
 ) -> AsyncIterator[InWorker]:
-    """Give a place whose worker answers each question with the next of `replies`, and then ends, or says no more."""
+    """Give a place whose worker says `first`, answers each question with the next of `replies`, and ends, or `stays`."""
     ours, theirs = socket.socketpair()
     theirs.settimeout(PATIENCE)
     over = threading.Event()
 
     def answer() -> None:
         with theirs:
+            if first:
+                theirs.sendall(first)
             for reply in replies:
                 if read(theirs) is not None:
                     theirs.sendall(reply)
@@ -64,7 +69,7 @@ async def answering(
 
     thread = threading.Thread(target=answer)
     thread.start()
-    place = InWorker(ours, cast("Hold", held or Held()), "s1")
+    place = InWorker(ours, held or Held(), "s1")
     try:
         yield place
     finally:
@@ -303,7 +308,7 @@ def test_a_message_is_cut_off_if_it_is_long() -> None:
 
 
 def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    reply = framed(Answer(outcome=OUTCOME, trace="y" * 10 * LONGEST_TRACE))
+    reply = framed(Answer(outcome=OUTCOME, trace="y" * 2 * LONGEST_TRACE))
     count = MOST_TRACES + 5
 
     async def scenario() -> None:
@@ -316,6 +321,16 @@ def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     records = [each for each in caplog.records if each.name == "proctor.environment"]
     assert len(records) == MOST_TRACES
     assert max(len(each.exc_text or "") for each in records) <= LONGEST_TRACE
+
+
+def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with answering([], stays=True, first=framed(Answer())):
+            await comes_true(lambda: "spoke unasked" in caplog.text)
+
+    run(scenario())
+
+    assert [each.session for each in caplog.records if hasattr(each, "session")] == ["s1"]
 
 
 def test_a_trace_is_not_logged_where_errors_are_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.system.attacks import doors, exhaustion, messages, tokens
+from tests.system.attacks import arguments, doors, exhaustion, messages, tokens
 from tests.system.attacks.scene import AGENTS
 
-CHAPTERS: Final = (doors, exhaustion, messages, tokens)
+CHAPTERS: Final = (arguments, doors, exhaustion, messages, tokens)
 """Read, so that their attacks are in the book."""
 
 __all__ = ["AGENTS", "CHAPTERS"]

@@ -17,7 +17,7 @@ from tests.server.commands import Command
 from tests.server.served import Session, Talk, until
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import Book, check
-from tests.system.attacks.inside import ENDED, clue_of, family, listening
+from tests.system.attacks.stage import ENDED, clue_of, family, listening
 from tests.system.attacks.treacherous import HANG_THE_NEXT, LET_THE_NEXT
 from tests.system.attacks.wire import Wire
 

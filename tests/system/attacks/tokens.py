@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from typing import Any
 
 from tests.server.served import until
 from tests.system.attacks.arena import CONTROL_SECRET
@@ -64,8 +65,13 @@ def calls_after_the_end(scene: Scene) -> str:
     """Use every tool when the episode is over, to move it once more or to begin another."""
     scene.steps = 1
     scene.agent.call("say", {"word": END})
-    calls = [("look", {}), ("spell", {"text": "x"}), ("say", {"word": "late"}), ("say", {"word": "late", "times": 20})]
-    answers = [scene.agent.call(tool, dict(arguments)) for tool, arguments in calls]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("look", {}),
+        ("spell", {"text": "x"}),
+        ("say", {"word": "late"}),
+        ("say", {"word": "late", "times": 20}),
+    ]
+    answers = [scene.agent.call(tool, arguments) for tool, arguments in calls]
     codes = {answer["_meta"]["proctor/error"]["code"] for answer in answers}
 
     check(all(answer["isError"] for answer in answers) and codes == {"ENDED"}, f"a tool answered with {codes}")

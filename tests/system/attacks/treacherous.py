@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from proctor.server.sandbox import confine
 from tests.system.attacks.hostile import Hostile, Move, Sight
-from tests.system.attacks.within.files import _looked_at
-from tests.system.attacks.within.neighbours import _opened
+from tests.system.attacks.within.files import looked_at
+from tests.system.attacks.within.neighbours import opened
 from tests.system.attacks.within.tries import CANARY, Tries, inside
-from tests.system.attacks.within.wires import _connected, _met
+from tests.system.attacks.within.wires import connected, met
 
 HANG_THE_NEXT, LET_THE_NEXT = "hang the next one", "let the next one be"
 SHARED: Final = mmap.mmap(-1, 4096)
@@ -70,17 +70,17 @@ def the_host_from_the_zygote(tries: Tries) -> None:
     tries.held("what the import saw", not SEEN, str(SEEN))
     tries.held("who it is", os.getuid() == 65534, str(os.getuid()))
     for path in (*clue.files, *PRIVATE):
-        tries.here(path, partial(_looked_at, path))
+        tries.here(path, partial(looked_at, path))
     for port in (clue.control_port, clue.agent_port):
-        tries.here(f"TCP 127.0.0.1:{port}", partial(_connected, "127.0.0.1", port))
+        tries.here(f"TCP 127.0.0.1:{port}", partial(connected, "127.0.0.1", port))
     for address in (*clue.addresses, "8.8.8.8"):
-        tries.here(f"TCP {address}:{clue.control_port}", partial(_connected, address, clue.control_port))
-    tries.here("an abstract name of the host", partial(_met, "\0" + clue.abstract))
+        tries.here(f"TCP {address}:{clue.control_port}", partial(connected, address, clue.control_port))
+    tries.here("an abstract name of the host", partial(met, "\0" + clue.abstract))
     tries.here(f"{clue.folder}/pwned", Path(f"{clue.folder}/pwned").touch)
     tries.here("its own file", partial(os.chmod, __file__, 0o777))
     for pid in (clue.server_pid, *clue.sandbox_pids):
         tries.here(f"SIGKILL to {pid}", partial(os.kill, pid, signal.SIGKILL))
-        tries.here(f"the variables of {pid}", partial(_opened, f"/proc/{pid}/environ"))
+        tries.here(f"the variables of {pid}", partial(opened, f"/proc/{pid}/environ"))
     tries.found("variables of all that can be seen", _variables())
 
 

@@ -107,7 +107,7 @@ def parsed(reply: bytes) -> Reply:
     return Reply(int(first.split(" ", 2)[1]), headers, body)
 
 
-def _is_whole(reply: bytes) -> bool:
+def _is_whole(reply: bytearray) -> bool:
     head, end, body = bytes(reply).partition(b"\r\n\r\n")
     if b"chunked" in head:
         return body.endswith(b"0\r\n\r\n")

@@ -4,8 +4,8 @@ Rule 1: an agent gets tools and `ping`. There are no resources, no prompts, no l
 Rule 2: what a request may do is decided by the view that its own token gave, never by the session that it names.
 Rule 3: what breaks inside is logged once, with a number; the peer gets the number.
 Rule 4: the library's own log lines name a place in the library and the kind of an exception, never what a peer sent.
-Rule 5: a call that is cancelled, or whose peer has gone, is cancelled and nothing more: the view sees to it that no action is
-    left half done.
+Rule 5: a call that is cancelled is cancelled and nothing more: the view sees to it that no action is left half done. So is one
+    whose peer has gone, where each request stands for itself; with a handshake a call outlives its connection.
 
 Both eras that the library speaks are served: the revisions with a handshake and sessions, and the one in which every request
 stands for itself.

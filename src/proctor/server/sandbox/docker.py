@@ -18,9 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from proctor import __version__
 from proctor.envs.targets import Target
@@ -30,7 +28,6 @@ from proctor.server.answers import NotDone, refused
 from proctor.server.incidents import new_incident
 from proctor.server.sandbox.container import Container
 from proctor.server.sandbox.engine import BOOT_LABEL, SERVER_LABEL, VERSION_LABEL, Engine, Found, ImageFacts, run_words
-from proctor.server.sandbox.hold import Hold
 from proctor.server.sandbox.pipe import Describe, Work
 from proctor.server.sandbox.place import InWorker
 from proctor.server.sandbox.stdio_worker import MODULE
@@ -181,7 +178,7 @@ class DockerNest:
             message = "the environment's container could not be started"
             raise refused(Code.FACTORY_ERROR, message, incident=number) from None
         # Where this machine has its modules is nobody's business in a container.
-        await place.make(msgspec.structs.replace(work, paths=[]))
+        await place.make(work)
         return place
 
     async def close(self) -> None:
@@ -228,7 +225,7 @@ class DockerNest:
             container.kill()
             raise
         # A container is held like any other worker: it can be killed, and asked whether its memory was the end of it.
-        return InWorker(channel, cast("Hold", container), name)
+        return InWorker(channel, container, name)
 
     def _begun(self) -> tuple[Container, "Future[socket.socket]"]:
         """Have a container started, on a thread."""

@@ -39,7 +39,6 @@ class Work(msgspec.Struct, frozen=True, tag=True):
     num_envs: int | None
     autoreset_mode: str | None
     infos: bool
-    paths: list[str] = []
 
 
 class Describe(msgspec.Struct, frozen=True, tag=True):

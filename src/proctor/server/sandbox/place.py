@@ -12,7 +12,7 @@ import logging
 import re
 import socket
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -22,7 +22,6 @@ from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer, failed,
 from proctor.server.desk import ResetOrder
 from proctor.server.incidents import new_incident
 from proctor.server.places import AnyOutcome
-from proctor.server.sandbox.hold import Hold
 from proctor.server.sandbox.line import Break, Broken, Line
 from proctor.server.sandbox.pipe import (
     LONGEST_TRACE,
@@ -48,13 +47,25 @@ LONGEST_MESSAGE: Final = 2000
 OUT_OF_MEMORY: Final = "ended: it needed more memory than it may have"
 
 
+class Held(Protocol):
+    """What a place needs of whoever holds its process; see `hold.Hold`."""
+
+    def kill(self) -> None:
+        """End the process, without waiting; calling it again does nothing."""
+        ...
+
+    def out_of_memory(self) -> bool:
+        """Return whether it was ended for want of memory."""
+        ...
+
+
 class InWorker:
     """A desk in another process."""
 
     kind = "process"
     immediate = False
 
-    def __init__(self, channel: socket.socket, hold: Hold, session: str = "") -> None:
+    def __init__(self, channel: socket.socket, hold: Held, session: str = "") -> None:
         self._hold = hold
         self._session = session
         self._traces = 0

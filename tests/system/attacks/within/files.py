@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import tests
-from tests.system.attacks.within.tries import LIBC, Tries, checked, inside, syscall
+from tests.system.attacks.within.tries import Tries, called, inside, syscall
 
 HOST_FILES = (
     "/etc/shadow", "/etc/passwd", "/etc/hostname", "/etc/sudoers", "/root/.bashrc", "/root/.ssh/id_rsa", "/root/.bash_history",
@@ -34,7 +34,8 @@ SETUID = (
 )
 
 
-def _looked_at(path: str) -> object:
+def looked_at(path: str) -> object:
+    """Return what is in a folder, or the beginning of a file."""
     place = Path(path)
     return list(place.iterdir()) if place.is_dir() else _first_of(place)
 
@@ -48,10 +49,10 @@ def _first_of(place: Path) -> bytes:
 def files_of_the_host(tries: Tries) -> None:
     """Read files of the host: passwords, homes, devices, the server's token, state, log and record, and a canary."""
     for path in (*HOST_FILES, *tries.clue.files, tries.clue.folder):
-        tries.here(path, partial(_looked_at, path))
+        tries.here(path, partial(looked_at, path))
     for path in tries.clue.files:
-        tries.here(f"{path}, roundabout", partial(_looked_at, f"/tmp/../usr/bin/../..{path}"))
-        tries.here(f"{path}, of a process", partial(_looked_at, f"/proc/1/root{path}"))
+        tries.here(f"{path}, roundabout", partial(looked_at, f"/tmp/../usr/bin/../..{path}"))
+        tries.here(f"{path}, of a process", partial(looked_at, f"/proc/1/root{path}"))
 
 
 @inside
@@ -97,7 +98,7 @@ def links(tries: Tries) -> None:
         link = f"/tmp/link-{number}"
         Path(link).symlink_to(path)
         if path != "/":
-            tries.here(f"a link to {path}", partial(_looked_at, link))
+            tries.here(f"a link to {path}", partial(looked_at, link))
     for path in (*tries.clue.files, os.__file__, "/usr/bin/env", "/etc/shadow"):
         tries.here(f"a hard link to {path}", partial(os.link, path, "/tmp/hard"))
     top = os.open("/", os.O_PATH)
@@ -112,13 +113,12 @@ def links(tries: Tries) -> None:
         "/dev/fd/0",
         "/dev/stdin",
     ):
-        tries.here(magic, partial(_looked_at, magic))
+        tries.here(magic, partial(looked_at, magic))
 
 
 @inside
 def mounts(tries: Tries) -> None:
     """Change what is mounted: bind, remount, unmount, a fresh proc, cgroups, the new interface, another root."""
-    mount = LIBC.mount
     bind, remount = 0x1000, 0x20
     cases = {
         "bind the root": (b"/", b"/tmp", None, bind),
@@ -132,9 +132,9 @@ def mounts(tries: Tries) -> None:
     }
     for name, (source, place, kind, flags) in cases.items():
         given = (source, place, kind, ctypes.c_ulong(flags), None)
-        tries.in_child(f"mount {name}", lambda given=given: checked(mount(*given)))
+        tries.in_child(f"mount {name}", partial(called, "mount", *given))
     for place in (b"/tmp", b"/proc", b"/", b"/dev/shm"):
-        tries.in_child(f"unmount {place.decode()}", lambda place=place: checked(LIBC.umount2(place, 2)))
+        tries.in_child(f"unmount {place.decode()}", partial(called, "umount2", place, 2))
     path = ctypes.create_string_buffer(b"/tmp")
     tries.in_child("pivot_root", partial(syscall, "pivot_root", path, path))
     tries.in_child("chroot", lambda: os.chroot("/tmp"))
@@ -147,7 +147,7 @@ def mounts(tries: Tries) -> None:
 @inside
 def mounting_ends_the_worker(tries: Tries) -> None:
     """Unmount what hides the processes, from the worker itself."""
-    checked(LIBC.umount2(b"/proc", 2))
+    called("umount2", b"/proc", 2)
     tries.reached.append("umount2: it worked")
 
 
@@ -155,10 +155,10 @@ def mounting_ends_the_worker(tries: Tries) -> None:
 def namespaces(tries: Tries) -> None:
     """Enter namespaces: new ones of every kind, and those of the host."""
     for name, flag in NAMESPACES.items():
-        tries.in_child(f"unshare {name}", lambda flag=flag: checked(LIBC.unshare(ctypes.c_int(flag))))
-        # What is fine is no new process, so that only the flag decides; SIGCHLD.
-        tries.in_child(f"clone {name}", lambda flag=flag: _cloned(flag))
-    tries.in_child("clone3 with namespaces", partial(syscall, "clone3", ctypes.create_string_buffer(88), 88))
+        tries.in_child(f"unshare {name}", partial(called, "unshare", ctypes.c_int(flag)))
+        tries.in_child(f"clone {name}", partial(_cloned, flag))
+        wish = ctypes.create_string_buffer(flag.to_bytes(8, "little") + bytes(80), 88)
+        tries.in_child(f"clone3 {name}", partial(syscall, "clone3", wish, 88))
     for kind in ("user", "mnt", "net", "pid"):
         tries.in_child(f"setns {kind}", partial(_entered, kind, tries.clue.server_pid))
 
@@ -175,7 +175,7 @@ def _entered(kind: str, pid: int) -> None:
         descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
     except OSError:
         descriptor = os.open("/", os.O_RDONLY)
-    checked(LIBC.setns(descriptor, 0))
+    called("setns", descriptor, 0)
 
 
 @inside
@@ -211,9 +211,9 @@ def rights(tries: Tries) -> None:
     everything = ctypes.create_string_buffer(b"\xff" * 24, 24)
     header = ctypes.create_string_buffer((0x20080522).to_bytes(4, "little") + bytes(4), 8)
     tries.in_child("capset", partial(syscall, "capset", header, everything))
-    tries.in_child("to be dumpable again", lambda: checked(LIBC.prctl(4, 1, 0, 0, 0)))
-    tries.in_child("ambient capabilities", lambda: checked(LIBC.prctl(47, 2, 21, 0, 0)))
-    tries.in_child("to take no_new_privs back", lambda: checked(LIBC.prctl(38, 0, 0, 0, 0)))
+    tries.in_child("to be dumpable again", partial(called, "prctl", 4, 1, 0, 0, 0))
+    tries.in_child("ambient capabilities", partial(called, "prctl", 47, 2, 21, 0, 0))
+    tries.in_child("to take no_new_privs back", partial(called, "prctl", 38, 0, 0, 0, 0))
     tries.held(
         "who it is", os.getresuid() == os.getresgid() == (65534,) * 3 and not os.getgroups(), str(os.getresuid())
     )
@@ -234,16 +234,9 @@ def rights(tries: Tries) -> None:
 @inside
 def devices(tries: Tries) -> None:
     """Make and open devices, and push characters into a terminal."""
-    for name, number in (("sda", (8, 0)), ("mem", (1, 1)), ("kmsg", (1, 11)), ("tty", (5, 0)), ("null", (1, 3))):
-        tries.in_child(
-            f"mknod {name}",
-            partial(
-                os.mknod,
-                f"/tmp/{name}",
-                stat.S_IFBLK | 0o666 if name == "sda" else stat.S_IFCHR | 0o666,
-                os.makedev(*number),
-            ),
-        )
+    for name, device in (("sda", (8, 0)), ("mem", (1, 1)), ("kmsg", (1, 11)), ("tty", (5, 0)), ("null", (1, 3))):
+        mode = 0o666 | (stat.S_IFBLK if name == "sda" else stat.S_IFCHR)
+        tries.in_child(f"mknod {name}", partial(os.mknod, f"/tmp/{name}", mode, os.makedev(*device)))
     kinds = [path.name for path in Path("/dev").iterdir() if _is_device(path)]
     harmless = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "console"}
     tries.held("devices", set(kinds) <= harmless, str(sorted(kinds)))

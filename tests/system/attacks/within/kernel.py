@@ -8,7 +8,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from tests.system.attacks.within.tries import LIBC, Tries, checked, inside, syscall
+from tests.system.attacks.within.tries import LIBC, Tries, called, checked, inside, syscall
 
 KEY = 0x50524F43
 NEEDLESS: dict[str, tuple[int, ...]] = {
@@ -80,9 +80,9 @@ def places_in_memory(tries: Tries) -> None:
         ("PER_LINUX32", 0x0008),
         ("MMAP_PAGE_ZERO", 0x0100000),
     ):
-        tries.in_child(f"personality {name}", lambda value=value: checked(LIBC.personality(ctypes.c_ulong(value))))
+        tries.in_child(f"personality {name}", partial(called, "personality", ctypes.c_ulong(value)))
     tries.in_child("page zero", _page_zero)
-    tries.in_child("mlockall", lambda: checked(LIBC.mlockall(3)))
+    tries.in_child("mlockall", partial(called, "mlockall", 3))
 
 
 def _page_zero() -> None:

@@ -100,7 +100,7 @@ def frames(tries: Tries) -> None:
 def environment_variables(tries: Tries) -> None:
     """Read the environment variables, as Python has them and as they lie in memory, and the command line."""
     block = ctypes.POINTER(ctypes.c_char_p).in_dll(LIBC, "environ")
-    raw = []
+    raw: list[str] = []
     while block[len(raw)] is not None:
         raw.append((block[len(raw)] or b"").decode("utf-8", "replace"))
     tries.found("variables", [*os.environ.values(), *raw, *sys.argv, *sys.orig_argv])

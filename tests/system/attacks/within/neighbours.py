@@ -10,17 +10,26 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tests.system.attacks.within.tries import LIBC, Tries, checked, inside, syscall
+from tests.system.attacks.within.tries import Tries, called, inside, syscall
 
 HIGHEST_PID = 70_000
 PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE = 0, 16, 0x4206
 PRIO_PROCESS, PRIO_PGRP, PRIO_USER = 0, 1, 2
 NOBODY = 65_534
+LOW_PIDS = 24
+COMMON = ctypes.create_string_buffer(64)
+"""Made while the module is imported, so that it lies at the same place in every worker."""
 
 
 def targets(tries: Tries) -> list[int]:
     """Return the numbers of others: as the host counts, and as this process sees its parent."""
     return [tries.clue.server_pid, *tries.clue.sandbox_pids, os.getppid()]
+
+
+def all_targets(tries: Tries) -> list[int]:
+    """Return those, and the numbers that a neighbour would have if there were no namespace between."""
+    own = os.getpid()
+    return [pid for pid in (*targets(tries), *range(1, LOW_PIDS)) if pid != own]
 
 
 @inside
@@ -30,7 +39,7 @@ def processes_in_proc(tries: Tries) -> None:
     tries.held("processes in /proc", not numbers, f"{len(numbers)} are shown")
     for pid in ("self", "1", *map(str, targets(tries))):
         for name in ("environ", "cmdline", "mem", "maps", "root/etc/shadow", "fd/0", "cwd", "status"):
-            tries.here(f"/proc/{pid}/{name}", partial(_opened, f"/proc/{pid}/{name}"))
+            tries.here(f"/proc/{pid}/{name}", partial(opened, f"/proc/{pid}/{name}"))
     for name in (
         "kcore",
         "kmsg",
@@ -40,24 +49,25 @@ def processes_in_proc(tries: Tries) -> None:
         "mounts",
         "keys",
     ):
-        tries.here(f"/proc/{name}", partial(_opened, f"/proc/{name}"))
+        tries.here(f"/proc/{name}", partial(opened, f"/proc/{name}"))
 
 
-def _opened(path: str) -> None:
+def opened(path: str) -> None:
+    """Open a file, and close it."""
     os.close(os.open(path, os.O_RDONLY))
 
 
 @inside
 def tracing_others(tries: Tries) -> None:
     """Attach to the parent, the server, the zygote and all workers with ptrace, and ask to be traced."""
-    for pid in targets(tries):
+    for pid in all_targets(tries):
         for name, request in (("attach", PTRACE_ATTACH), ("seize", PTRACE_SEIZE)):
             tries.in_child(f"ptrace {name} {pid}", partial(_traced, request, pid))
     tries.in_child("ptrace me", partial(_traced, PTRACE_TRACEME, 0))
 
 
 def _traced(request: int, pid: int) -> None:
-    checked(LIBC.ptrace(ctypes.c_long(request), ctypes.c_long(pid), None, None))
+    called("ptrace", ctypes.c_long(request), ctypes.c_long(pid), None, None)
 
 
 @inside
@@ -70,18 +80,17 @@ def tracing_ends_the_tracer(tries: Tries) -> None:
 @inside
 def memory_of_others(tries: Tries) -> None:
     """Read and write the memory of others with process_vm_readv and process_vm_writev."""
-    local = ctypes.create_string_buffer(64)
-    vector = (ctypes.c_size_t * 2)(ctypes.addressof(local), 64)
-    for pid in targets(tries):
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(COMMON), 64)
+    one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    for pid in all_targets(tries):
         for name in ("process_vm_readv", "process_vm_writev"):
-            call = getattr(LIBC, name)
-            tries.in_child(f"{name} of {pid}", lambda call=call, pid=pid: checked(call(pid, vector, 1, vector, 1, 0)))
+            tries.in_child(f"{name} of {pid}", partial(called, name, pid, vector, one, vector, one, none))
 
 
 @inside
 def descriptors_of_others(tries: Tries) -> None:
     """Take the descriptors of others through pidfds, and compare objects of the kernel with theirs."""
-    for pid in targets(tries):
+    for pid in all_targets(tries):
         tries.in_child(f"pidfd_open and pidfd_getfd of {pid}", partial(_taken, pid))
         tries.in_child(f"kcmp with {pid}", partial(syscall, "kcmp", os.getpid(), pid, 0, 0, 0))
         tries.in_child(f"process_madvise of {pid}", partial(syscall, "process_madvise", pid, 0, 0, 21, 0))

@@ -193,8 +193,8 @@ def a_very_long_answer(tries: Tries) -> None:
 
 @inside
 def a_rather_long_answer(tries: Tries) -> None:
-    """Answer with eight megabytes, which is allowed, so that others wait while they are read."""
-    _answered_with(8 * PIECE)
+    """Answer with 30 MB, which is allowed, so that others wait while they are read."""
+    _answered_with(30 * PIECE)
     never()
 
 

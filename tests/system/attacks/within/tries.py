@@ -133,6 +133,11 @@ def checked(result: int) -> int:
     return result
 
 
+def called(name: str, *arguments: Any) -> int:
+    """Call a function of libc, or raise the OSError of it."""
+    return checked(getattr(LIBC, name)(*arguments))
+
+
 Inside = Callable[[Tries], None]
 INSIDE: Final[dict[str, Inside]] = {}
 """What hostile code does, by name."""

@@ -39,10 +39,11 @@ def ports_of_the_server(tries: Tries) -> None:
     """Connect to the control plane, the agent plane and other ports, by every address of this machine."""
     for address in ("127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", *tries.clue.addresses):
         for port in (tries.clue.control_port, tries.clue.agent_port, 22, 80):
-            tries.here(f"TCP {address}:{port}", partial(_connected, address, port))
+            tries.here(f"TCP {address}:{port}", partial(connected, address, port))
 
 
-def _connected(address: str, port: int) -> None:
+def connected(address: str, port: int) -> None:
+    """Connect by TCP, and hang up."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as peer:
         peer.settimeout(SECONDS)
@@ -53,7 +54,7 @@ def _connected(address: str, port: int) -> None:
 def the_network(tries: Tries) -> None:
     """Send datagrams, raw packets and pings, listen for others, and ask a cloud for its metadata."""
     for address in ("169.254.169.254", "8.8.8.8", "255.255.255.255", "224.0.0.1", *tries.clue.addresses):
-        tries.here(f"TCP {address}:80", partial(_connected, address, 80))
+        tries.here(f"TCP {address}:80", partial(connected, address, 80))
         tries.here(f"UDP {address}:53", partial(_sent, address))
     tries.here("raw packets", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW).close())
     tries.here("pings", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).close())
@@ -82,13 +83,14 @@ def names_of_hosts(tries: Tries) -> None:
 def local_sockets(tries: Tries) -> None:
     """Connect to the host's local sockets: by path, and by an abstract name on which the host listens."""
     for path in (*UNIX_PATHS, *tries.clue.files):
-        tries.here(path, partial(_met, path))
-    tries.here("an abstract name of the host", partial(_met, "\0" + tries.clue.abstract))
+        tries.here(path, partial(met, path))
+    tries.here("an abstract name of the host", partial(met, "\0" + tries.clue.abstract))
     for name in ("/tmp/.X11-unix/X0", "/org/freedesktop/systemd1/notify", "dbus-system"):
-        tries.here(f"@{name}", partial(_met, "\0" + name))
+        tries.here(f"@{name}", partial(met, "\0" + name))
 
 
-def _met(address: str) -> None:
+def met(address: str) -> None:
+    """Connect to a local socket, and hang up."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(SECONDS)
         peer.connect(address)
@@ -135,7 +137,7 @@ KEPT: list[socket.socket] = []
 def comes_to_a_meeting(tries: Tries) -> None:
     """Connect to another hostile session that has agreed on a name: abstract, or a path in a folder that is writable."""
     for address in _meetings(tries.clue.meeting):
-        tries.here(f"a meeting at {address!r}", partial(_met, address))
+        tries.here(f"a meeting at {address!r}", partial(met, address))
 
 
 def _meetings(name: str) -> tuple[str, ...]:
