@@ -213,3 +213,11 @@ def test_a_secret_that_was_quoted_twice_is_hidden() -> None:
     ):
         assert own.redact(text).count(HIDDEN) == 1
         assert "o" + chr(92) not in own.redact(text)
+
+
+def test_a_secret_beyond_ascii_is_hidden_as_python_spells_it() -> None:
+    secret = "päss'wörd-of-ours"
+    own = redactor(secret)
+
+    for text in (ascii([secret]), repr([secret.encode()]), repr([secret.encode() + b'"']), repr(repr([secret.encode()]))):
+        assert "-of-ours" not in own.redact(text)

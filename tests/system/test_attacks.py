@@ -12,12 +12,12 @@ import pytest
 
 from tests.server.commands import Command, serve
 from tests.system.attacks.agent_side import AGENTS
-from tests.system.attacks.arena import Arena, arena
+from tests.system.attacks.arena import CONTROL_SECRET, Arena, arena
 from tests.system.attacks.book import table
 from tests.system.attacks.inside import WORKERS
 from tests.system.attacks.neighbour import Neighbour
 from tests.system.attacks.scene import scene_of
-from tests.system.attacks.stage import CONFIG, stage_of
+from tests.system.attacks.stage import CONFIG, TOKEN_FILE, stage_of
 from tests.system.attacks.starts import FORGER, IMPORT_SECONDS, SLOW, STARTS, TREACHEROUS, refused_to_start
 from tests.system.attacks.victim import Victim
 
@@ -54,7 +54,11 @@ def victim(vaults: Arena) -> Iterator[Victim]:
 
 @pytest.fixture(scope="module")
 def enemies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    with arena(tmp_path_factory.mktemp("enemies"), HOSTILE, config=CONFIG) as served:
+    home = tmp_path_factory.mktemp("enemies")
+    token_file = home / TOKEN_FILE
+    token_file.write_text(CONTROL_SECRET)
+    token_file.chmod(0o600)
+    with arena(home, HOSTILE, "--token-file", str(token_file), config=CONFIG) as served:
         yield served
 
 

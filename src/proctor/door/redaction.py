@@ -127,10 +127,15 @@ def _forms(secret: str) -> tuple[str, ...]:
     raw = secret.encode("utf-8", "surrogatepass")
     quoted = quote(raw, safe="")
     forms = {secret, quoted, quoted.lower(), raw.hex(), raw.hex().upper(), *_within_base64(raw)}
-    once = {json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+    once = {*_quoted(secret), ascii(secret)[1:-1], repr(raw)[2:-1], repr(b'"' + raw)[3:-1]}
     # What is quoted may be quoted again: an exception shows the repr of a text that holds a repr.
-    forms |= once | {quoted for form in once for quoted in (json.dumps(form)[1:-1], repr(form)[1:-1])}
+    forms |= once.union(*map(_quoted, once))
     return tuple(sorted(forms, key=len, reverse=True))
+
+
+def _quoted(text: str) -> set[str]:
+    """Return a text as JSON and Python quote it; Python chooses its quotes by what else is inside."""
+    return {json.dumps(text)[1:-1], repr(text)[1:-1], repr('"' + text)[2:-1]}
 
 
 def _within_base64(raw: bytes) -> set[str]:

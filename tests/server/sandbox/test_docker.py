@@ -224,7 +224,7 @@ def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: S
         run(scenario(found))
 
     assert b"CartPole-v1" in heard.read_bytes()
-    assert b"/somewhere/on/this/machine" not in heard.read_bytes()
+    assert not any(path.encode() in heard.read_bytes() for path in sys.path if path)
 
 
 @pytest.mark.parametrize(

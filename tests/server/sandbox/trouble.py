@@ -173,6 +173,8 @@ class Tooled(Environment[Move, Count, State]):
         raise RuntimeError(HIDDEN_TEXT)
 
 
+OPENED = os.open(os.devnull, os.O_RDONLY)
+"""What a module opens while it is imported; no worker has it."""
 NOTES: list[str] = []
 """What was noted while this module was imported, or by the workers of one zygote; each worker has its own."""
 

@@ -71,8 +71,8 @@ def bodies_that_never_come(scene: Scene) -> str:
         own = scene.agent.rpc("tools/call", {"name": "look", "arguments": {}})
     until(scene.traces)
 
-    check(own.status == 200, f"the attacker's own next request was answered with {own.status}")
-    return "others are served meanwhile; the unfinished ones are dropped"
+    check(own.status in {200, 429}, f"the attacker's own next request was answered with {own.status}")
+    return f"others are served meanwhile; the attacker's own next request gets {own.status}"
 
 
 @AGENTS.attack

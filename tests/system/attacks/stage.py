@@ -32,6 +32,8 @@ tmp_mb = 16
 file_mb = 8
 open_files = 128
 """
+TOKEN_FILE: Final = "token"
+SERVER_FILES: Final = ("err", "record.jsonl", "state", "settings.toml")
 ABSTRACT: Final = "a-name-of-the-host"
 ENDED: Final = frozenset({"EXECUTION_ERROR"})
 LATE: Final = frozenset({"STEP_TIMEOUT"})
@@ -143,13 +145,7 @@ def clue_of(arena: Arena) -> Clue:
         sandbox_pids=family(arena.command.process.pid),
         abstract=ABSTRACT,
         addresses=sorted({str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), 80, socket.AF_INET)}),
-        files=[
-            str(arena.canary_file),
-            str(home / "err"),
-            str(home / "record.jsonl"),
-            str(home / "state"),
-            str(home / "settings.toml"),
-        ],
+        files=[str(arena.canary_file), *(str(home / name) for name in (TOKEN_FILE, *SERVER_FILES))],
         folder=str(home),
     )
 

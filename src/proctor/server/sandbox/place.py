@@ -196,8 +196,10 @@ class InWorker:
         reason = OUT_OF_MEMORY if self._hungry else how.value
         number = new_incident()
         LOG.error("a worker %s, incident %s", reason, number, extra=self._fields())
-        code = Code.STEP_TIMEOUT if how is Break.LATE else Code.EXECUTION_ERROR
-        return failed(code, f"the environment's process {reason}", incident=number)
+        if how is Break.LATE:
+            message = f"the environment did not answer within {self.patience:g} seconds"
+            return failed(Code.STEP_TIMEOUT, message, incident=number)
+        return failed(Code.EXECUTION_ERROR, f"the environment's process {reason}", incident=number)
 
     def _log(self, trace: str, incident: Any) -> None:
         """Put what a worker logged into our log, as a traceback: indented, so that it cannot look like a line of ours."""

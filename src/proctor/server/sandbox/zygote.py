@@ -27,10 +27,16 @@ from proctor.server.sandbox.words import COMPILE, FORK, HERE, LOAD, READY, Loade
 
 LONGEST_PROBLEM: Final = 4096
 
-ENTRY: Final = (
-    "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.zygote import main; main(int(sys.argv[1]))"
-)
-"""What Python is told to run: the modules are found where the server finds them."""
+ENTRY: Final = """
+import sys
+sys.path[:] = sys.argv[2:]
+for name in [name for name in sys.modules if name.partition(".")[0] == "proctor"]:
+    del sys.modules[name]
+from proctor.server.sandbox.zygote import main
+main(int(sys.argv[1]))
+"""
+"""What Python is told to run: modules are found where the server finds them, and Proctor is the server's own, whichever
+one is installed here and was imported when Python started."""
 
 
 def command(descriptor: int) -> list[str]:
