@@ -47,7 +47,7 @@ def test_bytes_are_bounded_but_the_last_row_is_always_there() -> None:
 
 
 def test_one_answer_has_a_bounded_size() -> None:
-    rows = Rows()
+    rows = Rows(most_bytes=10 * MOST_AT_ONCE)
     for _ in range(5):
         rows.add(b"x" * (MOST_AT_ONCE // 2))
 
