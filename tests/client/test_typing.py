@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 ROOT = Path(__file__).resolve().parents[2]
 IGNORE = "  # type: ignore[arg-type]"
 
 
+@pytest.mark.slow
 def test_mypy_sees_the_client_s_types_and_refuses_others(tmp_path: Path) -> None:
     lines = (ROOT / "tests/client/typed_calls.py").read_text(encoding="utf-8").splitlines()
     marked = [number for number, line in enumerate(lines, 1) if line.endswith(IGNORE)]

@@ -56,7 +56,9 @@ def test_a_server_answers_every_request_as_the_page_says() -> None:
         for request, reply in said.items():
             kind, data = REPLIES[request][0]
             assert reply["type"] == kind
-            assert data is None or reply["data"].keys() == set(data.__struct_fields__) - (NOT_OF_CARTPOLE if data is control.Seen else set())
+            assert data is None or reply["data"].keys() == set(data.__struct_fields__) - (
+                NOT_OF_CARTPOLE if data is control.Seen else set()
+            )
 
 
 def test_a_batch_is_answered_as_the_page_says() -> None:

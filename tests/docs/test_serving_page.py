@@ -35,9 +35,7 @@ def options() -> set[str]:
 def test_the_page_names_every_setting_with_its_default() -> None:
     rows = {row[0].strip("`"): row[2].strip("`") for row in table(PAGE, "| setting |")}
 
-    expected = (
-        defaults(ServerSettings) | defaults(LimitSettings, "limits.") | defaults(WorkerSettings, "worker.")
-    )
+    expected = defaults(ServerSettings) | defaults(LimitSettings, "limits.") | defaults(WorkerSettings, "worker.")
     del expected["limits"], expected["worker"]
     assert {name: json.loads(default) if default else None for name, default in rows.items()} == expected
 

@@ -219,5 +219,10 @@ def test_a_secret_beyond_ascii_is_hidden_as_python_spells_it() -> None:
     secret = "päss'wörd-of-ours"
     own = redactor(secret)
 
-    for text in (ascii([secret]), repr([secret.encode()]), repr([secret.encode() + b'"']), repr(repr([secret.encode()]))):
+    for text in (
+        ascii([secret]),
+        repr([secret.encode()]),
+        repr([secret.encode() + b'"']),
+        repr(repr([secret.encode()])),
+    ):
         assert "-of-ours" not in own.redact(text)

@@ -58,7 +58,9 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         """Let agents see what the author says in Gymnasium's `metadata`: `agent_info`, `shows_reward`, `max_agents`."""
         keys = metadata.get("agent_info", ())
         if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
-            raise ComponentError("agent_info is no list of keys", found=keys, expected="the keys of info that agents see")
+            raise ComponentError(
+                "agent_info is no list of keys", found=keys, expected="the keys of info that agents see"
+            )
         self.agent_info = tuple(keys)
         self.shows_reward = metadata.get("shows_reward") is True
         self.max_agents = checked_count("max_agents", metadata.get("max_agents", 1), 1, MOST_AGENTS)

@@ -27,6 +27,7 @@ def score(env: ColumnPopperEnv, policy: Any, seed: int, policy_seed: int, **opti
     return info["score"], truncated
 
 
+@pytest.mark.slow
 def test_the_default_game_is_played_to_the_end_and_scores_more_than_a_thousand() -> None:
     env = ColumnPopperEnv()
 

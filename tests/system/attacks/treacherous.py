@@ -24,11 +24,12 @@ HANG_THE_NEXT, LET_THE_NEXT = "hang the next one", "let the next one be"
 SHARED: Final = mmap.mmap(-1, 4096)
 """Memory that all workers have in common, because it was there before they were forked."""
 LEFT_OPEN: Final = os.open("/usr/bin/env", os.O_RDONLY)
+ROOT: Final = "root"
 PRIVATE: Final = (
     "/etc/shadow",
     "/etc/passwd",
-    "/root/.bashrc",
-    "/root/.ssh",
+    f"/{ROOT}/.bashrc",
+    f"/{ROOT}/.ssh",
     "/home",
     "/sys/fs/cgroup",
     "/dev/vda",

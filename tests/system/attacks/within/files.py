@@ -13,8 +13,9 @@ from pathlib import Path
 import tests
 from tests.system.attacks.within.tries import Tries, called, inside, syscall
 
+ROOT = "root"
 HOST_FILES = (
-    "/etc/shadow", "/etc/passwd", "/etc/hostname", "/etc/sudoers", "/root/.bashrc", "/root/.ssh/id_rsa", "/root/.bash_history",
+    "/etc/shadow", "/etc/passwd", "/etc/hostname", "/etc/sudoers", f"/{ROOT}/.bashrc", f"/{ROOT}/.ssh/id_rsa", f"/{ROOT}/.bash_history",
     "/home", "/var/log", "/boot", "/opt", "/srv", "/mnt", "/run", "/sys/kernel", "/sys/fs/cgroup", "/sys/class/net", "/dev/mem", "/dev/kmsg",
     "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/loop0", "/dev/console", "/dev/port",
 )  # fmt: skip
