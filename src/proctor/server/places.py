@@ -56,10 +56,15 @@ class AnyDesk(Protocol):
 
 
 class Place(Protocol):
-    """Where a desk works. `immediate`: a step ends before the call gives way to anybody else."""
+    """Where a desk works. `immediate`: a step ends before the call gives way to anybody else.
+
+    `keeps_time`: an answer that takes longer than `patience` seconds is given up here, and nobody else need watch it.
+    """
 
     kind: str
     immediate: bool
+    keeps_time: bool
+    patience: float | None
 
     async def reset(self, order: ResetOrder) -> AnyOutcome:
         """Begin an episode."""
@@ -94,9 +99,12 @@ class OnLoop:
     """A desk that works on the event loop."""
 
     kind = "inline"
+    patience: float | None = None
 
     def __init__(self, desk: AnyDesk, *, immediate: bool) -> None:
         self.immediate = immediate
+        # Nobody can interrupt what does not give way.
+        self.keeps_time = immediate
         self._desk = desk
 
     @classmethod
@@ -168,6 +176,8 @@ class OnThread:
 
     kind = "thread"
     immediate = False
+    keeps_time = False
+    patience: float | None = None
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()

@@ -100,7 +100,7 @@ class Session:
         place = await self.opening.place(self.name)
         try:
             await self._recorded(opened(self.name, self._clock(), self.opening, self._boot))
-            self._place = place
+            self._place = self._told_time(place)
         finally:
             if self._place is None:
                 place.abandon()
@@ -112,7 +112,7 @@ class Session:
             if self._place is None:
                 self._place = await self._new_place()
             place = self._place
-            outcome = await (place.reset(order) if place.immediate else self._timed(place.reset(order)))
+            outcome = await (place.reset(order) if place.keeps_time else self._timed(place.reset(order)))
             stand = Stand(self.name, self.epoch + 1, 0, order.episode_id, self._clock(), request_id)
             data, event = self._account.begun(outcome, order, stand)
             await self._recorded(event)
@@ -128,7 +128,7 @@ class Session:
         """Carry out an action; return the reply's data."""
         try:
             place = self._standing_place()
-            outcome = await (place.step(data) if place.immediate else self._timed(place.step(data)))
+            outcome = await (place.step(data) if place.keeps_time else self._timed(place.step(data)))
             return await self._taken_down(outcome, data, request_id)
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "step", request_id, data) from None
@@ -145,7 +145,7 @@ class Session:
         """Return the state as the reply's data."""
         try:
             place = self._standing_place()
-            return await (place.state() if place.immediate else self._timed(place.state()))
+            return await (place.state() if place.keeps_time else self._timed(place.state()))
         except (NotDone, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "state", request_id) from None
 
@@ -184,7 +184,7 @@ class Session:
     async def _used(self, use: Callable[[Place], Awaitable[ToolAnswer]], caller: Caller) -> ToolAnswer:
         try:
             place = self._standing_place()
-            answer = await (use(place) if place.immediate else self._timed(use(place)))
+            answer = await (use(place) if place.keeps_time else self._timed(use(place)))
             if answer.outcome is not None:
                 await self._taken_down(answer.outcome, answer.action or b"null", None, caller)
             return answer
@@ -223,7 +223,11 @@ class Session:
     async def _new_place(self) -> Place:
         if self.closed:
             raise refused(Code.SESSION_ERROR, "this session is closed")
-        return await self.opening.place(self.name)
+        return self._told_time(await self.opening.place(self.name))
+
+    def _told_time(self, place: Place) -> Place:
+        place.patience = self.step_timeout
+        return place
 
     def _standing_place(self) -> Place:
         """Return where the episode stands, or refuse: there is none that could go on."""

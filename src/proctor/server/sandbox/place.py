@@ -64,6 +64,7 @@ class InWorker:
 
     kind = "process"
     immediate = False
+    keeps_time = True
 
     def __init__(self, channel: socket.socket, hold: Held, session: str = "") -> None:
         self._hold = hold
