@@ -11,7 +11,6 @@ import json
 import sys
 from contextlib import AsyncExitStack
 
-from openenv.core.mcp_client import MCPToolClient
 from websockets.asyncio.client import connect
 
 from bench.control_load import MESSAGE, Step, answer_rates, rate_of_all
@@ -22,6 +21,8 @@ REQUEST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params
 
 async def client(stack: AsyncExitStack, url: str) -> Step:
     """Return one call by OpenEnv's client; it raises what is refused."""
+    from openenv.core.mcp_client import MCPToolClient  # takes seconds, which the other way need not wait for
+
     caller = await stack.enter_async_context(MCPToolClient(base_url=url))
     return lambda: caller.call_tool("act", message=MESSAGE)
 
