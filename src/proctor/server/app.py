@@ -5,6 +5,7 @@ Rule 2: told to stop, it takes nothing new, lets run what runs, says goodbye, an
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -208,8 +209,15 @@ def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None
     """Make a server and serve, on an event loop of its own, until told to stop; `ready` is told the tier."""
     # Made before there is a loop: an environment may run one of its own while it is made or closed.
     server = server_of()
+
+    def begin() -> None:
+        # What is here now stays until the end: no collection need look at it again.
+        gc.collect()
+        gc.freeze()
+        ready(server.isolation.tier)
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve(lambda: ready(server.isolation.tier)))
+        runner.run(server.serve(begin))
 
 
 class _Draining(uvicorn.Server):
