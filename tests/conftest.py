@@ -13,7 +13,7 @@ os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# No deadline: the first example of a compiled kernel pays for its compilation. There are more than a thousand properties,
+# No deadline: the first example of a compiled kernel pays for its compilation. There are hundreds of properties,
 # and the quick tests have ten minutes on two cores; HYPOTHESIS_PROFILE=thorough looks longer.
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True)
