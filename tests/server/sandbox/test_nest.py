@@ -566,11 +566,12 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
 
     monkeypatch.setattr(own, "report", nest_module.NestReport(Tier.PROCESS, "forbidden here"))
     monkeypatch.setattr(own, "_birth", unborn)
+    before = sandboxes(own)
 
     problem = run(refusal(own.place(COUNTING)))
 
     assert problem.code == Code.FACTORY_ERROR
-    until(lambda: sandboxes(own) == 0)
+    until(lambda: sandboxes(own) == before)
 
 
 # ------------------------------------------------------------------------------------------------------- start and end
