@@ -214,6 +214,26 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
         assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
 
 
+def test_agents_are_served_where_the_document_says_and_nowhere_else(tmp_path: Path) -> None:
+    arguments = ("CartPole-v1", *FREE, "--agent-port", "0", "--json", "--insecure", "--sandbox", "process")
+    with serve(tmp_path / "home", *arguments) as command:
+        (address,) = command.document["agents"]
+
+        assert command.document["sandbox"] == "process"
+        assert httpx.get(f"{address.removesuffix('/mcp')}/health").json() == {"status": "healthy"}
+        assert httpx.post(address, json={}).status_code == 401
+        lost = httpx.post(f"{command.document['url']}/mcp", json={}).json()
+        assert address in lost["error"]["message"]
+        assert "result" not in lost
+
+
+def test_a_server_on_every_address_must_say_where_agents_find_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["serve", "CartPole-v1", "--host", "0.0.0.0", "--agent-port", "0"])
+
+    assert code == 2
+    assert "agent_url" in capsys.readouterr().err
+
+
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
