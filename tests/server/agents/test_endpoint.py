@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from sse_starlette.sse import AppStatus
 
 from proctor.server.agents import endpoint
 from proctor.server.agents.content import ERROR_KEY
@@ -417,3 +418,11 @@ def test_space_around_a_header_is_not_part_of_it(shared: Plane) -> None:
         peer.sendall(lines.encode() + body)
 
         assert peer.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_a_server_that_stopped_before_in_this_process_ends_nobody_s_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AppStatus, "should_exit", True)
+
+    endpoint.AgentServer("again", "1", max_body_bytes=1000)
+
+    assert AppStatus.should_exit is False

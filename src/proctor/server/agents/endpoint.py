@@ -80,6 +80,8 @@ class AgentServer:
         _shorten_logs()
         # Told to stop, it would cut off replies that are still to come; `close` ends the streams when they have.
         AppStatus.enable_automatic_graceful_drain = False
+        # A server that was told to stop before in this process has left a word that would end our streams, too.
+        AppStatus.should_exit = False
         # Without the second argument the library lists all tools before each call, to look for arguments in headers.
         self.library: Final[Server[Any]] = Server(
             name, version=version, instructions=instructions, get_tool_input_schema=_no_headers
