@@ -161,12 +161,14 @@ say({
 def test_a_strict_worker_is_alone_as_nobody_with_a_tmpfs_of_its_own() -> None:
     said = told(INSIDE)
 
+    # Where Python or Proctor itself lies below /tmp, that is mounted there by name.
+    mounted = {Path(path).parts[2] for path in (sys.prefix, *sys.path) if path.startswith("/tmp/")}
     assert said == {
         "pid": 1,
         "users": [65534] * 6,
         "here": "/tmp",
         "processes": [],
-        "tmp": [],
+        "tmp": sorted(mounted),
         "written": [errno.EROFS, errno.EROFS, errno.EROFS, errno.EROFS, 0, 0],
         "filled": errno.ENOSPC,
         "network": errno.EPERM,
