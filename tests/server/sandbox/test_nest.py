@@ -472,6 +472,7 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
         await comes_true(keeper.ended.is_set)
         problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
         tries = len(starts)
+        await comes_true(lambda: sandboxes(own) == 0)
         now[0] += 1000
         monkeypatch.undo()
         async with at_work(own) as place:
