@@ -44,7 +44,7 @@ from tests.server.sandbox.processes import (
     run,
     work,
 )
-from tests.server.served import until
+from tests.server.served import PATIENCE, until
 
 TROUBLED_TARGET = f"{TROUBLE_MODULE}:Troubled"
 COUNTING = work(f"{ENVIRONMENTS}:Counting")
@@ -383,7 +383,9 @@ def test_a_making_that_is_given_up_kills_the_worker(nest: Nest) -> None:
 
 # -------------------------------------------------------------------------------------------------------------- zygotes
 def zygote_pid(nest: Nest) -> int:
-    told = Path(f"/proc/self/fdinfo/{nest._zygotes.current()._descriptor}").read_text()
+    keeper = nest._zygotes.current()
+    keeper.ready.result(PATIENCE)
+    told = Path(f"/proc/self/fdinfo/{keeper._descriptor}").read_text()
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
 
 
