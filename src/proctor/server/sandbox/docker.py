@@ -24,7 +24,7 @@ from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code
-from proctor.server.answers import NotDone, refused
+from proctor.server.answers import refused
 from proctor.server.incidents import new_incident
 from proctor.server.sandbox.container import Container
 from proctor.server.sandbox.engine import BOOT_LABEL, SERVER_LABEL, VERSION_LABEL, Engine, Found, ImageFacts, run_words
@@ -203,18 +203,7 @@ class DockerNest:
 
     async def _described(self) -> bytes:
         place = await self._empty("")
-        try:
-            async with asyncio.timeout(self._seconds):
-                answer = await place.make(Describe(self._target.text, self._target.settings))
-        except NotDone as problem:
-            raise ValidationError(problem.problem.message) from None
-        except TimeoutError:
-            raise ComponentError(f"the environment was not made within {self._seconds:g} seconds") from None
-        finally:
-            place.abandon()
-        if answer.card is None:
-            raise ComponentError("the environment's process gave no card")
-        return answer.card
+        return await place.described(Describe(self._target.text, self._target.settings), self._seconds)
 
     async def _empty(self, name: str) -> InWorker:
         """Return a place without an environment, or raise why there is none."""

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code
-from proctor.server.answers import NotDone, Refused, refused
+from proctor.server.answers import Refused, refused
 from proctor.server.incidents import new_incident
 from proctor.server.sandbox import bubblewrap, zygote
 from proctor.server.sandbox.cgroups import Cgroups, found, missing
@@ -166,18 +166,7 @@ class Nest:
 
     async def _described(self) -> bytes:
         place = await self._empty()
-        try:
-            async with asyncio.timeout(self._seconds):
-                answer = await place.make(Describe(self._target.text, self._target.settings))
-        except NotDone as problem:
-            raise ValidationError(problem.problem.message) from None
-        except TimeoutError:
-            raise ComponentError(f"the environment was not made within {self._seconds:g} seconds") from None
-        finally:
-            place.abandon()
-        if answer.card is None:
-            raise ComponentError("the environment's process gave no card")
-        return answer.card
+        return await place.described(Describe(self._target.text, self._target.settings), self._seconds)
 
     async def _empty(self, name: str = "") -> InWorker:
         """Return a place without an environment, or raise a refusal."""

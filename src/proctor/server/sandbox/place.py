@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
+from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer, failed, refused
 from proctor.server.desk import ResetOrder
@@ -27,6 +28,7 @@ from proctor.server.sandbox.pipe import (
     LONGEST_TRACE,
     Answer,
     Call,
+    Describe,
     FirstMessage,
     answer_in,
     checked,
@@ -93,6 +95,21 @@ class InWorker:
         except NotDone:
             self.abandon()
             raise
+
+    async def described(self, first: Describe, seconds: float) -> bytes:
+        """Return what the environment says of itself (`cards.Card` in msgpack), or raise why not; the worker is gone then."""
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self.make(first)
+        except NotDone as problem:
+            raise ValidationError(problem.problem.message) from None
+        except TimeoutError:
+            raise ComponentError(f"the environment was not made within {seconds:g} seconds") from None
+        finally:
+            self.abandon()
+        if answer.card is None:
+            raise ComponentError("the environment's process gave no card")
+        return answer.card
 
     async def reset(self, order: ResetOrder) -> AnyOutcome:
         """Begin an episode."""
