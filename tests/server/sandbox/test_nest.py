@@ -69,9 +69,9 @@ def nest(request: pytest.FixtureRequest) -> Iterator[Nest]:
     assert groups() <= grouped
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def own() -> Iterator[Nest]:
-    """Give a nest in the weakest tier, whose zygote a test may break."""
+    """Give a nest in the weakest tier, whose zygote a test may break; no other test has it."""
     nest = started()
     yield nest
     nest.end()
