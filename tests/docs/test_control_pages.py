@@ -13,6 +13,8 @@ PAGE = page("control-protocol.md")
 READ_BY_CLIENTS_ONLY = {control.RawReply}
 NOT_OF_CARTPOLE = {"metadata", "grant"}
 """A field of an observation that is not told where it is empty."""
+WITH_A_LEDGER = {"head"}
+"""What only a server that keeps a ledger tells."""
 
 
 def test_the_page_tells_every_code_and_what_becomes_of_the_episode() -> None:
@@ -57,7 +59,7 @@ def test_a_server_answers_every_request_as_the_page_says() -> None:
             kind, data = REPLIES[request][0]
             assert reply["type"] == kind
             assert data is None or reply["data"].keys() == set(data.__struct_fields__) - (
-                NOT_OF_CARTPOLE if data is control.Seen else set()
+                NOT_OF_CARTPOLE | WITH_A_LEDGER if data is control.Seen else WITH_A_LEDGER
             )
 
 
@@ -71,4 +73,4 @@ def test_a_batch_is_answered_as_the_page_says() -> None:
             field for kind, data in REPLIES["step"] if kind == "batch" and data for field in data.__struct_fields__
         }
         assert (began["type"], stepped["type"]) == ("batch", "batch")
-        assert stepped["data"].keys() == fields - {"infos"}
+        assert stepped["data"].keys() == fields - {"infos"} - WITH_A_LEDGER

@@ -99,6 +99,7 @@ def test_a_step_is_written_as_the_record_shows_it() -> None:
         "truncated": True,
         "grant": None,
         "tool": None,
+        "scene": None,
     }
 
 

@@ -35,6 +35,9 @@ class Diary:
     def record(self, event: Event) -> None:
         self.events.append(event)
 
+    def head(self, session: str) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

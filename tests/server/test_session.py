@@ -25,6 +25,7 @@ from proctor.models.control import Code, Problem, Reset
 from proctor.models.events import (
     BatchReset,
     BatchStepped,
+    EpisodeClosed,
     EpisodeReset,
     EpisodeStepped,
     Event,
@@ -195,7 +196,7 @@ def test_everything_that_happens_is_on_record_in_its_order(key: str) -> None:
 
     run(scenario())
 
-    opened, early, begun, first, bad, last, late, closed = recorder.events
+    opened, early, begun, first, bad, last, late, over, closed = recorder.events
     assert isinstance(opened, SessionOpened)
     assert (opened.environment, opened.target, opened.settings) == (
         "Counting",
@@ -221,6 +222,8 @@ def test_everything_that_happens_is_on_record_in_its_order(key: str) -> None:
     assert (last.step, last.terminated) == (2, True)
     assert isinstance(late, Failed)
     assert late.clause == "NO-STEP-AFTER-END"
+    assert isinstance(over, EpisodeClosed)
+    assert (over.epoch, over.steps, over.reason, over.outcome) == (1, 2, "client", None)
     assert isinstance(closed, SessionClosed)
     assert (closed.reason, closed.episodes, closed.steps) == ("client", 1, 2)
     assert {event.session for event in recorder.events} == {"s"}
@@ -239,12 +242,13 @@ def test_a_batch_is_on_record_too() -> None:
 
     begun, stepped = run(scenario())
 
-    opened, reset, step, closed = recorder.events
+    opened, reset, step, over, closed = recorder.events
     assert isinstance(opened, SessionOpened)
     assert (opened.num_envs, opened.autoreset_mode) == (2, "next_step")
     assert isinstance(reset, BatchReset)
     assert (reset.seed, reset.episode_id) == ([1, 2], "s.1")
     assert isinstance(step, BatchStepped)
+    assert isinstance(over, EpisodeClosed)
     assert json.loads(begun)["observations"] == [[0.0], [0.0]]
     assert json.loads(stepped)["observations"] == json.loads(bytes(step.observations)) == [[1.0], [0.0]]
     assert isinstance(closed, SessionClosed)
@@ -581,7 +585,7 @@ def test_rewards_are_transformed_on_their_way(key: str) -> None:
         return answer
 
     assert json.loads(run(scenario()))["reward"] == 6.0
-    opened, _, stepped, _ = recorder.events
+    opened, _, stepped, _, _ = recorder.events
     assert isinstance(opened, SessionOpened)
     assert opened.transforms[0]["factor"] == 3.0
     assert isinstance(stepped, EpisodeStepped)
@@ -703,7 +707,7 @@ class Episodes(RuleBasedStateMachine):
         self.diary = diary(self.key)
         self.expected = ["SessionOpened"]
         self.epoch = self.step = self.total = 0
-        self.lost = self.begun = self.closed = False
+        self.lost = self.begun = self.closed = self.runs = False
         self.did(self.session.open())
         self.made = self.diary.made
 
@@ -728,6 +732,11 @@ class Episodes(RuleBasedStateMachine):
         if not self.closed:  # nothing is stated after the end
             self.expected.append("Failed")
 
+    def episode_over(self) -> None:
+        if self.runs:
+            self.expected.append("EpisodeClosed")
+        self.runs = False
+
     def why_not(self) -> Code | None:
         """Return why a step cannot be taken now."""
         if self.lost:
@@ -742,6 +751,8 @@ class Episodes(RuleBasedStateMachine):
 
         found = self.did(self.session.reset(Reset(), None))
 
+        if not self.closed:
+            self.episode_over()
         if self.closed:
             self.refused(found, Code.SESSION_ERROR, lost=False)
         elif fails:
@@ -751,6 +762,7 @@ class Episodes(RuleBasedStateMachine):
         else:
             self.made += self.lost
             self.epoch, self.step, self.lost, self.begun = self.epoch + 1, 0, False, True
+            self.runs = True
             self.expected.append("EpisodeReset")
             assert isinstance(found, bytes)
             assert json.loads(found)["metadata"] == {"instance": self.made}
@@ -801,6 +813,7 @@ class Episodes(RuleBasedStateMachine):
         self.did(self.session.close("client"))
 
         if not self.closed:
+            self.episode_over()
             self.expected.append("SessionClosed")
         self.closed = True
 

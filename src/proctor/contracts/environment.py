@@ -112,6 +112,13 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         """
         return told_fields(observation)
 
+    def scene(self, *, begins: bool) -> JsonValue:
+        """Return what a picture of where it stands needs: all of it when an episode `begins`, then what has changed.
+
+        It is for the record and for people who look at it; agents never see it. None: there is no picture.
+        """
+        return None
+
     def close(self) -> Awaitable[None] | None:
         """Give back what the environment holds; calling it again does nothing."""
         return None

@@ -158,6 +158,11 @@ class GuardedEnv(gym.Env[ObsT, ActT]):
         """Return what is to be seen, as a small JSON value; legal where `render()` is."""
         raise NotImplementedError  # abstract: every environment describes its own scene
 
+    def frame(self) -> dict[str, Any]:
+        """Return what of the scene changes with a step, without what the frames before it tell."""
+        frame: dict[str, Any] = self.scene()["frame"]
+        return frame
+
     def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         """Raise a ValidationError for an option that the episode of this seed cannot have; nothing has changed yet.
 

@@ -26,5 +26,8 @@ class Recorder(Protocol):
     def record(self, event: Event) -> Awaitable[None] | None:
         """Return None when the event is safe, or an awaitable that ends when it is."""
 
+    def head(self, session: str) -> str | None:
+        """Return what proves that all which is safe of this session's latest episode is there; None: nothing does."""
+
     def close(self) -> None:
         """Let go of files and memory; what was recorded stays where it is kept."""

@@ -70,6 +70,8 @@ class Kind:
 
 
 CONTROL: Final = Kind("PROCTOR_CONTROL_TOKEN", "control-token")
+OPERATOR: Final = Kind("PROCTOR_OPERATOR_TOKEN", "operator-token")
+LEDGER_KEY: Final = Kind("PROCTOR_LEDGER_KEY", "ledger-key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,13 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
     def _generated(self) -> Toolbox:
         return generated_toolbox(self.action_type, self.observation_type, self.latest)
 
+    def scene(self, *, begins: bool) -> Any:
+        """Return the scene of an environment of ours, and later its frame; others have no picture."""
+        inner = self._env.unwrapped
+        if not isinstance(inner, GuardedEnv):
+            return None
+        return inner.scene() if begins else inner.frame()
+
     def close(self) -> None:
         """Close the environment; calling it again does nothing."""
         if not self._is_closed:

@@ -251,6 +251,8 @@ class Seen(Struct, omit_defaults=True):
     episode_id: str | UnsetType = UNSET
     grant: Granted | UnsetType = UNSET
     """If the reset asked for one."""
+    head: str | UnsetType = UNSET
+    """Of a reset, where a ledger is kept: what proves that the record up to here is whole."""
 
 
 class SeenBatch(Struct, omit_defaults=True):
@@ -270,13 +272,16 @@ class SeenBatch(Struct, omit_defaults=True):
     truncations: Raw | UnsetType = UNSET
     infos: Raw | UnsetType = UNSET
     episode_id: str | UnsetType = UNSET
+    head: str | UnsetType = UNSET
 
 
-class Closed(Struct):
+class Closed(Struct, omit_defaults=True):
     """The session is over; what it amounted to."""
 
     episodes: int
     steps: int
+    head: str | UnsetType = UNSET
+    """Of its last episode, where a ledger is kept."""
 
 
 class Metadata(Struct):

@@ -10,7 +10,10 @@ Rule 4: a `Raw` field holds exactly one JSON value in UTF-8, and a number is fin
     agent_granted    an agent was given the tools of an episode    agent_revoked  they were taken back
     episode_reset    an episode began                              batch_reset    the same for a batch
     episode_stepped  a step ran and is answered                    batch_stepped  the same for a batch
+    packet_judged    a packet or a record of a governed episode was judged
     failed           a request was refused, or failed
+    episode_closed   nothing more will come from this episode
+    session_resumed  another run of the server has taken the session up again
     session_closed   nothing more will come from this session
 """
 
@@ -74,6 +77,17 @@ class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
     """How strongly the environment is isolated."""
     probe: dict[str, Any] = {}
     """What of that was tried and found to hold when the server started."""
+    code: str = ""
+    """The digest of the environment's source (`envs.code`), empty where it has none that could be read."""
+    policy: dict[str, Any] | None = None
+    """What governs the episodes of agents; None: they are free."""
+    resume: str = ""
+    """The SHA-256 of the resume token in hexadecimal digits; empty: the session cannot be resumed."""
+    shared: bool = False
+    packed: bool = False
+    compress: bool = False
+    infos: bool = False
+    step_timeout: float | None = None
     python: str
     gymnasium: str
     numpy: str
@@ -92,6 +106,10 @@ class EpisodeReset(_Stated, frozen=True, kw_only=True, gc=False):
     metadata: Raw = NULL
     pipeline: Raw = NULL
     """What the transforms carry over from earlier episodes (`Pipeline.snapshot`), so that each can be replayed alone."""
+    nth: Annotated[int, Meta(ge=1)] = 1
+    """Which reset of this very environment it was: some count them and say so."""
+    scene: Raw = NULL
+    """What a picture of the beginning needs (`Environment.scene`); null where it was not asked for."""
 
 
 class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
@@ -115,6 +133,8 @@ class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
     grant: str | None = None
     """By whose call, if an agent acted, and by which of its tools."""
     tool: str | None = None
+    scene: Raw = NULL
+    """What of the picture has changed."""
 
 
 class AgentGranted(_Stated, frozen=True, kw_only=True, gc=False):
@@ -125,6 +145,9 @@ class AgentGranted(_Stated, frozen=True, kw_only=True, gc=False):
     agent: str = ""
     tools: list[str]
     expires_at: float | None = None
+    digest: str = ""
+    """The SHA-256 of the token in hexadecimal digits: enough to know it again, not enough to say it."""
+    calls_per_second: float | None = None
 
 
 class AgentRevoked(_Stated, frozen=True, kw_only=True, gc=False):
@@ -145,6 +168,7 @@ class BatchReset(_Stated, frozen=True, kw_only=True, gc=False):
     observations: Raw
     infos: Raw = NULL
     pipeline: Raw = NULL
+    nth: Annotated[int, Meta(ge=1)] = 1
 
 
 class BatchStepped(_Stated, frozen=True, kw_only=True, gc=False):
@@ -160,6 +184,59 @@ class BatchStepped(_Stated, frozen=True, kw_only=True, gc=False):
     parts: dict[str, Raw] = {}
     terminations: Raw
     truncations: Raw
+
+
+class PacketJudged(_Stated, frozen=True, kw_only=True, gc=False):
+    """A line of a governed episode's stream, a packet or a record, and the verdict on it.
+
+    The lines of an episode in their order, piped through `proctor judge`, get the same verdicts again; but for those that
+    were refused before the judge saw them (`judged` is false): an agent may not say them at all.
+    """
+
+    epoch: Count
+    step: Count
+    line: Raw
+    """The packet or the record, whole; of an agent's own text, as far as it can be said as JSON."""
+    kind: str
+    """The packet's type, or the record's kind; empty where it could not be read."""
+    packet_id: str | None = None
+    judged: bool = True
+    accepted: bool
+    path: list[str] = []
+    rules: list[str] = []
+    pointers: list[str] = []
+    reason: str = ""
+    warnings: list[str] = []
+    state: str = ""
+    """Where the episode stood afterwards."""
+    grant: str | None = None
+    tool: str | None = None
+    """Which of the agent's tools said it."""
+
+
+class EpisodeClosed(_Stated, frozen=True, kw_only=True, gc=False):
+    """Nothing more will come from this episode; of a governed one, what the judge says of it."""
+
+    epoch: Count
+    steps: Count
+    reason: str
+    """reset (the next one begins), closed, lost, or why the session ended."""
+    outcome: str | None = None
+    """conforming, violated or open; None where nobody judged."""
+    state: str | None = None
+    obligations: list[str] = []
+    """What was still open."""
+
+
+class SessionResumed(_Stated, frozen=True, kw_only=True, gc=False):
+    """A run of the server that found the session in the ledger goes on with it, or says why it cannot."""
+
+    epoch: Count
+    step: Count
+    boot: str
+    server: str
+    lost: str | None = None
+    """Why the episode cannot go on; None: it was rebuilt, and every digest is as it was."""
 
 
 class Failed(_Stated, frozen=True, kw_only=True, gc=False):
@@ -200,7 +277,10 @@ Event: TypeAlias = (
     | AgentRevoked
     | BatchReset
     | BatchStepped
+    | PacketJudged
     | Failed
+    | EpisodeClosed
+    | SessionResumed
     | SessionClosed
 )
 

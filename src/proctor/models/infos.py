@@ -2,23 +2,30 @@
 
 Rule 1: numpy's numbers and arrays become plain ones; floats that are not finite become their names (see `arrays`).
 Rule 2: a key is kept whole or left out whole; those left out are listed under `OMITTED`. Nothing here raises.
+Rule 3: who serves an environment and who replays it say its metadata with the same function (`told_info`), byte for byte.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from pydantic import JsonValue
 
-from proctor.models.arrays import DTYPES, listed, named
+from proctor.models.arrays import DTYPES, listed, named, packed_array
+from proctor.models.wire import Encoding
 
 OMITTED: Final = "_omitted"
 DEEPEST: Final = 32
 """Beyond this depth a value is left out; so is one that holds itself."""
+SEED_KEYS: Final = ("seed", "_seed")
+FINAL_KEYS: Final = ("final_info", "_final_info", "_final_obs")
+"""The keys of a batch's infos that a learner needs whatever else it wants to know."""
 Way = Callable[[Any, int], JsonValue]
 """How a kind of value is said at a depth."""
 
+_encode: Final = msgspec.json.Encoder().encode
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1  # what JSON's readers take for an integer without loss
 
 
@@ -40,6 +47,46 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, JsonValue]:
     if omitted:
         plain[OMITTED] = sorted(omitted)  # type: ignore[assignment]  # a list of strings is JSON
     return plain
+
+
+def told_info(metadata: Mapping[str, Any]) -> bytes:
+    """Return metadata as JSON; a number that is not finite is named, never said to be null."""
+    told = _encode(metadata)
+    return _encode(plain_info(metadata)) if b"null" in told else told
+
+
+def told_infos(
+    infos: Mapping[str, Any], encoding: Encoding, said: Callable[[Any], Any], *, everything: bool, begun: bool
+) -> bytes:
+    """Return a batch's infos as JSON: `everything`, or what a learner cannot do without.
+
+    That is the seeds where an episode has `begun`, and the last info and observations where one has ended; `said` gives
+    one observation in its space's form.
+    """
+    if everything:
+        keys = [key for key in infos if key != "final_obs"]
+    else:
+        keys = [key for key in (*(SEED_KEYS if begun else ()), *FINAL_KEYS) if key in infos]
+    told = {key: _batch_value(infos[key], encoding) for key in keys}
+    if "final_obs" in infos:
+        index = np.flatnonzero(infos["_final_obs"]).tolist()
+        told["final_obs"] = {"index": index, "values": [said(infos["final_obs"][i]) for i in index]}
+    return _encode(told)
+
+
+def _batch_value(value: Any, encoding: Encoding) -> Any:
+    """Return a value of a batch's info as JSON can say it, numeric arrays as the encoding says; what it cannot is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _batch_value(each, encoding) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biuf":
+            return packed_array(value, encoding.compress) if encoding.packed else listed(value)
+        return [_batch_value(each, encoding) for each in value.tolist()]
+    if isinstance(value, np.generic):
+        return listed(np.asarray(value))
+    if isinstance(value, list | tuple):
+        return [_batch_value(each, encoding) for each in value]
+    return value if value is None or isinstance(value, str | bool | int | float) else None
 
 
 def _plain(value: Any, depth: int) -> JsonValue:

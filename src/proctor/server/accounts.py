@@ -43,6 +43,8 @@ class Stand(msgspec.Struct, frozen=True):
     request_id: int | None
     caller: Caller | None = None
     """The agent that acted; None: the orchestrator."""
+    nth: int = 1
+    """Which reset of its environment the episode began with."""
 
 
 class Account(Protocol):
@@ -54,6 +56,10 @@ class Account(Protocol):
 
     def stepped(self, outcome: Any, action: bytes, stand: Stand) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a step."""
+        ...
+
+    def headed(self, data: bytes, head: str | None) -> bytes:
+        """Return the data of a reset's reply with the record's head in it, if there is one and the client knows of it."""
         ...
 
 
@@ -80,6 +86,8 @@ class SingleAccount:
             observation=Raw(outcome.observation),
             metadata=Raw(outcome.metadata),
             pipeline=Raw(carried),
+            nth=stand.nth,
+            scene=Raw(outcome.scene),
         )
         return self._data(outcome, outcome.reward, stand), event
 
@@ -104,8 +112,13 @@ class SingleAccount:
             truncated=outcome.truncated,
             grant=None if caller is None else caller.grant,
             tool=None if caller is None else caller.tool,
+            scene=Raw(outcome.scene),
         )
         return self._data(outcome, reward, stand), event
+
+    def headed(self, data: bytes, head: str | None) -> bytes:
+        """Return the data with the head in it."""
+        return _headed(data, head) if self._extended else data
 
     def _rewarded(self, outcome: Outcome) -> tuple[float | None, dict[str, float]]:
         if outcome.reward is None:
@@ -152,6 +165,7 @@ class BatchAccount:
             observations=Raw(outcome.observations),
             infos=Raw(outcome.infos),
             pipeline=Raw(carried),
+            nth=stand.nth,
         )
         data = SeenBatch(
             Raw(outcome.observations), stand.step, infos=_unless_empty(outcome.infos), episode_id=stand.episode_id
@@ -189,6 +203,10 @@ class BatchAccount:
         )
         return encode(data), event
 
+    def headed(self, data: bytes, head: str | None) -> bytes:
+        """Return the data with the head in it."""
+        return _headed(data, head)
+
     def _rewarded(self, outcome: BatchOutcome) -> tuple[Raw, dict[str, Raw]]:
         rewarded = self._pipeline.apply(_batch_moment(outcome))
         return self._said(rewarded.rewards), {name: self._said(part) for name, part in rewarded.parts.items()}
@@ -198,6 +216,10 @@ class BatchAccount:
             return NULL
         packed = self._encoding.packed
         return Raw(encode(packed_array(array, self._encoding.compress) if packed else listed(array)))
+
+
+def _headed(data: bytes, head: str | None) -> bytes:
+    return data if head is None else b'%b,"head":%b}' % (data[:-1], encode(head))
 
 
 def _unless_empty(infos: bytes) -> Any:

@@ -31,6 +31,8 @@ class Outcome(Struct, frozen=True):
     reward: float | None = None
     terminated: bool = False
     truncated: bool = False
+    scene: bytes = b"null"
+    """For the record: what a picture needs."""
 
 
 class ToolAnswer(Struct, frozen=True):

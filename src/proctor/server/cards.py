@@ -34,6 +34,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of metadata that agents may see."""
     shows_reward: bool = False
     max_agents: int = 1
+    code: str = ""
+    """The digest of the environment's source."""
 
     @property
     def observation_space(self) -> gym.Space[Any] | None:

@@ -23,13 +23,14 @@ from proctor.contracts.tools import Planned
 from proctor.envs.targets import AnyEnvironment
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.control import Code
-from proctor.models.infos import plain_info
+from proctor.models.infos import told_info
 from proctor.models.value_words import told_value
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
 from proctor.server.answers import RAISED, Outcome, ToolAnswer, failed, refusal_of, refusal_of_model, refused
 
 LOG: Final = logging.getLogger("proctor.environment")
 NOTHING: Final = b"{}"
+NO_SCENE: Final = b"null"
 TOOL: Final = "a tool"
 MOST_ACTIONS: Final = 1000
 """That one call of a tool may ask for."""
@@ -49,8 +50,11 @@ class ResetOrder(msgspec.Struct, frozen=True):
 class Desk:
     """One environment, its models and where it stands in the lifecycle."""
 
-    def __init__(self, environment: AnyEnvironment, encoding: Encoding, incident: Callable[[], str]) -> None:
+    def __init__(
+        self, environment: AnyEnvironment, encoding: Encoding, incident: Callable[[], str], *, scenes: bool = False
+    ) -> None:
         self._environment = environment
+        self._scenes = scenes
         self._encoding = encoding
         self._incident = incident
         self._stands = EnvironmentState.CREATED
@@ -150,18 +154,18 @@ class Desk:
         return self._environment.reset(seed=seed, episode_id=order.episode_id)
 
     def _has_begun(self, observation: Observation) -> Outcome:
-        outcome = self._outcome(observation)
+        outcome = self._outcome(observation, begins=True)
         self._stands = EnvironmentState.READY
         self._latest = observation
         return outcome
 
     def _has_stepped(self, observation: Observation) -> Outcome:
-        outcome = self._outcome(observation)
+        outcome = self._outcome(observation, begins=False)
         self._stands = AFTER_STEP[outcome.terminated, outcome.truncated]
         self._latest = observation
         return outcome
 
-    def _outcome(self, observation: Observation) -> Outcome:
+    def _outcome(self, observation: Observation, *, begins: bool) -> Outcome:
         if not isinstance(observation, self._environment.observation_type):
             raise ComponentError(
                 "not the declared observation", found=observation, expected=self._environment.observation_type.__name__
@@ -171,10 +175,11 @@ class Desk:
             raise ComponentError("the reward is not finite", found=reward, expected="a finite number or None")
         return Outcome(
             observation_json(observation, self._encoding),
-            _told(observation.metadata) if observation.metadata else NOTHING,
+            told_info(observation.metadata) if observation.metadata else NOTHING,
             reward,
             observation.terminated,
             observation.truncated,
+            msgspec.json.encode(self._environment.scene(begins=begins)) if self._scenes else NO_SCENE,
         )
 
     def _state_json(self) -> bytes:
@@ -232,9 +237,3 @@ class Desk:
 
 def _as_value(value: Any) -> ToolAnswer:
     return ToolAnswer(told_value(value), msgspec.json.encode(value))
-
-
-def _told(metadata: dict[str, Any]) -> bytes:
-    """Return metadata as JSON; a number that is not finite is named, never said to be null."""
-    told = msgspec.json.encode(metadata)
-    return msgspec.json.encode(plain_info(metadata)) if b"null" in told else told

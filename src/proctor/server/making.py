@@ -27,12 +27,13 @@ def made_desk(
     num_envs: int | None,
     autoreset_mode: str | None,
     infos: bool,
+    scenes: bool = False,
     coroutines: bool | None = None,
 ) -> AnyDesk:
     """Return a desk with a new environment, or raise a refusal; `coroutines` says what its steps must be, if anything."""
     try:
         if num_envs is None:
-            return Desk(_checked(target.make(), coroutines), encoding, incident)
+            return Desk(_checked(target.make(), coroutines), encoding, incident, scenes=scenes)
         return BatchDesk(target.make_batch(num_envs, autoreset_mode), encoding, incident, infos=infos)
     except RAISED as problem:
         number = incident()

@@ -58,11 +58,15 @@ class Opening:
     num_envs: int | None = None
     autoreset_mode: str | None = None
     infos: bool = False
+    scenes: bool = False
+    """Whether what a picture needs is put on record."""
     transforms: list[dict[str, Any]] = field(default_factory=list)
     incident: Callable[[], str] = new_incident
     nest: Nest | None = None
     """For `kind` "process": where it comes from."""
     tier: str = "none"
+    policy: dict[str, Any] | None = None
+    """What governs the episodes of agents; None: they are free."""
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What was found to hold when the server started, for the record."""
 
@@ -83,6 +87,7 @@ class Opening:
             num_envs=self.num_envs,
             autoreset_mode=self.autoreset_mode,
             infos=self.infos,
+            scenes=self.scenes,
             coroutines=self.card.steps_are_coroutines,
         )
 
@@ -107,6 +112,7 @@ class Opening:
             self.num_envs,
             self.autoreset_mode,
             self.infos,
+            self.scenes,
         )
         try:
             return await self.nest.place(work, name)

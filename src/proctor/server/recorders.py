@@ -29,6 +29,9 @@ class NullRecorder:
     def record(self, event: Event) -> None:
         """Return at once."""
 
+    def head(self, session: str) -> None:
+        """Return None: nothing here could prove anything."""
+
     def close(self) -> None:
         """Return at once."""
 
@@ -56,6 +59,9 @@ class MemoryRecorder:
         if self._closed:
             raise ComponentError(CLOSED, expected="no more events")
         self._kept.append(kept(event))
+
+    def head(self, session: str) -> None:
+        """Return None: nothing here could prove anything."""
 
     def close(self) -> None:
         """Take no more events."""
@@ -114,6 +120,9 @@ class JsonlRecorder:
         except OSError as problem:
             self._over = "the disk did not take the record"
             raise ComponentError(self._over, found=problem.strerror) from problem
+
+    def head(self, session: str) -> None:
+        """Return None: nothing here could prove anything."""
 
     def close(self) -> None:
         """Close the file."""

@@ -12,14 +12,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError
 from proctor.models.control import Code, Reset
-from proctor.models.events import EpisodeStepped, Event, SessionClosed
+from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
 from proctor.server.accounts import Account, Caller, Stand
 from proctor.server.answers import RAISED, Failed, NotDone, Outcome, ToolAnswer, failed, refused
 from proctor.server.desk import ResetOrder
@@ -43,6 +43,23 @@ class Loss:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What is said of an episode when it is closed: the judge's outcome, the state it was in and what was still open."""
+
+    outcome: str | None = None
+    state: str | None = None
+    obligations: tuple[str, ...] = ()
+
+
+class Companion(Protocol):
+    """Who goes with an episode to its end: the judge of a governed one."""
+
+    async def conclude(self, reason: str) -> Conclusion:
+        """Say the last words, which go on record before the episode is closed; called once, in the session's turn."""
+        ...
+
+
 class Session:
     """One environment, from its making to its end."""
 
@@ -57,6 +74,7 @@ class Session:
         boot: str,
         step_timeout: float | None,
         kept_bytes: int = MOST_BYTES,
+        resume: str = "",
     ) -> None:
         self.name: Final = name
         self.epoch = 0
@@ -68,6 +86,10 @@ class Session:
         self.rows: Final = Rows(most_bytes=kept_bytes)
         self.shared = False
         """Whether the orchestrator may step while an agent may."""
+        self.companion: Companion | None = None
+        """Who goes with the episode that runs."""
+        self.resume: Final = resume
+        """The digest of the resume token, in hexadecimal digits."""
         self.turn: Final = asyncio.Lock()
         self.callers = 0
         """Calls of agents that run or wait."""
@@ -82,6 +104,10 @@ class Session:
         self._clock = clock
         self._boot = boot
         self._place: Place | None = None
+        self._resets = 0
+        """Of the environment that is there now."""
+        self._concluded = True
+        """Whether there is no episode whose end is still to be stated."""
         self.closed = False
         self._sealed = False
 
@@ -95,11 +121,25 @@ class Session:
         """Whether a step ends before it gives way to anybody else."""
         return self._place is not None and self._place.immediate
 
+    @property
+    def head(self) -> str | None:
+        """What proves that the record of the latest episode is whole, where there is a ledger."""
+        return self._recorder.head(self.name)
+
     async def open(self) -> None:
         """Make the environment and state that it is there."""
         place = await self.opening.place(self.name)
         try:
-            await self._recorded(opened(self.name, self._clock(), self.opening, self._boot))
+            stated = opened(
+                self.name,
+                self._clock(),
+                self.opening,
+                self._boot,
+                resume=self.resume,
+                shared=self.shared,
+                step_timeout=self.step_timeout,
+            )
+            await self._recorded(stated)
             self._place = self._told_time(place)
         finally:
             if self._place is None:
@@ -113,16 +153,21 @@ class Session:
                 self._place = await self._new_place()
             place = self._place
             outcome = await (place.reset(order) if place.keeps_time else self._timed(place.reset(order)))
-            stand = Stand(self.name, self.epoch + 1, 0, order.episode_id, self._clock(), request_id)
+            self._resets += 1
+            if order.mask is None:
+                await self.conclude("reset")
+            at, nth = self._clock(), self._resets
+            stand = Stand(self.name, self.epoch + 1, 0, order.episode_id, at, request_id, nth=nth)
             data, event = self._account.begun(outcome, order, stand)
             await self._recorded(event)
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "reset", request_id) from None
         self.loss = None
+        self._concluded = False
         self.standing = Standing(*_flags(outcome))
         self.epoch, self.step_count, self.episode_id = stand.epoch, 0, order.episode_id
         self.rows.wake()
-        return data
+        return self._account.headed(data, self.head)
 
     async def step(self, data: bytes, request_id: int | None) -> bytes:
         """Carry out an action; return the reply's data."""
@@ -149,6 +194,27 @@ class Session:
         except (NotDone, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "state", request_id) from None
 
+    async def conclude(self, reason: str) -> None:
+        """State that the episode is over, if there is one of which that was not said; the turn is the caller's."""
+        if self._concluded:
+            return
+        self._concluded = True
+        companion, self.companion = self.companion, None
+        said = Conclusion() if companion is None else await companion.conclude(reason)
+        await self._recorded(
+            EpisodeClosed(
+                session=self.name,
+                at=self._clock(),
+                principal="system",
+                epoch=self.epoch,
+                steps=self.step_count,
+                reason=reason if self.loss is None else "lost",
+                outcome=said.outcome,
+                state=said.state,
+                obligations=list(said.obligations),
+            )
+        )
+
     async def close(self, reason: str) -> None:
         """Close the environment and state the end, after which nothing is stated; calling it again does nothing."""
         if self.closed:
@@ -161,6 +227,8 @@ class Session:
                 await self._left(place)
             elif place is not None:
                 place.abandon()
+            with suppress(NotDone):
+                await self.conclude(reason)
             await self._noted(
                 SessionClosed(
                     session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
@@ -223,6 +291,7 @@ class Session:
     async def _new_place(self) -> Place:
         if self.closed:
             raise refused(Code.SESSION_ERROR, "this session is closed")
+        self._resets = 0
         return self._told_time(await self.opening.place(self.name))
 
     def _told_time(self, place: Place) -> Place:

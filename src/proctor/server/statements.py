@@ -16,7 +16,9 @@ from proctor.server.accounts import Caller, Stand
 from proctor.server.opening import Opening
 
 
-def opened(session: str, at: float, opening: Opening, boot: str) -> SessionOpened:
+def opened(
+    session: str, at: float, opening: Opening, boot: str, *, resume: str, shared: bool, step_timeout: float | None
+) -> SessionOpened:
     """Return the statement that a session is there."""
     return SessionOpened(
         session=session,
@@ -33,6 +35,14 @@ def opened(session: str, at: float, opening: Opening, boot: str) -> SessionOpene
         place=opening.kind,
         tier=opening.tier,
         probe=dict(opening.probe),
+        code=opening.card.code,
+        policy=opening.policy,
+        resume=resume,
+        shared=shared,
+        packed=opening.encoding.packed,
+        compress=opening.encoding.compress,
+        infos=opening.infos,
+        step_timeout=step_timeout,
         python=platform.python_version(),
         gymnasium=gymnasium.__version__,
         numpy=np.__version__,

@@ -307,10 +307,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
     def scene(self) -> dict[str, Any]:
         """Return what is to be seen: `static` stays for the episode, `frame` changes with every step."""
-        guard(self._state, Method.RENDER)
-        agent: AgentState = self._agent_state  # type: ignore[assignment]  # the guard has seen a reset
-        field = self._plume_field
-        wind = getattr(field, "wind_field", None)
+        frame = self.frame()
         return {
             "environment": "plume",
             "static": {
@@ -320,15 +317,22 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 "max_steps": self._max_steps,
                 "field": describe_plume(self._plume, varying=self._advance is not None),
             },
-            "frame": {
-                "step": self._step_count,
-                "total_reward": agent.total_reward,
-                "state": str(self._state),
-                "agent": {"at": [agent.position.x, agent.position.y], "heading": agent.orientation},
-                "trail": [[cell.x, cell.y] for cell in self._trail],
-                "field": describe_field(field) if self._advance is not None else None,
-                "wind": None if wind is None else list(wind.sample(agent.position)),
-            },
+            "frame": {**frame, "trail": [[cell.x, cell.y] for cell in self._trail]},
+        }
+
+    def frame(self) -> dict[str, Any]:
+        """Return the scene's frame without the trail, which earlier frames tell."""
+        guard(self._state, Method.RENDER)
+        agent: AgentState = self._agent_state  # type: ignore[assignment]  # the guard has seen a reset
+        field = self._plume_field
+        wind = getattr(field, "wind_field", None)
+        return {
+            "step": self._step_count,
+            "total_reward": agent.total_reward,
+            "state": str(self._state),
+            "agent": {"at": [agent.position.x, agent.position.y], "heading": agent.orientation},
+            "field": describe_field(field) if self._advance is not None else None,
+            "wind": None if wind is None else list(wind.sample(agent.position)),
         }
 
     def _draw(self, scene: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from proctor.door.credentials import Credential
 from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
@@ -352,7 +352,8 @@ class Channel:
         if rule.kind is Kind.GRANT:
             return "granted", await self._granting.grant(session, data_of(request, GrantWish), request.id)
         self._leaving = True
-        return "closed", Closed(session.epoch, session.total_steps)
+        await session.conclude("closed")
+        return "closed", Closed(session.epoch, session.total_steps, UNSET if session.head is None else session.head)
 
     async def _revoked(self, request: Request) -> bytes:
         """Take a grant back at once, whatever runs or waits."""

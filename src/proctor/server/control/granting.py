@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from proctor.door.credentials import Credential
 from proctor.models.control import Code, Reset, Seen
 from proctor.models.events import AgentGranted, AgentRevoked
 from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
@@ -43,6 +44,7 @@ class Granting:
         self._grants.check(session, reset.grant, next_episode=True)
         seen = msgspec.json.decode(await session.reset(reset, request_id), type=Seen)
         seen.grant = await self.grant(session, reset.grant, request_id)
+        seen.head = UNSET if session.head is None else session.head
         return Raw(msgspec.json.encode(seen))
 
     async def grant(self, session: Session, wish: GrantWish, request_id: int | None) -> Granted:
@@ -54,6 +56,8 @@ class Granting:
             agent=wish.agent,
             tools=granted.tools,
             expires_at=granted.expires_at,
+            digest=Credential.of(granted.token).digest.hex(),
+            calls_per_second=wish.calls_per_second,
         )
         try:
             await session.record(event)

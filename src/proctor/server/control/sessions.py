@@ -74,7 +74,7 @@ class Sessions:
         """Open a session for a client that said hello, or raise a refusal."""
         opening = self._opening_for(wish, encoding)
         secret, credential = token()
-        session = self._session(opening, self._timeout(wish), extended=True)
+        session = self._session(opening, self._timeout(wish), extended=True, resume=credential.digest.hex())
         session.shared = wish.shared
         await self._made_ready(session)
         channel = Channel(
@@ -264,7 +264,7 @@ class Sessions:
             infos=wish.infos or self._plan.looks,
         )
 
-    def _session(self, opening: Opening, timeout: float | None, *, extended: bool) -> Session:
+    def _session(self, opening: Opening, timeout: float | None, *, extended: bool, resume: str = "") -> Session:
         pipeline = self._plan.pipeline(
             opening.num_envs, packed=opening.encoding.packed, space=opening.card.observation_space
         )
@@ -282,4 +282,5 @@ class Sessions:
             boot=self.boot,
             step_timeout=timeout,
             kept_bytes=int(self._settings.watch_mb * 2**20),
+            resume=resume,
         )

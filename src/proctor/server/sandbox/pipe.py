@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from proctor.models.control import Problem
 from proctor.server.answers import BatchOutcome, Outcome, ToolAnswer
-from proctor.server.desk import ResetOrder
+from proctor.server.desk import NO_SCENE, ResetOrder
 
 LENGTH: Final = struct.Struct("!I")
 MOST_BYTES: Final = 32 * 2**20
@@ -39,6 +39,7 @@ class Work(msgspec.Struct, frozen=True, tag=True):
     num_envs: int | None
     autoreset_mode: str | None
     infos: bool
+    scenes: bool = False
 
 
 class Describe(msgspec.Struct, frozen=True, tag=True):
@@ -136,6 +137,8 @@ def checked(outcome: Outcome) -> Outcome:
     """Return an outcome that can be believed in its form, or raise a DecodeError."""
     checked_object(outcome.observation)
     checked_object(outcome.metadata)
+    if outcome.scene != NO_SCENE:
+        checked_json(outcome.scene)
     if outcome.reward is not None and not isfinite(outcome.reward):
         raise msgspec.DecodeError("a reward that is not finite")
     return outcome

@@ -155,6 +155,7 @@ def begun(first: FirstMessage) -> tuple[AnyDesk | None, Answer]:
         num_envs=first.num_envs,
         autoreset_mode=first.autoreset_mode,
         infos=first.infos,
+        scenes=first.scenes,
     )
     return desk, Answer()
 
