@@ -12,6 +12,7 @@ from functools import cache
 from itertools import product
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from proctor.episode import Author, Settings
@@ -136,6 +137,7 @@ def ends(row: Row, episode: Episode) -> State:
     return STATES[row.target][0]
 
 
+@pytest.mark.slow
 def test_machine_and_table_agree_in_every_state_on_every_event_under_every_value_of_the_guards() -> None:
     counts: Counter[str] = Counter()
     for settings in SETTINGS:
@@ -199,6 +201,7 @@ def test_a_rule_that_the_table_implies_is_never_broken_where_the_table_has_a_row
                         assert judge(episode, said, NOW, settings) == (), (rule.id, row)
 
 
+@pytest.mark.slow
 def test_the_shortest_way_is_legal_step_by_step_and_ends_with_what_was_attempted() -> None:
     taken = {label_of(event): event for event in PACKETS}
     ways: Counter[int] = Counter()

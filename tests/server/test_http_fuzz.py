@@ -18,7 +18,7 @@ from tests.server.attacks.judged import without_leaks
 from tests.server.attacks.malformed import TARGET
 from tests.server.attacks.vitals import Victim, victim
 
-FUZZED = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 METHODS = st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
 PATHS = st.sampled_from(
     ["/", "/health", "/metadata", "/schema", "/openapi.json", "/metrics", "/mcp", "/ws", "/reset", "/step", "/state"]
