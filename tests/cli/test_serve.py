@@ -210,6 +210,8 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
             "pid": command.process.pid,
             "agents": [],
             "sandbox": "none",
+            "operator": None,
+            "ledger": None,
         }
         assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
 
@@ -459,7 +461,7 @@ def test_told_to_stop_it_says_goodbye_and_ends_with_code_0(tmp_path: Path, numbe
         assert end.value.rcvd.code == 1001
         assert "Traceback" not in command.log
     events = [json.loads(line)["event"] for line in record.read_text().splitlines()]
-    assert events == ["session_opened", "episode_reset", "session_closed"]
+    assert events == ["session_opened", "episode_reset", "episode_closed", "session_closed"]
     assert not path.exists()
 
 

@@ -24,7 +24,6 @@ from proctor.door.credentials import (
     Source,
     accepts,
     checked_secret,
-    control_credential,
     default_state_file,
     found_credential,
     generated,
@@ -233,9 +232,9 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_state(tmp
     state = private(tmp_path / "state", "secret-of-the-state-file\n")
     environment = {CONTROL.variable: "secret-of-the-environment"}
 
-    first = control_credential(environment, named, state)
-    second = control_credential({}, named, state)
-    third = control_credential({}, None, state)
+    first = found_credential(CONTROL, environment, named, state)
+    second = found_credential(CONTROL, {}, named, state)
+    third = found_credential(CONTROL, {}, None, state)
 
     assert (first.source, first.path, first.secret) == (Source.ENVIRONMENT, None, None)
     assert (second.source, second.path, second.secret) == (Source.FILE, named, None)
@@ -248,8 +247,8 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_state(tmp
 def test_a_secret_that_is_made_is_shown_once_and_survives_a_restart(tmp_path: Path) -> None:
     state = tmp_path / "state" / "proctor" / "control-token"
 
-    first = control_credential({}, None, state)
-    again = control_credential({}, None, state)
+    first = found_credential(CONTROL, {}, None, state)
+    again = found_credential(CONTROL, {}, None, state)
 
     assert first.secret is not None
     assert again.secret is None
@@ -264,7 +263,7 @@ def test_every_secret_is_told_to_whoever_hides_it(tmp_path: Path, source: str) -
     named = private(tmp_path / "named", SECRET) if source == "file" else None
     state = private(tmp_path / "state", SECRET) if source == "state" else tmp_path / "made"
 
-    found = control_credential(environment, named, state, hide=hidden.append, draw=lambda _: SECRET)
+    found = found_credential(CONTROL, environment, named, state, hide=hidden.append, draw=lambda _: SECRET)
 
     assert hidden == [SECRET]
     assert accepts(found.credential, SECRET)
@@ -277,7 +276,7 @@ def test_an_unacceptable_secret_is_refused_and_no_other_source_is_tried(tmp_path
 
     for environment, file in (({CONTROL.variable: bad}, None), ({}, named)):
         with pytest.raises(ValidationError) as caught:
-            control_credential(environment, file, state)
+            found_credential(CONTROL, environment, file, state)
         assert not bad or bad not in str(caught.value)
 
     assert not state.exists()
@@ -287,14 +286,14 @@ def test_an_empty_state_file_is_refused_not_replaced(tmp_path: Path) -> None:
     state = private(tmp_path / "state", "\n")
 
     with pytest.raises(ValidationError, match="state is not acceptable"):
-        control_credential({}, None, state)
+        found_credential(CONTROL, {}, None, state)
 
     assert state.read_text(encoding="utf-8") == "\n"
 
 
 def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="there is no file"):
-        control_credential({}, tmp_path / "nowhere", tmp_path / "state")
+        found_credential(CONTROL, {}, tmp_path / "nowhere", tmp_path / "state")
 
 
 def test_another_kind_of_credential_has_its_own_variable_and_file(tmp_path: Path) -> None:

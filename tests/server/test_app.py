@@ -27,7 +27,7 @@ from proctor.models.events import (
     SessionClosed,
     SessionOpened,
 )
-from proctor.server.app import Listening, Server
+from proctor.server.app import Keys, Listening, Server
 from proctor.server.recorders import MemoryRecorder, read_events
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, bound_unix, port_of
@@ -275,7 +275,7 @@ def test_a_server_listens_on_a_unix_socket_for_its_owner(tmp_path: Path) -> None
     listener = bound_unix(path)
     server = Server(
         settings_of({"target": WITNESS, "sandbox": "none", "unix_socket": path, "insecure": True}),
-        None,
+        Keys(),
         Listening([listener]),
     )
 
@@ -289,7 +289,7 @@ def test_a_server_listens_on_a_unix_socket_for_its_owner(tmp_path: Path) -> None
 def test_a_session_is_found_again_at_the_address_that_hello_told() -> None:
     shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
     settings = settings_of({"target": WITNESS, "sandbox": "none", "insecure": True})
-    server = Server(settings, None, Listening([shared, own], port_of(own)))
+    server = Server(settings, Keys(), Listening([shared, own], port_of(own)))
 
     with running(server):
         with connect(f"ws://localhost:{port_of(shared)}/ws", compression=None) as first:
@@ -315,7 +315,9 @@ def test_every_port_answers_to_its_own_number_only() -> None:
     shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
     ports = [port_of(shared), port_of(own)]
     server = Server(
-        settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}), None, Listening([shared, own], ports[1])
+        settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}),
+        Keys(),
+        Listening([shared, own], ports[1]),
     )
 
     with running(server):
@@ -349,7 +351,7 @@ def test_a_target_that_cannot_be_made_stops_the_server_before_anybody_connects(
     target: str, problem: type[Exception]
 ) -> None:
     with bound_tcp("127.0.0.1", 0) as listener, pytest.raises(problem):
-        Server(settings_of({"target": target, "sandbox": "none", "insecure": True}), None, Listening([listener]))
+        Server(settings_of({"target": target, "sandbox": "none", "insecure": True}), Keys(), Listening([listener]))
 
 
 def test_the_first_environment_is_made_once_to_be_described_and_closed() -> None:
@@ -362,7 +364,9 @@ def test_the_first_environment_is_made_once_to_be_described_and_closed() -> None
 def test_ready_is_said_once_when_the_sockets_are_listened_on() -> None:
     said: list[int] = []
     listener = bound_tcp("127.0.0.1", 0)
-    server = Server(settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}), None, Listening([listener]))
+    server = Server(
+        settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}), Keys(), Listening([listener])
+    )
 
     def ready() -> None:
         with socket.create_connection(("127.0.0.1", port_of(listener) or 0), PATIENCE):

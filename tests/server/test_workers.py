@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from proctor.server import workers
+from proctor.server.app import Keys
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, port_of
 from proctor.server.workers import run_workers
@@ -179,7 +180,12 @@ def test_told_to_stop_all_of_them_do_with_a_record_each_and_nothing_is_left(tmp_
         assert "Traceback" not in command.log
     for each in visitors:
         events = [json.loads(line) for line in (tmp_path / f"events-{each.pid}.jsonl").read_text().splitlines()]
-        assert [event["event"] for event in events] == ["session_opened", "episode_reset", "session_closed"]
+        assert [event["event"] for event in events] == [
+            "session_opened",
+            "episode_reset",
+            "episode_closed",
+            "session_closed",
+        ]
         assert {event["session"] for event in events} == {each.session}
 
 
@@ -210,7 +216,7 @@ def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
             return first.pid, again.pid, lost["data"]["code"]
 
     with bound_tcp("127.0.0.1", 0) as shared, harmless():
-        code = run_workers(settings, None, shared, None, lambda tier: visits.append(told_to_stop_after(visit)))
+        code = run_workers(settings, Keys(), shared, None, lambda tier: visits.append(told_to_stop_after(visit)))
 
     first, again, lost = visits[0].result(PATIENCE)
     assert (code, lost) == (0, "EPISODE_LOST")
@@ -227,7 +233,7 @@ def test_workers_that_keep_dying_are_given_up(monkeypatch: pytest.MonkeyPatch) -
     said: list[str] = []
 
     with bound_tcp("127.0.0.1", 0) as shared, harmless():
-        code = run_workers(settings, None, shared, None, lambda tier: said.append("ready"))
+        code = run_workers(settings, Keys(), shared, None, lambda tier: said.append("ready"))
 
     assert (code, said) == (1, [])
 

@@ -8,15 +8,17 @@ import json
 import os
 import socket
 import sys
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.door.credentials import CONTROL, Found, control_credential, default_state_file
+from proctor.cli.ledger_key import found_key
+from proctor.door.credentials import CONTROL, LEDGER_KEY, OPERATOR, Found, Kind, default_state_file, found_credential
 from proctor.door.gate import HIGHEST_PORT
 from proctor.door.redaction import Redactor
 from proctor.envs.settings import parsed
@@ -24,6 +26,9 @@ from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
 from proctor.server.settings import ServerSettings, settings_in, settings_of
 from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
+
+if TYPE_CHECKING:
+    from proctor.server.app import Keys
 
 INSECURE: Final = "no credential: every process on this machine can reset and step these environments"
 
@@ -54,6 +59,17 @@ def serve(
         float | None, typer.Option(help="Seconds after which an unused session ends; 0: never [3600].")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Write every event to this file, a line each.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Keep the ledger in this folder; sessions survive a crash.")
+    ] = None,
+    durability: Annotated[str | None, typer.Option(help="full, normal or off: what a reply waits for [full].")] = None,
+    observations: Annotated[
+        str | None, typer.Option(help="all or digest: what the ledger keeps of them [all].")
+    ] = None,
+    governed: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Govern agents: open, standard, strict, or a TOML file.")
+    ] = None,
+    operator_token_file: Annotated[Path | None, typer.Option(help="A file (0600) with the operator's.")] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server.")] = None,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A page that may connect.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
@@ -82,6 +98,11 @@ def serve(
         "grace_seconds": grace,
         "idle_seconds": idle,
         "record": record,
+        "ledger": ledger,
+        "durability": durability,
+        "observations": observations,
+        "governed": governed,
+        "operator_token_file": operator_token_file,
         "allow_hosts": allow_host or None,
         "allow_origins": allow_origin or None,
         "log_level": log_level,
@@ -90,8 +111,31 @@ def serve(
     settings = _settings(config, given)
     redactor = Redactor()
     set_up_logs(settings, redactor)
-    found = None if settings.insecure else _credential(settings, redactor)
-    raise typer.Exit(_served(settings, found, as_json=as_json))
+    doors = Doors(
+        None if settings.insecure else _control(settings, redactor),
+        None if settings.governed is None else _operator(settings, redactor),
+        None if settings.ledger is None else _ledger_seed(),
+    )
+    raise typer.Exit(_served(settings, doors, as_json=as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What opens the doors of the server that is to be started, with where each is kept, and what signs its ledger."""
+
+    control: Found | None
+    operator: Found | None
+    ledger: bytes | None = field(repr=False)
+
+    def keys(self) -> "Keys":
+        """Return them as the server takes them: digests, but for what signs."""
+        from proctor.server.app import Keys
+
+        return Keys(
+            None if self.control is None else self.control.credential,
+            None if self.operator is None else self.operator.credential,
+            self.ledger,
+        )
 
 
 def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
@@ -102,27 +146,40 @@ def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
     return settings_of(values)
 
 
-def _credential(settings: ServerSettings, redactor: Redactor) -> Found:
-    found = control_credential(os.environ, settings.token_file, default_state_file(os.environ), hide=redactor.hide)
+def _control(settings: ServerSettings, redactor: Redactor) -> Found:
+    return _found(CONTROL, settings.token_file, redactor)
+
+
+def _operator(settings: ServerSettings, redactor: Redactor) -> Found:
+    return _found(OPERATOR, settings.operator_token_file, redactor)
+
+
+def _found(kind: Kind, file: Path | None, redactor: Redactor) -> Found:
+    found = found_credential(kind, os.environ, file, default_state_file(os.environ, kind), hide=redactor.hide)
     # Environments are somebody else's code: what they run in need not know it.
-    os.environ.pop(CONTROL.variable, None)
+    os.environ.pop(kind.variable, None)
     return found
 
 
-def _served(settings: ServerSettings, found: Found | None, *, as_json: bool) -> int:
+def _ledger_seed() -> bytes:
+    seed = found_key(os.environ).seed
+    os.environ.pop(LEDGER_KEY.variable, None)
+    return seed
+
+
+def _served(settings: ServerSettings, doors: Doors, *, as_json: bool) -> int:
     agents = None if settings.agent_port is None else _agent_listeners(settings)
     listener = _listener(settings)
-    credential = None if found is None else found.credential
     try:
-        ready = partial(_announce, settings, found, listener, agents, as_json)
+        ready = partial(_announce, settings, doors, listener, agents, as_json)
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
-            return run_workers(settings, credential, listener, agents, ready)
+            return run_workers(settings, doors.keys(), listener, agents, ready)
         from proctor.server.app import Listening, Server, run
 
         run(
-            lambda: Server(settings, credential, Listening([listener], agents=None if agents is None else agents[0])),
+            lambda: Server(settings, doors.keys(), Listening([listener], agents=None if agents is None else agents[0])),
             ready,
         )
         return 0
@@ -153,23 +210,34 @@ def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
 
 def _announce(
     settings: ServerSettings,
-    found: Found | None,
+    opened: Doors,
     listener: socket.socket,
     agents: list[socket.socket] | None,
     as_json: bool,
     tier: str,
 ) -> None:
     """Say where the server is, how to get in, and how environments are kept apart."""
+    found = opened.control
     url = _url(settings, listener)
     doors = [f"{_http(settings, each)}/mcp" for each in agents or ()]
     if as_json:
-        print_line(json.dumps(_document(settings, found, url) | {"agents": doors, "sandbox": tier}))
+        more = {
+            "agents": doors,
+            "sandbox": tier,
+            "operator": _operator_document(opened.operator),
+            "ledger": _ledger(settings),
+        }
+        print_line(json.dumps(_document(settings, found, url) | more))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (url, "bold cyan")))
     console.print(_about_credential(found))
     if doors:
         console.print(Text.assemble("agents, with a grant: ", (", ".join(doors), "bold cyan")))
+    if opened.operator is not None:
+        console.print(_about_operator(opened.operator, settings))
+    if settings.ledger is not None:
+        console.print(Text.assemble("ledger: ", (str(settings.ledger), "bold"), f" (durability {settings.durability})"))
     console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
     console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
     console.print("Ctrl-C stops it.")
@@ -216,6 +284,23 @@ def _about_credential(found: Found | None) -> Text:
         )
     where = CONTROL.variable if found.path is None else str(found.path)
     return Text(f"credential: as kept in {where}")
+
+
+def _about_operator(found: Found, settings: ServerSettings) -> Text:
+    shown = ("", "") if found.secret is None else (found.secret, "bold yellow")
+    where = OPERATOR.variable if found.path is None else str(found.path)
+    how = ", shown this once: " if found.secret is not None else ""
+    return Text.assemble(f"governed by {settings.governed}; the operator's credential is in {where}{how}", shown)
+
+
+def _operator_document(found: Found | None) -> dict[str, str | None] | None:
+    if found is None:
+        return None
+    return {"credential_file": None if found.path is None else str(found.path), "token": found.secret}
+
+
+def _ledger(settings: ServerSettings) -> str | None:
+    return None if settings.ledger is None else str(settings.ledger)
 
 
 def _snippet(settings: ServerSettings, found: Found | None, url: str) -> str:

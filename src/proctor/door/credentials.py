@@ -143,18 +143,6 @@ def _basic(text: str) -> str | None:
 _SCHEMES: Final[dict[str, Callable[[str], str | None]]] = {"bearer": _bearer, "basic": _basic}
 
 
-def control_credential(
-    environment: Mapping[str, str],
-    file: Path | None,
-    state_file: Path,
-    *,
-    hide: Callable[[str], object] | None = None,
-    draw: Draw | None = None,
-) -> Found:
-    """Return the credential of the control plane, from the first source that has one."""
-    return found_credential(CONTROL, environment, file, state_file, hide=hide, draw=draw)
-
-
 def found_credential(
     kind: Kind,
     environment: Mapping[str, str],

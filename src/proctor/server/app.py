@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
 
+from proctor import __version__
 from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
 from proctor.door.gate import Policy, policy_for, policy_for_unix
@@ -54,6 +55,18 @@ class Listening:
     sockets: Sequence[socket.socket]
     own_port: int | None = None
     agents: socket.socket | None = None
+    worker: int = 0
+    """Which of the workers it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What opens a server's doors, and what signs its ledger; None where there is no such door, or nothing to sign."""
+
+    control: Credential | None = None
+    operator: Credential | None = None
+    ledger: bytes | None = field(default=None, repr=False)
+    """The seed of the key, 32 bytes."""
 
 
 class Server:
@@ -62,7 +75,7 @@ class Server:
     def __init__(
         self,
         settings: ServerSettings,
-        credential: Credential | None,
+        keys: Keys,
         listening: Listening,
         *,
         recorder: Recorder | None = None,
@@ -72,8 +85,9 @@ class Server:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
         self.settings: Final = settings
+        boot = secrets.token_hex(8)
         # First: a file that cannot be written is found out before a sandbox is started.
-        self.recorder: Final = _recorder(settings) if recorder is None else recorder
+        self.recorder: Final = _recorder(settings, keys, boot, listening.worker, wall) if recorder is None else recorder
         self.isolation: Final = isolated(settings, target)
         self.card: Final = self.isolation.card
         self.metrics: Final = Metrics()
@@ -83,6 +97,7 @@ class Server:
             self.card,
             kind_for(target, self.card, wanted, None) if self.isolation.nest is None else "process",
             transforms=[dict(spec) for spec in plan.specs],
+            scenes=settings.ledger is not None,
             nest=self.isolation.nest,
             tier=self.isolation.tier,
             probe=self.isolation.probe,
@@ -101,14 +116,14 @@ class Server:
             self.recorder,
             self.metrics,
             Granting(grants, wall=wall),
-            boot=secrets.token_hex(8),
+            boot=boot,
             clock=clock,
             wall=wall,
         )
         description = description_of(self.card)
         limits = settings.limits.limits()
         self.plane: Final = ControlPlane(
-            _policies(settings, credential, listening.sockets),
+            _policies(settings, keys.control, listening.sockets),
             self.sessions,
             description,
             http_routes(description, self.sessions, self.metrics, limits.max_body_bytes, self.agents_address),
@@ -302,7 +317,22 @@ def _agents_address(settings: ServerSettings, listener: socket.socket | None) ->
     return f"http://{host}:{port_of(listener)}/mcp"
 
 
-def _recorder(settings: ServerSettings) -> Recorder:
+def _recorder(settings: ServerSettings, keys: Keys, boot: str, worker: int, wall: Callable[[], float]) -> Recorder:
+    if settings.ledger is not None:
+        # Here: what signs takes its time to import, and most servers keep no ledger.
+        from proctor.ledger.keys import Signer
+        from proctor.ledger.writer import LedgerWriter
+
+        return LedgerWriter(
+            settings.ledger,
+            worker=worker,
+            boot=boot,
+            server=__version__,
+            signer=None if keys.ledger is None else Signer.of(keys.ledger),
+            durability=settings.durability,
+            observations=settings.observations,
+            wall=wall,
+        )
     return NullRecorder() if settings.record is None else JsonlRecorder(settings.record, sync=settings.record_sync)
 
 

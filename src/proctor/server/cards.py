@@ -14,6 +14,7 @@ import msgspec
 
 from proctor.contracts.tools import Tool
 from proctor.envs.adapted import AdaptedEnvironment
+from proctor.envs.code import code_of
 from proctor.envs.targets import Target, is_async
 from proctor.models.control import Schemas
 from proctor.models.spaces import described, space_from
@@ -65,6 +66,7 @@ def card_of(target: Target) -> Card:
         agent_info=environment.agent_info,
         shows_reward=environment.shows_reward,
         max_agents=environment.max_agents,
+        code=code_of(environment),
     )
     closing = environment.close()
     if closing is not None:

@@ -131,6 +131,15 @@ class ServerSettings(BaseModel):
     """Write every event to this file, a line each."""
     record_sync: bool = False
     """Wait for the disk with every event."""
+    ledger: Path | None = None
+    """Keep the ledger in this folder: hash-chained, signed, and what sessions are rebuilt from after a restart."""
+    durability: Literal["full", "normal", "off"] = "full"
+    """What a reply waits for: the disk, the operating system, or nothing."""
+    observations: Literal["all", "digest"] = "all"
+    """Whether the ledger has the observations' values or their digests only."""
+    governed: str | None = None
+    """The policy that governs agents' episodes: open, standard, strict, or a TOML file; None: they are free."""
+    operator_token_file: Path | None = None
     transforms: list[dict[str, JsonValue]] = []
     """The pipeline of reward transforms, in order."""
     limits: LimitSettings = LimitSettings()
@@ -151,6 +160,10 @@ class ServerSettings(BaseModel):
                 found=self.host,
                 expected="agent_url: the address by which agents reach this machine, as http://name:port/mcp",
             )
+        if self.record is not None and self.ledger is not None:
+            raise ValidationError("two records of the same events", expected="either --record or --ledger")
+        if self.governed is not None and self.agent_port is None:
+            raise ValidationError("a policy, and no agents that it could govern", expected="--agent-port with it")
         if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
             raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
 

@@ -2,7 +2,7 @@
 
 Rule 1: a session lives in one worker. Whoever says hello learns that worker's own address, and comes back to it there.
 Rule 2: a worker that dies is started again on the same addresses; its sessions are lost, and their clients are told so.
-Rule 3: the parent serves nothing: it starts, watches and stops. It gives away only the credential's digest.
+Rule 3: the parent serves nothing: it starts, watches and stops. Of credentials it gives away the digests only.
 """
 
 import asyncio
@@ -24,10 +24,9 @@ from typing import Final
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from proctor.door.credentials import Credential
 from proctor.door.redaction import Redactor
 from proctor.envs.targets import Target
-from proctor.server.app import Listening, Server, run
+from proctor.server.app import Keys, Listening, Server, run
 from proctor.server.isolation import isolated
 from proctor.server.logs import set_up_logs
 from proctor.server.metrics import FOLDER
@@ -43,7 +42,7 @@ MOST_FAILURES: Final = 5
 
 def run_workers(
     settings: ServerSettings,
-    credential: Credential | None,
+    keys: Keys,
     shared: socket.socket,
     agents: Sequence[socket.socket] | None,
     ready: Callable[[str], None],
@@ -59,7 +58,7 @@ def run_workers(
     with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
         # The client library reads this when it is imported, which happens in the workers.
         os.environ[FOLDER] = folder
-        return _Crew(settings, credential, shared, agents).run(lambda: ready(isolation.tier))
+        return _Crew(settings, keys, shared, agents).run(lambda: ready(isolation.tier))
 
 
 class _Crew:
@@ -68,12 +67,12 @@ class _Crew:
     def __init__(
         self,
         settings: ServerSettings,
-        credential: Credential | None,
+        keys: Keys,
         shared: socket.socket,
         agents: Sequence[socket.socket] | None,
     ) -> None:
         self._settings = settings
-        self._credential = credential
+        self._keys = keys
         self._shared = shared
         self._agents: Sequence[socket.socket | None] = agents or [None] * settings.workers
         self._own = [bound_tcp(settings.host, 0) for _ in range(settings.workers)]
@@ -134,7 +133,7 @@ class _Crew:
     def _started(self, index: int) -> BaseProcess:
         sockets = [self._shared, self._own[index]]
         worker = self._context.Process(
-            target=_work, args=(self._settings, self._credential, sockets, self._agents[index], self._ready)
+            target=_work, args=(self._settings, self._keys, index, sockets, self._agents[index], self._ready)
         )
         worker.start()
         return worker
@@ -142,7 +141,8 @@ class _Crew:
 
 def _work(
     settings: ServerSettings,
-    credential: Credential | None,
+    keys: Keys,
+    index: int,
     sockets: Sequence[socket.socket],
     agents: socket.socket | None,
     ready: Semaphore,
@@ -152,9 +152,9 @@ def _work(
     record = settings.record
     if record is not None:
         settings = settings.model_copy(update={"record": _numbered(record)})
-    listening = Listening(sockets, port_of(sockets[-1]), agents)
+    listening = Listening(sockets, port_of(sockets[-1]), agents, index)
     with suppress(KeyboardInterrupt):
-        run(lambda: Server(settings, credential, listening), lambda tier: ready.release())
+        run(lambda: Server(settings, keys, listening), lambda tier: ready.release())
 
 
 def _numbered(record: Path) -> Path:

@@ -14,7 +14,7 @@ import sys
 import uvloop
 
 from proctor.door.credentials import Credential
-from proctor.server.app import Listening, Server
+from proctor.server.app import Keys, Listening, Server
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, port_of
 
@@ -26,7 +26,7 @@ async def main(settings: str) -> None:
     secret = os.environ.get(SECRET)
     listener = bound_tcp("127.0.0.1", 0)
     credential = None if secret is None else Credential.of(secret)
-    server = Server(settings_of(json.loads(settings)), credential, Listening([listener]))
+    server = Server(settings_of(json.loads(settings)), Keys(credential), Listening([listener]))
     serving = asyncio.create_task(server.serve())
     print(port_of(listener), flush=True)
     questions = asyncio.StreamReader()

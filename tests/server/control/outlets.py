@@ -13,7 +13,7 @@ from msgspec import Raw
 from proctor.contracts.recorder import Recorder
 from proctor.models.control import Open, Request
 from proctor.models.wire import Encoding
-from proctor.server.app import Listening, Server
+from proctor.server.app import Keys, Listening, Server
 from proctor.server.control.channel import Channel
 from proctor.server.control.protocol import RULES
 from proctor.server.control.sessions import Sessions
@@ -71,7 +71,7 @@ def made_sessions(
     made = settings_of({"target": target, "sandbox": "none", "insecure": True, **settings})
     told = Clock() if clock is None else clock
     with ThreadPoolExecutor(1) as pool:  # as the command does: a target is made where no event loop runs
-        return pool.submit(Server, made, None, Listening([]), recorder=recorder, clock=told).result(PATIENCE).sessions
+        return pool.submit(Server, made, Keys(), Listening([]), recorder=recorder, clock=told).result(PATIENCE).sessions
 
 
 async def opened(sessions: Sessions, outlet: Outlet, **wish: Any) -> tuple[Channel, str]:

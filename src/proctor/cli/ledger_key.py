@@ -1,0 +1,78 @@
+"""The key that signs the ledger's heads: one for the server and the commands, in a file that only its owner reads.
+
+Rule 1: the key is never in the ledger, and no command prints it; what is printed is its public half.
+Rule 2: it is made once, where none is there; PROCTOR_LEDGER_KEY in the environment goes before the file.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from proctor.door.credentials import LEDGER_KEY, default_state_file
+from proctor.door.secret_files import kept_private
+from proctor.errors import ValidationError
+from proctor.ledger.keys import Signer, new_seed
+
+_KEY: Final = re.compile(r"[0-9a-fA-F]{64}")
+_WORDS: Final = "64 hexadecimal digits"
+
+
+class FoundKey(NamedTuple):
+    """The key's seed, the file that holds it (None: the environment does), and whether it was made now."""
+
+    seed: bytes
+    path: Path | None
+    made: bool
+
+    @property
+    def signer(self) -> Signer:
+        """Who signs with it."""
+        return Signer.of(self.seed)
+
+    def __repr__(self) -> str:
+        return f"FoundKey(path={self.path!r}, made={self.made!r})"
+
+
+def ledger_signer(environment: Mapping[str, str] | None = None) -> Signer:
+    """Return who signs on this machine; the key is made if there is none."""
+    return found_key(environment).signer
+
+
+def found_key(environment: Mapping[str, str] | None = None) -> FoundKey:
+    """Return the key with where it was found; `environment` is that of the process by default."""
+    known = os.environ if environment is None else environment
+    named = known.get(LEDGER_KEY.variable)
+    if named is not None:
+        return FoundKey(_seed(named, LEDGER_KEY.variable), None, False)
+    path = default_state_file(known, LEDGER_KEY)
+    text, made = kept_private(path, lambda: new_seed().hex())
+    return FoundKey(_seed(text, str(path)), path, made)
+
+
+def _seed(text: str, where: str) -> bytes:
+    if not _KEY.fullmatch(text):
+        raise ValidationError(f"{where} does not hold the key of a ledger", expected=_WORDS)
+    return bytes.fromhex(text)
+
+
+def public_key(text: str) -> bytes:
+    """Return the public key that `text` says in hexadecimal digits, or that stands in the file of this name."""
+    said = text if _KEY.fullmatch(text) else _read(text)
+    if not _KEY.fullmatch(said):
+        raise ValidationError(
+            f"{text!r} holds no public key", expected=f"{_WORDS}, as `proctor ledger key` prints them, or their file"
+        )
+    return bytes.fromhex(said)
+
+
+def _read(name: str) -> str:
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(256).decode("ascii", "replace").strip()
+    except (OSError, ValueError):
+        raise ValidationError(
+            f"{name!r} is neither a public key nor a file that can be read",
+            expected=f"{_WORDS}, as `proctor ledger key` prints them, or their file",
+        ) from None

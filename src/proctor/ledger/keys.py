@@ -1,0 +1,54 @@
+"""Ed25519 keys: who signs heads, and whether a signature is good. Where a seed is kept is not known here."""
+
+import secrets
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from proctor.errors import ValidationError
+
+SEED_BYTES: Final = 32
+PUBLIC_BYTES: Final = 32
+
+
+class Signer:
+    """Signs with one private key, which no repr and no pickle shows."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public: Final = key.public_key().public_bytes_raw()
+        """The public key, 32 bytes."""
+
+    @classmethod
+    def of(cls, seed: bytes) -> "Signer":
+        """Return the signer with this seed of 32 bytes; anything else is a ValidationError."""
+        if len(seed) != SEED_BYTES:
+            raise ValidationError("not the seed of a key", expected=f"{SEED_BYTES} bytes")
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of the message, 64 bytes."""
+        return self._key.sign(message)
+
+    def __repr__(self) -> str:
+        return f"Signer(public={self.public.hex()})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a signer stays where it was made")
+
+
+def new_seed() -> bytes:
+    """Return the seed of a new key."""
+    return secrets.token_bytes(SEED_BYTES)
+
+
+def verifies(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Return whether the owner of the public key signed the message; False for what is no key or no signature."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
