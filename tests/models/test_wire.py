@@ -170,6 +170,13 @@ def test_a_field_that_json_can_say_is_taken(kind: Any) -> None:
     check_wire_type(model)
 
 
+def test_a_field_may_be_called_type() -> None:
+    class Typed(Action):
+        type: str | None = None
+
+    assert Typed.model_validate_json('{"type": "any"}').type == "any"
+
+
 @pytest.mark.parametrize("config", [ConfigDict(extra="ignore"), ConfigDict(extra="allow"), ConfigDict(frozen=False)])
 def test_a_class_cannot_relax_the_rules(config: ConfigDict) -> None:
     with pytest.raises(ComponentError, match="rules"):

@@ -89,8 +89,9 @@ def _unspeakable(schema: Any) -> Iterator[str]:
     """Yield what in a core schema JSON cannot say."""
     if isinstance(schema, dict):
         kind = schema.get("type")
-        if kind in NO_JSON:
-            yield str(kind)
+        # Where fields are listed by name, one may be called `type`: then it is no word.
+        if isinstance(kind, str) and kind in NO_JSON:
+            yield kind
         if kind == "json-or-python":
             # Here JSON is read in a way of its own: only that way counts, and whatever it yields has been JSON.
             yield from (found for found in _unspeakable(schema["json_schema"]) if found != "any")
