@@ -14,9 +14,8 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from bench.control_load import answer_rates, rate_of_all
+from bench.control_load import answer_rates, answer_rates_of, rate_of_all
 from bench.gyms import BATCH_STEPS, drawn_rows, stepping_batch
-from bench.measure import rate
 from proctor.client import Connection, RemoteVectorEnv
 from proctor.models.spaces import codec_of, space_from
 
@@ -27,12 +26,7 @@ def drive_packed(url: str, num_envs: int) -> None:
     try:
         env.reset(seed=0)
         kinds = int(env.single_action_space.n)  # type: ignore[attr-defined]  # a Discrete space
-        chunk = stepping_batch(env, drawn_rows(kinds, BATCH_STEPS, num_envs))
-
-        async def measure(seconds: float) -> float:
-            return await asyncio.to_thread(rate, chunk, seconds)
-
-        asyncio.run(answer_rates(measure))
+        answer_rates_of(stepping_batch(env, drawn_rows(kinds, BATCH_STEPS, num_envs)))
     finally:
         env.close()
 

@@ -11,8 +11,7 @@ import sys
 from contextlib import AsyncExitStack
 
 from bench.control_env import EchoAction, EchoObservation
-from bench.control_load import MESSAGE, Step, answer_rates, rate_of_all
-from bench.measure import rate
+from bench.control_load import MESSAGE, Step, answer_rates, answer_rates_of, rate_of_all
 from proctor.client import Connection, EnvClient
 from proctor.models.wire import State
 
@@ -50,10 +49,7 @@ def drive_sync(url: str) -> None:
                 client.step(ACTION)
             return CHUNK
 
-        async def measure(seconds: float) -> float:
-            return await asyncio.to_thread(rate, chunk, seconds)
-
-        asyncio.run(answer_rates(measure))
+        answer_rates_of(chunk)
 
 
 def main(url: str, sessions: str = "1", way: str = "async") -> None:

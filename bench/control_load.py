@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from bench.measure import rate
+
 Step = Callable[[], Awaitable[object]]
 """One step of one session, reply included."""
 
@@ -47,6 +49,11 @@ async def answer_rates(measure: Callable[[float], Awaitable[float]]) -> None:
     _say(answers, {"ready": True})
     while line := await asyncio.to_thread(sys.stdin.readline):
         _say(answers, {"rate": await measure(float(line.split()[1]))})
+
+
+def answer_rates_of(chunk: Callable[[], int]) -> None:
+    """Answer as `answer_rates` does, for what is no coroutine; chunks are as for `measure.rate`."""
+    asyncio.run(answer_rates(lambda seconds: asyncio.to_thread(rate, chunk, seconds)))
 
 
 def _answers() -> int:

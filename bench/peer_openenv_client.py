@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack
 
 from openenv.core.generic_client import GenericEnvClient
 
-from bench.control_load import MESSAGE, Step, answer_rates, rate_of_all
-from bench.measure import rate
+from bench.control_load import MESSAGE, Step, answer_rates, answer_rates_of, rate_of_all
 
 ACTION = {"message": MESSAGE}
 CHUNK = 32
@@ -43,10 +42,7 @@ def drive_sync(url: str) -> None:
                 client.step(ACTION)
             return CHUNK
 
-        async def measure(seconds: float) -> float:
-            return await asyncio.to_thread(rate, chunk, seconds)
-
-        asyncio.run(answer_rates(measure))
+        answer_rates_of(chunk)
 
 
 def main(url: str, sessions: str = "1", way: str = "async") -> None:

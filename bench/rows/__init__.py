@@ -1,6 +1,14 @@
 """Every row there is, in the order of the table; a new part of the project adds its table here."""
 
 from bench.row import Row
-from bench.rows import agents, control, judge, plume, popper, sandbox
+from bench.rows import agents, control, judge, ledger, plume, popper, sandbox
 
-ROWS: tuple[Row, ...] = (*plume.ROWS, *popper.ROWS, *control.ROWS, *judge.ROWS, *agents.ROWS, *sandbox.ROWS)
+ROWS: tuple[Row, ...] = (
+    *plume.ROWS,
+    *popper.ROWS,
+    *control.ROWS,
+    *judge.ROWS,
+    *agents.ROWS,
+    *sandbox.ROWS,
+    *ledger.ROWS,
+)

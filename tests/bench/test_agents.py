@@ -15,7 +15,7 @@ from mcp import Client
 
 from bench.agents_bare import SEEN, server_of
 from bench.agents_client import ARGUMENTS, NO_TOKEN, addresses
-from bench.agents_plain import BODY, PARAMS, length_in, request
+from bench.agents_plain import LEAVE, PARAMS, USES, governed, length_in, request
 from bench.measure import Gap
 from bench.row import Better
 from bench.rows import agents as rows
@@ -67,7 +67,23 @@ def test_a_plain_call_is_one_whole_request(token: str, port: int) -> None:
     assert (named["Host"], named["Authorization"]) == (f"127.0.0.1:{port}", f"Bearer {token}")
     assert int(named["Content-Length"]) == len(body)
     assert json.loads(body)["params"] == PARAMS
-    assert body.decode() == BODY
+
+
+def test_a_governed_agent_asks_for_leave_before_it_acts_and_when_that_is_used_up() -> None:
+    said: list[str] = []
+
+    async def ask(sent: bytes) -> None:
+        said.append(json.loads(sent.partition(b"\r\n\r\n")[2])["params"]["name"])
+
+    async def acted() -> None:
+        call = governed(ask, "http://127.0.0.1:1/mcp", NO_TOKEN)
+        for _ in range(USES + 1):
+            await call()
+
+    asyncio.run(acted())
+
+    leave = [str(params["name"]) for params in LEAVE]
+    assert said == [*leave, *["act"] * USES, *leave, "act"]
 
 
 @given(length=st.integers(0, 10**9))

@@ -1,158 +1,214 @@
-"""`proctor demo`: a show in a terminal, still pictures elsewhere, a film and a table."""
+"""`proctor demo` as a process: what it shows, what it proves, what it keeps, and how it ends."""
 
 from __future__ import annotations
 
-import io
+import re
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pexpect
 import pytest
-from rich.console import Console
 
-from proctor.cli import demo as module
-from proctor.cli.demo import ENV_ID, SHOW, STEPS_PER_SECOND, Pace, watch_live, watch_stills
 from proctor.cli.main import main
-from proctor.envs.plume.policies import POLICIES
-from proctor.envs.settings import made
-from proctor.errors import MissingExtraError
+from tests.server.commands import alive, variables
+from tests.server.served import until
 
-SHORT = 3
-"""A seed whose search is over soon."""
-
-
-class Time:
-    """A clock that moves when somebody sleeps, and by `cost` whenever it is read."""
-
-    def __init__(self, cost: float = 0.0) -> None:
-        self.now = 100.0
-        self.cost = cost
-        self.slept: list[float] = []
-
-    def clock(self) -> float:
-        self.now += self.cost
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.slept.append(seconds)
-
-    def pace(self) -> Pace:
-        return Pace(self.clock, self.sleep)
+QUICK = ("--fast", "--sandbox", "none")
+FINDS = "3"
+"""A seed whose search is short."""
+SECONDS = 90
 
 
-def test_a_fast_machine_waits_for_every_step() -> None:
-    time = Time()
-    pace = time.pace()
-
-    assert [pace.waits() for _ in range(5)] == [True] * 5
-    assert time.now == pytest.approx(100.0 + 4 / STEPS_PER_SECOND)
-
-
-def test_a_slow_machine_leaves_pictures_out_and_never_sleeps() -> None:
-    time = Time(cost=1.0)
-    pace = time.pace()
-
-    assert [pace.waits() for _ in range(3)] == [True, False, False]
-    assert time.slept == []
+def performed(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    home.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "proctor", "demo", *arguments],
+        env=variables(home),
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
 
 
-def test_the_show_draws_and_its_last_picture_is_the_end() -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=60, height=20, color_system="truecolor", _environ={})
-
-    result = watch_live(console, made(ENV_ID, SHOW), SHORT, Time().pace())
-
-    assert result.success
-    assert "step    0" in screen.getvalue()
-    assert f"step {result.steps:>4}" in screen.getvalue()
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, and theirs."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+    return [found for child in map(int, children) for found in (child, *descendants(child))]
 
 
-def test_the_end_is_drawn_even_when_it_comes_late() -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=60, height=20, _environ={})
-
-    result = watch_live(console, made(ENV_ID, SHOW), SHORT, Time(cost=1.0).pace())
-
-    assert f"step {result.steps:>4}" in screen.getvalue()
-    assert "step   20" not in screen.getvalue()
-
-
-def test_stills_are_the_first_moment_the_last_and_one_between() -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, width=60, height=20, _environ={})
-
-    result = watch_stills(console, made(ENV_ID, SHOW), SHORT)
-
-    shown = [line.split()[1] for line in screen.getvalue().splitlines() if line.startswith("step")]
-    assert shown == ["0", str(result.steps // 2), str(result.steps)]
-
-
-def test_the_demo_without_a_terminal_prints_pictures_a_table_and_writes_the_film(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+# ------------------------------------------------------------------------------------------------------ without terminal
+def test_the_whole_demo_is_a_readable_log_with_proofs_and_keeps_what_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "demo.gif"
+    home, kept = tmp_path / "home", tmp_path / "kept"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    for name, value in {**variables(home), "PROCTOR_CONTROL_TOKEN": "one-that-is-not-used"}.items():
+        monkeypatch.setenv(name, value)
 
-    code = main(["demo", "--gif", str(path), "--seed", str(SHORT), "--episodes", "2"])
+    code = main(["demo", *QUICK, "--keep", str(kept)])
 
     out, err = capsys.readouterr()
-    assert code == 0
-    assert err == ""
-    assert "It found the source" in out
-    assert all(name in out for name in POLICIES)
-    assert path.read_bytes().startswith(b"GIF8")
+    assert (code, err) == (0, "")
+    assert "x agent    submit_packet" in out
+    assert "refused, GOV-1" in out
+    assert "? agent    escalate          S3>S8     No way leads to a stronger smell." in out
+    assert "! operator                   S8>S3     shorter" in out
+    assert re.search(r"search +found the source in 2\d\d steps", out)
+    assert "conforming, closed in S7_REVIEW" in out
+    assert "whole and signed" in out
+    assert "bit for bit the same" in out
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "agent.log",
+        "ledger",
+        "ledger-key.pub",
+        "server.log",
+        "state",
+    ]
+    assert list(home.iterdir()) == []
 
 
-def test_the_demo_goes_on_without_the_extra_that_writes_films(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_film(*_: object, **__: object) -> None:
-        raise MissingExtraError("writing a film", package="imageio-ffmpeg", extra="video")
+@pytest.mark.slow
+def test_what_it_says_to_try_next_works(tmp_path: Path) -> None:
+    done = performed(tmp_path / "home", *QUICK, "--seed", FINDS, "--keep", str(tmp_path / "kept"))
 
-    monkeypatch.setattr(module, "film", no_film)
+    commands = [shlex.split(line, comments=True) for line in done.stdout.splitlines() if line.startswith("  proctor ")]
+    mine = [command for command in commands if str(tmp_path) in " ".join(command)]
 
-    assert main(["demo", "--no-live", "--seed", str(SHORT), "--episodes", "1"]) == 0
-    assert "proctor[video]" in capsys.readouterr().out.replace("\n", "")
-
-
-def test_a_search_that_fails_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(module, "SHOW", {**SHOW, "max_steps": 2})
-
-    assert main(["demo", "--gif", str(tmp_path / "short.gif"), "--episodes", "1"]) == 0
-    assert "did not find the source in 2 steps" in capsys.readouterr().out
+    assert [command[:3] for command in mine][:2] == [["proctor", "ledger", "show"], ["proctor", "ledger", "verify"]]
+    for command in mine:
+        ended = subprocess.run(
+            [sys.executable, "-m", *command],
+            env=variables(tmp_path / "home"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
 
 
-def test_a_bad_seed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--seed", "-3"]) == 2
+@pytest.mark.slow
+def test_without_keeping_nothing_stays(tmp_path: Path) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "proctor", "demo", *QUICK, "--seed", FINDS]
+    home.mkdir()
 
-    assert capsys.readouterr().err.count("\n") == 1
+    done = subprocess.run(
+        command, env=variables(home, TMPDIR=str(temporary)), cwd=home, capture_output=True, timeout=SECONDS, check=False
+    )
 
-
-@pytest.mark.parametrize(
-    ("gif", "says"),
-    [("bad.txt", ".gif, .mp4"), ("nowhere/demo.gif", "no such folder"), ("/proc/demo.gif", "could not be written")],
-)
-def test_a_place_without_a_film_is_refused_before_the_show(
-    gif: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["demo", "--gif", gif, "--seed", str(SHORT), "--episodes", "1"]) == 2
-
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert says in err
-    assert err.count("\n") == 1
+    assert done.returncode == 0
+    assert list(temporary.iterdir()) == []
+    assert list(home.iterdir()) == []
+    assert b"proctor demo --keep" in done.stdout
 
 
-def test_a_real_terminal_sees_the_search_live(tmp_path: Path) -> None:
-    arguments = ["-m", "proctor", "demo", "--seed", str(SHORT), "--episodes", "1", "--gif", str(tmp_path / "live.gif")]
-    child = pexpect.spawn(sys.executable, arguments, dimensions=(30, 100), timeout=60, encoding="utf-8")
+# ---------------------------------------------------------------------------------------------------------- in a terminal
+def spawned(home: Path, *arguments: str) -> pexpect.spawn:
+    home.mkdir()
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "proctor", "demo", "--sandbox", "none", *arguments],
+        dimensions=(30, 110),
+        timeout=SECONDS,
+        encoding="utf-8",
+        env={**variables(home, TMPDIR=str(home), TERM="xterm-256color"), "COLUMNS": "110"},
+    )
 
-    child.expect("step    0")
-    child.expect("found the source")
-    child.expect("surge_cast")
+
+@pytest.mark.slow
+def test_a_real_terminal_sees_field_machine_and_packets_live(tmp_path: Path) -> None:
+    child = spawned(tmp_path / "home", "--fast")
+
+    child.expect("▀")
+    child.expect("GOV-1")
+    child.expect("conforming")
+    child.expect("bit for bit the same")
     child.expect(pexpect.EOF)
     child.close()
 
     assert child.exitstatus == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_whatever_it_started_ends_with_it(number: int, code: int, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    child = spawned(home)
+    child.expect("▀")
+    until(lambda: len(descendants(child.pid)) >= 2)
+    started = descendants(child.pid)
+
+    child.kill(number)
+    child.expect(pexpect.EOF)
+    child.close()
+
+    assert child.exitstatus == code
+    until(lambda: not any(alive(pid) for pid in started))
+    assert list(home.iterdir()) == []
+
+
+# -------------------------------------------------------------------------------------------------------- what is refused
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--seed", "-3"], "seed"),
+        (["--governed", "nonsense"], "nonsense"),
+        (["--keep", "/proc/nothing"], "cannot be used"),
+        (["--keep", "."], "not empty"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "something").touch()
+    monkeypatch.chdir(tmp_path)
+
+    code = main(["demo", *QUICK, *arguments])
+
+    err = capsys.readouterr().err
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_agent_that_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('lost my way')")
+    monkeypatch.setattr("proctor.cli.demo_server.agent_file", lambda: broken)
+
+    code = main(["demo", *QUICK])
+
+    assert code == 2
+    assert "lost my way" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["open", "strict"])
+def test_it_runs_under_the_other_policies_as_well(policy: str, tmp_path: Path) -> None:
+    done = performed(tmp_path / "home", *QUICK, "--governed", policy)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "conforming" in done.stdout
+
+
+@pytest.mark.system
+def test_it_runs_in_the_strongest_sandbox(tmp_path: Path) -> None:
+    done = performed(tmp_path / "home", "--fast", "--no-live")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "found the source" in done.stdout

@@ -165,6 +165,26 @@ def test_a_server_that_was_started_anew_is_a_loss() -> None:
         assert run(main()) == "SERVER_RESTARTED"
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_to_say(known: bool) -> None:
+    async def forgotten(fake: Fake, request: Request) -> None:
+        await fake.reply(request, "error", {"message": "no such session", "code": "EPISODE_LOST"})
+
+    async def test(fake: Fake, session: Session[Seen]) -> None:
+        fake.welcome["boot"] = "the next run"
+        if not known:
+            fake.lies["resume"] = forgotten
+        await fake.cut()
+        if known:
+            assert told(await session.step(ADD)) == {"count": 2}
+        else:
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            assert loss.value.code == "SERVER_RESTARTED"
+
+    faked(test)
+
+
 def test_a_session_that_the_server_gave_up_meanwhile_is_a_loss() -> None:
     with serving(COUNTING, allow_hosts=["127.0.0.1"], grace_seconds=0.0) as there, wire_to(there.port) as wire:
 

@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 # Training needs the extra `train`: tests/system/test_train_popper.py runs it. The presets take minutes: test_reward_figures.py.
 LONG = {ROOT / "examples/train_popper.py", ROOT / "examples/reward_presets.py"}
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - LONG)
+# An agent needs a grant: tests/examples/test_governed_agent.py gives it one.
+GRANTED = {ROOT / "examples/governed_agent.py"}
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - LONG - GRANTED)
 
 
 def code_blocks(page: Path) -> list[str]:

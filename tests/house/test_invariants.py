@@ -24,7 +24,7 @@ from proctor.models.control import Request, StepBatch
 from proctor.models.wire import check_wire_type
 from proctor.server.cards import card_of
 from proctor.server.control.description import description_of
-from proctor.server.control.http import openapi_document
+from proctor.server.control.openapi import openapi_document
 from proctor.server.control.protocol import RULES
 from proctor.server.settings import LimitSettings, ServerSettings
 

@@ -103,6 +103,13 @@ def test_a_step_is_written_as_the_record_shows_it() -> None:
     }
 
 
+def test_a_line_that_is_no_text_is_refused() -> None:
+    line = encoded(CLOSED).replace(b"client", b"cl\xffent")
+
+    with pytest.raises(ValidationError, match="not an event"):
+        decoded(line)
+
+
 def test_a_client_that_breaks_its_lines_cannot_break_the_record() -> None:
     spread = Raw(b'{\r\n  "action" :\n [1.50, "a\\nb  c", 12345678901234567890123] }')
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.models.infos import DEEPEST, OMITTED, plain_info
+from proctor.models.infos import DEEPEST, OMITTED, plain_info, told_info, told_infos
+from proctor.models.wire import Encoding
 
 Pair = namedtuple("Pair", "x y")
 
@@ -150,3 +151,50 @@ def test_every_key_is_either_said_or_named_and_the_answer_is_json(info: dict[Any
     assert isinstance(omitted, list)
     assert set(missing) <= set(map(str, omitted))
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+metadata = st.dictionaries(
+    st.text(max_size=3),
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@given(metadata)
+def test_told_metadata_name_what_is_not_finite_and_keep_their_nones(told: dict[str, Any]) -> None:
+    assert told_info(told) == msgspec.json.encode(plain_info(told))
+
+
+@pytest.mark.parametrize("text", ["null", "\x7f\uffff", "Ë\x7fð", "ÿð"])
+def test_a_text_that_looks_like_something_else_stays_itself(text: str) -> None:
+    assert told_info({"text": text, "none": None}) == msgspec.json.encode({"text": text, "none": None})
+
+
+@pytest.mark.parametrize(
+    ("everything", "begun", "keys"),
+    [
+        (True, False, {"seed", "_seed", "x", "final_info", "_final_obs", "final_obs"}),
+        (False, True, {"seed", "_seed", "final_info", "_final_obs", "final_obs"}),
+        (False, False, {"final_info", "_final_obs", "final_obs"}),
+    ],
+)
+def test_a_batch_tells_everything_or_what_a_learner_needs(everything: bool, begun: bool, keys: set[str]) -> None:
+    infos = {
+        "seed": np.array([1, 2]),
+        "_seed": np.array([True, False]),
+        "x": np.array([None, object()]),
+        "final_info": {"score": np.array([0.5, np.nan])},
+        "final_obs": np.array([None, "last"], object),
+        "_final_obs": np.array([False, True]),
+    }
+
+    told = msgspec.json.decode(told_infos(infos, Encoding(), str.upper, everything=everything, begun=begun))
+
+    assert set(told) == keys
+    assert told["final_obs"] == {"index": [1], "values": ["LAST"]}
+    assert told["final_info"] == {"score": [0.5, "NaN"]}
+    assert told.get("x", [None, None]) == [None, None]

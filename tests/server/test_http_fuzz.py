@@ -17,8 +17,10 @@ from schemathesis.core.result import Ok
 from tests.server.attacks.judged import without_leaks
 from tests.server.attacks.malformed import TARGET
 from tests.server.attacks.vitals import Victim, victim
+from tests.server.operated import CONTROL_SECRET, OPERATOR_SECRET, Operated, operated
 
 FUZZED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+OPERATED = settings(FUZZED, max_examples=15)
 METHODS = st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
 PATHS = st.sampled_from(
     ["/", "/health", "/metadata", "/schema", "/openapi.json", "/metrics", "/mcp", "/ws", "/reset", "/step", "/state"]
@@ -45,10 +47,19 @@ def headers_for(server: Victim) -> dict[str, str]:
     return {"Authorization": f"Bearer {server.address.secret}"}
 
 
+@pytest.fixture(scope="module")
+def governed() -> Iterator[Operated]:
+    with operated() as there:
+        yield there
+
+
 def operations_of(server: Victim) -> dict[str, Any]:
     """The operations that the server's own document describes, by path."""
-    url = f"http://127.0.0.1:{server.address.port}/openapi.json"
-    schema = schemathesis.openapi.from_url(url, headers=headers_for(server))
+    return operations_at(f"http://127.0.0.1:{server.address.port}", headers_for(server))
+
+
+def operations_at(url: str, headers: dict[str, str]) -> dict[str, Any]:
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=headers)
     operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     return {operation.path: operation for operation in operations}
 
@@ -80,6 +91,50 @@ def test_what_the_openapi_forbids_is_never_answered_with_a_5xx(server: Victim) -
         assert answer.status_code < 500
 
     fuzz()
+
+
+def operators_operations(governed: Operated) -> list[Any]:
+    found = operations_at(governed.url, {"Authorization": f"Bearer {CONTROL_SECRET}"})
+    return [operation for path, operation in found.items() if path.startswith("/operator/")]
+
+
+def hurried(case: Any) -> Any:
+    """Nobody waits here: that a wait is bounded is shown elsewhere."""
+    if case.path == "/operator/watch":
+        case.query = {**(case.query or {}), "wait": 0}
+    return case
+
+
+def test_every_operation_of_the_operator_answers_as_its_openapi_says_and_never_with_a_5xx(governed: Operated) -> None:
+    headers = {"Authorization": f"Bearer {OPERATOR_SECRET}"}
+    operations = operators_operations(governed)
+
+    assert len(operations) == 10
+    for operation in operations:
+
+        @OPERATED
+        @given(operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
+        def fuzz(case: Any) -> None:
+            without_leaks(case.path, hurried(case).call_and_validate(headers=headers).content)
+
+        fuzz()
+
+
+def test_what_the_openapi_forbids_an_operator_is_refused_and_changes_nothing(governed: Operated) -> None:
+    headers = {"Authorization": f"Bearer {OPERATOR_SECRET}"}
+    operations = [each for each in operators_operations(governed) if each.method.upper() == "POST"]
+
+    for operation in operations:
+
+        @OPERATED
+        @given(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
+        def fuzz(case: Any) -> None:
+            answer = case.call(headers=headers)
+            without_leaks(case.path, answer.content)
+            assert 400 <= answer.status_code < 500
+
+        fuzz()
+    assert governed.operator.acts == []
 
 
 @FUZZED

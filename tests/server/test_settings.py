@@ -106,6 +106,19 @@ def test_a_unix_socket_may_go_without_a_credential(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"record": "a.jsonl", "ledger": "folder"}, "two records"),
+        ({"governed": "open"}, "no agents"),
+        ({"governed": "open", "agent_port": 0, "workers": 2}, "one worker"),
+    ],
+)
+def test_what_only_together_makes_no_sense_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        settings_of({"target": "CartPole-v1", **values})
+
+
+@pytest.mark.parametrize(
     ("idle", "warn", "after"), [(None, 60.0, None), (3600.0, 60.0, 3540.0), (60.0, 60.0, 30.0), (10.0, 2.0, 8.0)]
 )
 def test_a_client_is_warned_in_time(idle: float | None, warn: float, after: float | None) -> None:

@@ -17,7 +17,7 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Outcome, ToolAnswer
 from proctor.server.cards import Card, card_of
 from proctor.server.standing import Standing
-from proctor.server.telling import OVER, instructions, refusal, seen_schema, told
+from proctor.server.telling import OVER, first_seen, governed_instructions, instructions, refusal, seen_schema, told
 
 CARD = card_of(Target("proctor/PlumeSearch-v0"))
 ACT = Tool(name="act", description="Acts.", safety=ToolSafety.WRITE, input_schema={"type": "object"})
@@ -142,3 +142,21 @@ def test_a_lost_episode_is_said_to_be_lost_and_nothing_is_asked_of_the_agent() -
     assert "reset" not in found.text
     assert "expected" not in seen(found)
     assert "nothing more to do" in found.text
+
+
+def test_the_first_observation_is_told_like_all_others() -> None:
+    first = json.loads(first_seen(msgspec.Raw(b'{"observation":[0.5]}'), Standing()))
+
+    assert first == {"observation": [0.5], "step": 0, "done": False, "terminated": False, "truncated": False}
+    jsonschema.validate(first, seen_schema(CARD))
+    assert json.loads(first_seen(None, Standing(terminated=True))) == {"step": 0, "done": True}
+
+
+def test_a_governed_agent_reads_what_a_free_one_does_and_the_loop() -> None:
+    words = governed_instructions(CARD, ["sniff"], ["move"], b'{"observation":[0.5]}')
+
+    assert words.startswith(instructions(CARD))
+    assert "tools that read at once (sniff)" in words
+    assert "those that act (move)" in words
+    assert words.endswith('so far: {"observation":[0.5]}')
+    assert governed_instructions(CARD, [], [], None).count("there is none") == 2

@@ -24,6 +24,7 @@ from proctor.server.sockets import bound_tcp, port_of
 from proctor.server.workers import run_workers
 from tests.server.commands import Command, alive, finished, harmless, serve, told_to_stop_after
 from tests.server.served import PATIENCE, until
+from tests.server.surviving import ADDING
 
 SECRET = "a-secret-for-two-workers"
 HEADERS = {"Authorization": f"Bearer {SECRET}"}
@@ -50,7 +51,7 @@ class Visitor:
         self.session = opened["session"]
         self.token = opened["data"]["resume_token"]
         begun = self.ask("reset", {"seed": 1}, id=1, session=self.session)
-        self.pid = begun["data"]["observation"]["pid"]
+        self.pid = begun["data"]["observation"].get("pid")
 
     def step(self, number: int) -> dict[str, Any]:
         return self.ask("step", {}, id=number, session=self.session, epoch=1)
@@ -165,6 +166,44 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_with_it_and_no_other(tmp
         assert second.step(2)["data"]["observation"]["pid"] == second.pid
         assert "its sessions are lost" in command.log
         assert metric(command, "proctor_sessions") == 2
+
+
+@pytest.mark.slow
+def test_with_a_ledger_sessions_survive_their_workers_and_the_parent(tmp_path: Path) -> None:
+    with bound_tcp("127.0.0.1", 0) as listener:
+        port = str(port_of(listener))
+    arguments = (ADDING, "--workers", "2", "--port", port, "--json", "--ledger", str(tmp_path / "ledger"))
+    with serve(tmp_path / "home", *arguments, more=TOKEN) as command, ExitStack() as stack:
+        visitors = one_of_each(command, stack)
+        for worker in command.children():
+            os.kill(worker, signal.SIGKILL)
+        homes = [each.home for each in visitors]
+        after_workers = [_gone_on(each, 2, stack) for each in visitors]
+        pids = command.children()
+        command.stopped(signal.SIGKILL)
+        until(lambda: not any(alive(pid) for pid in pids))
+        with serve(tmp_path / "home", *arguments, more=TOKEN):
+            after_parent = [_gone_on(each, 3, stack) for each in visitors]
+
+    assert [each["data"]["observation"]["total"] for each in (*after_workers, *after_parent)] == [2, 2, 3, 3]
+    assert len(set(homes)) == 2
+
+
+def _gone_on(visitor: Visitor, number: int, stack: ExitStack) -> dict[str, Any]:
+    """Return the reply to the next step of a session, asked where its worker is found."""
+
+    def back() -> Visitor | None:
+        try:
+            return Visitor(visitor.home)
+        except (OSError, ConnectionClosed):
+            return None
+
+    again: Visitor = until(back, 60)
+    stack.callback(again.close)
+    resumed = again.resumed(visitor)
+    assert resumed["type"] == "resumed", resumed
+    again.session = visitor.session
+    return again.step(number)
 
 
 def test_told_to_stop_all_of_them_do_with_a_record_each_and_nothing_is_left(tmp_path: Path) -> None:

@@ -1,134 +1,133 @@
-"""`proctor demo`: an agent finds the source of a puff plume, live in the terminal, as a GIF, and beside other policies.
+"""`proctor demo`: a governed episode from end to end, with real parts: server, sandbox, agent, operator, ledger, replay.
 
-Rule 1: the show keeps time: step k is due k / `STEPS_PER_SECOND` seconds after the first, and a step that comes too
-    late is not drawn, so that a slow machine shows fewer pictures and not a longer film.
-Rule 2: where standard output is no terminal, a few still pictures take the place of the show.
+Rule 1: what is shown is read from the ledger while it is written. The demo knows no more than anybody who has the file.
+Rule 2: whatever was started is ended with the demo, however that ends.
 """
 
-import time
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
 
-from proctor.cli.run import as_table, compared, film
+from proctor.cli.demo_hall import READING_SECONDS, Desk, Hall, Tape
+from proctor.cli.demo_proof import Proof, print_commands, print_summary, proved
+from proctor.cli.demo_server import Place, Served, acting, check_ended, serving
+from proctor.cli.demo_show import Show, show_for
+from proctor.cli.demo_story import Story
+from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
 from proctor.contracts.guarded import checked_seed
-from proctor.envs.episodes import Env, EpisodeResult, play
-from proctor.envs.plume.terminal import picture
-from proctor.envs.policies import make_policy, policies_of
-from proctor.envs.settings import Tree, made
-from proctor.envs.video import check_place
-from proctor.errors import MissingExtraError
+from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.reader import Ledger
 
-ENV_ID: Final = "proctor/PlumeSearch-v0"
-SEARCHER: Final = "surge_cast"
-SHOW: Final[Tree] = {
-    "grid_size": [96, 48],
-    "source_location": [14, 24],
-    "plume": "puffs",
-    "action": "run_tumble",
-    "observation": {"type": "dict", "sensors": {"odor": "concentration", "wind": "wind"}},
-}
-STEPS_PER_SECOND: Final = 40.0
-STILLS: Final = 3
-COLUMNS: Final = 96
-LINES_BESIDE: Final = 4  # what is printed above and below a picture, and the cursor's line
+TARGET: Final = "proctor/PlumeSearch-v0"
+FIELD: Final = ("grid_size=[96,48]", "source_location=[14,24]", "plume=advected", "max_steps=600")
+SEED: Final = 8
+"""Of a search in which the agent comes to a point where it asks."""
+EPISODE: Final = "demo"
+PAUSE_SECONDS: Final = 0.1
+ASK_SECONDS: Final = 60.0
+TERMINATED: Final = 143
 
 
-@dataclass(slots=True)
-class Pace:
-    """When pictures are due; the clock and the sleep are parts, so that a test needs no time."""
+class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState]):
+    """The orchestrator's side."""
 
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    start: float | None = None
-    steps: int = 0
 
-    def waits(self) -> bool:
-        """Count a step, wait until it is due, and return whether there is time to draw it."""
-        now = self.clock()
-        if self.start is None:
-            self.start = now
-        early = self.start + self.steps / STEPS_PER_SECOND - now
-        self.steps += 1
-        if early > 0:
-            self.sleep(early)
-        return early > -1.0 / STEPS_PER_SECOND
+Client: TypeAlias = SyncEnvClient[PlumeAction, PlumeObservation, PlumeState]
 
 
 def demo(
-    gif: Annotated[Path, typer.Option(metavar="FILE", help="Where the film goes.")] = Path("demo.gif"),
-    live: Annotated[bool, typer.Option("--live/--no-live", help="Show the search as it happens.")] = True,
-    seed: Annotated[int, typer.Option(metavar="S", help="The seed of the search that is shown.")] = 8,
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Seeds to compare the policies on.")] = 50,
+    seed: Annotated[int, typer.Option(metavar="S", help="The seed of the search.")] = SEED,
+    governed: Annotated[
+        str, typer.Option(metavar="POLICY", help="open, standard, strict or a TOML file.")
+    ] = "standard",
+    sandbox: Annotated[str, typer.Option(help="As for `proctor serve`; auto: the strongest that works.")] = "auto",
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep ledger, keys and logs in this new folder.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Pictures in place, or a running log.")] = True,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not wait for anybody to look.")] = False,
 ) -> None:
-    """Watch an agent search a plume in the terminal, compare the policies, and write a GIF."""
+    """Watch an agent search a plume under supervision, cheat once and ask once; then prove and replay what happened."""
     checked_seed(seed)
-    check_place(gif)
-    console = Console()
-    console.print(f"[bold]{SEARCHER}[/] smells the puffs, feels the wind and looks for the source.", highlight=False)
-    with closing(made(ENV_ID, SHOW)) as env:
-        watch = watch_live if live and console.is_terminal else watch_stills
-        result = watch(console, env, seed)
-    console.print(_verdict(result), highlight=False)
-    _film(console, gif, seed)
-    with closing(made(ENV_ID, {})) as env:
-        outcomes = compared(env, list(policies_of(env)), episodes, 0)
-    console.print(as_table(f"\n{ENV_ID} with a Gaussian plume, {episodes} seeds", outcomes))
+    console = Console(highlight=False)
+    with _ended_by_signals(), _place(keep) as place:
+        console.print("A server, an agent and an operator. What you see is the ledger, as it is written.")
+        story, proof = _performed(console, place, _arguments(governed, sandbox), seed, live=live, fast=fast)
+        print_summary(console, story, proof)
+        print_commands(console, place, proof, kept=keep is not None)
 
 
-def watch_live(console: Console, env: Env, seed: int, pace: Pace | None = None) -> EpisodeResult:
-    """Play one episode before the user's eyes; the last picture stays."""
-    pace = Pace() if pace is None else pace
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
-
-        def look() -> None:
-            if pace.waits() or _has_ended(env):
-                screen.update(_view(console, env.get_wrapper_attr("scene")()), refresh=True)
-
-        return play(env, make_policy(SEARCHER, env), seed, look)
+def _arguments(governed: str, sandbox: str) -> list[str]:
+    settings = [part for setting in FIELD for part in ("--set", setting)]
+    return [TARGET, *settings, "--governed", governed, "--sandbox", sandbox]
 
 
-def watch_stills(console: Console, env: Env, seed: int) -> EpisodeResult:
-    """Play one episode and print its first moment, its last, and some between."""
-    scenes: list[Any] = []
-    scene = env.get_wrapper_attr("scene")
-    result = play(env, make_policy(SEARCHER, env), seed, lambda: scenes.append(scene()))
-    for k in range(STILLS):
-        console.print(_view(console, scenes[k * (len(scenes) - 1) // (STILLS - 1)]))
-    return result
+def _performed(
+    console: Console, place: Place, arguments: list[str], seed: int, *, live: bool, fast: bool
+) -> tuple[Story, Proof]:
+    """Run the episode in a server of its own, and prove it when the server has gone."""
+    with ExitStack() as stack:
+        with console.status("starting a server in the strongest sandbox that works here"):
+            served = stack.enter_context(serving(place, arguments))
+        client = stack.enter_context(PlumeClient.blocking(served.url, token=served.control_token))
+        client.reset(seed=seed, episode_id=EPISODE, grant=GrantWish(agent="governed_agent.py"))
+        show = show_for(console, live=live)
+        chain = _watched(place, served, client, show, fast=fast)
+    return show.story, proved(place, chain, client.head)
 
 
-def _has_ended(env: Env) -> bool:
-    return str(env.get_wrapper_attr("state")) in ("terminated", "truncated")
+def _watched(place: Place, served: Served, client: Client, show: Show, *, fast: bool) -> str:
+    """Let the agent go, show what happens until the episode is closed, and return its chain."""
+    session = client.client.session
+    chain = f"{session.name}.{session.place.epoch}"
+    wish = ["--cheat", "--ask", str(ASK_SECONDS), "--pause", str(0.0 if fast else PAUSE_SECONDS)]
+    if client.granted is None:
+        raise ComponentError("the reset brought no grant")
+    with Ledger.open(place.ledger) as ledger, show:
+        desk = Desk(OperatorClient(served.url, token=served.operator_token), 0.0 if fast else READING_SECONDS)
+        hall = Hall(show, Tape(ledger, chain), desk, fast=fast)
+        with acting(place, client.granted, wish) as agent:
+            hall.watch(lambda: agent.poll() is None)
+        check_ended(agent, place.agent_log)
+        client.close()
+        hall.watch(lambda: False)
+    return chain
 
 
-def _view(console: Console, scene: Tree) -> Group:
-    frame = scene["frame"]
-    rows = max(console.height - LINES_BESIDE, 1)
-    u, v = frame["wind"]
-    status = f"step {frame['step']:>4}   wind {u:+.2f} {v:+.2f}"
-    return Group(picture(scene, min(console.width, COLUMNS), rows), Text(status, style="dim", no_wrap=True))
-
-
-def _verdict(result: EpisodeResult) -> str:
-    if result.success:
-        return f"[green]It found the source in {result.steps} steps.[/]"
-    return f"[yellow]It did not find the source in {result.steps} steps; try another --seed.[/]"
-
-
-def _film(console: Console, gif: Path, seed: int) -> None:
-    """Write the same search as a film; without the extra that writes films say so and go on."""
+@contextmanager
+def _place(keep: Path | None) -> Iterator[Place]:
+    """Yield the folder of everything; one that is not to be kept is removed."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="proctor-demo-") as folder:
+            yield Place(Path(folder))
+        return
     try:
-        with console.status(f"drawing {gif}"):
-            film(gif, ENV_ID, SHOW, SEARCHER, seed, every=2)
-    except MissingExtraError as problem:
-        console.print(f"No film: {problem}", style="yellow", markup=False, highlight=False)
-    else:
-        console.print(f"The search is in {gif}", markup=False, highlight=False)
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        empty = not any(keep.iterdir())
+    except OSError as problem:
+        raise ValidationError(f"{keep} cannot be used: {problem.strerror}", expected="a new folder") from None
+    if not empty:
+        raise ValidationError(f"{keep} is not empty", expected="a new folder: nothing is written over")
+    yield Place(keep.resolve())
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an interrupt does, so that what was started is ended too."""
+
+    def leave(*_: Any) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

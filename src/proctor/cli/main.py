@@ -32,7 +32,10 @@ UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command by name: the function `name` in the module `proctor.cli.<name>`, with _ for -."""
+    """A command by name: what is called `name`, with _ for -, in the module `proctor.cli.<name>`.
+
+    That is a function, or a typer application where the command has commands of its own.
+    """
 
     name: str
     about: str
@@ -48,6 +51,9 @@ COMMANDS: Final = (
     Command("image", "Build a container image for an environment."),
     Command("mcp", "Bring a desktop client to an agent's grant, over stdio."),
     Command("mcp-config", "Print the configuration that a desktop client needs for that."),
+    Command("operator", "Answer, stop and watch the agents of governed episodes."),
+    Command("ledger", "List, show, verify and export what is on record."),
+    Command("replay", "Drive an environment again from the record, and compare."),
     Command("judge", "Judge streams of packets: what was legal, and why not."),
     Command("diagram", "Draw the machine of packets, or an episode's walk."),
     Command("schema", "Write the JSON Schemas of packets and records."),
@@ -86,13 +92,19 @@ def _calling(command: Command) -> Callable[[typer.Context], None]:
 
     def call(context: typer.Context) -> None:
         name = command.name.replace("-", "_")
-        function = getattr(import_module(f"proctor.cli.{name}"), name)
-        own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        own.command(help=function.__doc__)(function)
+        found = getattr(import_module(f"proctor.cli.{name}"), name)
+        own = found if isinstance(found, typer.Typer) else _alone(found)
         code = own(context.args, prog_name=f"proctor {command.name}", standalone_mode=False)
         raise typer.Exit(code or 0)
 
     return call
+
+
+def _alone(function: Callable[..., None]) -> typer.Typer:
+    """Return the application that is this one function."""
+    own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    own.command(help=function.__doc__)(function)
+    return own
 
 
 for _command in COMMANDS:

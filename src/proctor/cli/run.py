@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -121,18 +120,17 @@ def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outco
     return Outcome(name, tuple(results), seconds)
 
 
-def film(path: Path, env_id: str, tree: Tree, name: str, seed: int, every: int = 1) -> None:
-    """Write one episode as a film, in its own time; there is a frame for each `every`-th step."""
+def film(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None:
+    """Write one episode as a film, in its own time."""
     from proctor.envs.video import check_place, write_video
 
     check_place(path)
     with closing(made(env_id, tree, render_mode="rgb_array")) as env:
-        fps = env.metadata.get("render_fps", 30) / every
-        write_video(path, _frames(env, name, seed, every), fps)
+        write_video(path, _frames(env, name, seed), env.metadata.get("render_fps", 30))
 
 
-def _frames(env: Env, name: str, seed: int, every: int) -> Iterator[Any]:
-    for _ in islice(moments(env, make_policy(name, env), seed), 0, None, every):
+def _frames(env: Env, name: str, seed: int) -> Iterator[Any]:
+    for _ in moments(env, make_policy(name, env), seed):
         yield env.render()
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from proctor.client.generic_client import JsonState as JsonState
     from proctor.client.grants import Grant as Grant
     from proctor.client.gym_env import RemoteEnv as RemoteEnv
+    from proctor.client.operator import OperatorClient as OperatorClient
     from proctor.client.settings import Settings as Settings
     from proctor.client.transitions import Transition as Transition
     from proctor.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
@@ -30,6 +31,7 @@ _HOMES = {
     "JsonAction": "client.generic_client",
     "JsonObservation": "client.generic_client",
     "JsonState": "client.generic_client",
+    "OperatorClient": "client.operator",
     "RemoteEnv": "client.gym_env",
     "RemoteVectorEnv": "client.vector_env",
     "Settings": "client.settings",

@@ -168,6 +168,11 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return self._run(self.client.state())
 
     @property
+    def head(self) -> str | None:
+        """What proves the record (see `EnvClient.head`)."""
+        return self.client.head
+
+    @property
     def granted(self) -> Grant | None:
         """What the last reset brought along, if it asked for a grant."""
         return self.client.granted

@@ -86,6 +86,11 @@ class Connection:
         """Whether the server answered `hello`."""
         return self.welcome is not None
 
+    @property
+    def boot(self) -> str | None:
+        """Which run of the server answered `hello`; None: it did not."""
+        return None if self.welcome is None else self.welcome.boot
+
     async def __aenter__(self) -> Self:
         await self.ready()
         return self

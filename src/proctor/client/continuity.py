@@ -26,6 +26,7 @@ class Doubt(StrEnum):
     CONNECTION_LOST = "CONNECTION_LOST"
     """The connection broke and the session could not be found again in time, or never can be (no `hello`)."""
     SERVER_RESTARTED = "SERVER_RESTARTED"
+    """Another run of the server answers, and it has not taken the session up."""
     SUPERSEDED = "SUPERSEDED"
     """Another connection has resumed the session."""
 

@@ -40,6 +40,10 @@ class Carrier(Protocol):
     def greeted(self) -> bool:
         """Whether the server answered `hello`."""
 
+    @property
+    def boot(self) -> str | None:
+        """Which run of the server answered `hello`; None: it did not."""
+
     async def ready(self) -> None:
         """Return when the connection is there, or raise ConnectionFailed."""
 

@@ -78,6 +78,14 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """What the last reset brought along, if it asked for a grant."""
         self._unchecked = check_schema
 
+    @property
+    def head(self) -> str | None:
+        """What proves the record: the head in the last reply to a reset or a close; None where no ledger is kept.
+
+        `proctor ledger verify --head` takes it, and finds out if anything before it was dropped or changed.
+        """
+        return self.session.head
+
     @classmethod
     def on(cls, connection: Connection) -> Self:
         """Return a client with a session of its own on a connection that others use as well."""

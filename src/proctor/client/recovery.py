@@ -1,7 +1,8 @@
 """Finding one's sessions again after the connection broke, or knowing that this cannot be.
 
 Rule 1: a session is sought for as long as its server keeps it, no longer; then its episode is lost.
-Rule 2: the sessions belong to one run of one server: another `boot` has none of them.
+Rule 2: whether a server knows a session is said by its answer to `resume`, and by nothing else: another run of it (`boot`)
+    may have taken the session up from its ledger.
 Rule 3: a session goes on only where it can stand (`continuity`); then what was not answered is repeated, same id, same
     bytes, in order.
 """
@@ -89,11 +90,9 @@ class Recovery:
     async def _return(self) -> None:
         """Connect and resume all sessions, or raise."""
         connection = self._connection
-        before = connection.welcome
         await connection.greet(connection.home)
-        now = connection.welcome
-        if before is None or now is None or now.boot != before.boot:
-            connection.lose_all("the server was started anew and knows no session", Doubt.SERVER_RESTARTED)
+        if connection.welcome is None:
+            connection.lose_all("the server was started anew and resumes nothing", Doubt.SERVER_RESTARTED)
             return
         asked = [(session, self._resume(session)) for session in list(connection.sessions.values())]
         for session, pending in asked:
@@ -111,7 +110,8 @@ class Recovery:
             connection.hang_up()
             raise ConnectionFailed("the server did not answer a resume")
         if reply.type == "error" and problem_of(reply.data).code in FORGOTTEN:
-            session.lose(problem_of(reply.data).message, Code.EPISODE_LOST)
+            same_run = connection.welcome is not None and connection.welcome.boot == session.boot
+            session.lose(problem_of(reply.data).message, Code.EPISODE_LOST if same_run else Doubt.SERVER_RESTARTED)
             return
         waiting = connection.waiting_of(session)
         session.come_back(reply, read_reply(reply, "resumed", Resumed), waiting)

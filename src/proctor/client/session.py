@@ -28,7 +28,7 @@ from proctor.errors import (
     StateError,
     ValidationError,
 )
-from proctor.models.control import Code, Kind, Open, Opened, RawReply, Resumed, Seen, SeenBatch
+from proctor.models.control import Closed, Code, Kind, Open, Opened, RawReply, Resumed, Seen, SeenBatch
 from proctor.models.grants import Granted, Revoked
 
 T = TypeVar("T")
@@ -58,7 +58,11 @@ class Session(Generic[SeenT]):
         self.opened: Opened | None = None
         self.name: str | None = None
         self.name_json: bytes | None = None
+        self.boot: str | None = None
+        """The run of the server that opened it."""
         self.episode_id: str | None = None
+        self.head: str | None = None
+        """The head of the record in the last reply to a reset or a close; None where the server keeps no ledger."""
         self._carrier = carrier
         self._order = order
         self._answer_type = "observation" if answer is Seen else "batch"
@@ -217,6 +221,7 @@ class Session(Generic[SeenT]):
             if not reply.session:
                 raise ConnectionFailed("the server opened a session and gave it no name")
             self.name, self.name_json = reply.session, msgspec.json.encode(reply.session)
+            self.boot = self._carrier.boot
         elif self._order.num_envs is not None:
             raise ValidationError("this server has no batches: it does not answer `hello`", expected="num_envs=None")
         elif self._order.shared:
@@ -261,6 +266,7 @@ class Session(Generic[SeenT]):
         self.place.begin(reply.epoch or self.place.epoch + 1, ended=isinstance(seen, Seen) and seen.done)
         self.place.agents = isinstance(seen, Seen) and isinstance(seen.grant, Granted)
         self.episode_id = seen.episode_id if isinstance(seen.episode_id, str) else None
+        self.head = seen.head if isinstance(seen.head, str) else None
         return seen
 
     def _check_reply(self, kind: str, reply: RawReply) -> None:
@@ -306,9 +312,12 @@ class Session(Generic[SeenT]):
     async def _say_goodbye(self) -> None:
         goodbye = self._carrier.ask(Kind.CLOSE, NOTHING, session=self)
         try:
-            await goodbye.answer(self._carrier.settings.cancel_timeout)
+            reply = await goodbye.answer(self._carrier.settings.cancel_timeout)
+            if reply is not None:
+                closed = read_reply(reply, "closed", Closed)
+                self.head = closed.head if isinstance(closed.head, str) else None
         except ProctorError:
-            pass  # the connection broke: the server closes the session by itself
+            pass  # the connection broke, or the answer is none: the server closes the session by itself
         finally:
             self._carrier.forget(goodbye)
 

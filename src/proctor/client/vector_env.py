@@ -70,6 +70,11 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         self._observation = codec_of(self.single_observation_space)
 
     @property
+    def head(self) -> str | None:
+        """What proves the record: the head in the reply to the last reset; None where the server keeps no ledger."""
+        return self._session.head
+
+    @property
     def spec(self) -> EnvSpec | None:
         """How Gymnasium made it, without the credential."""
         return self._spec

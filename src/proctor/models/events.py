@@ -320,8 +320,8 @@ def decoded(line: bytes) -> Event:
         version = _HEAD.decode(line).version
         if version == VERSION:
             return _DECODER.decode(line)
-    # A line from a file may nest deeper than anything that was ever stated.
-    except (msgspec.DecodeError, RecursionError) as problem:
+    # A line from a file may nest deeper than anything that was ever stated, or be no text.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ValidationError(f"not an event: {problem}", expected=f"an event of version {VERSION}") from problem
     raise ValidationError("an event of another version", found=version, expected=f"version {VERSION}")
 

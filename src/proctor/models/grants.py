@@ -20,7 +20,7 @@ class GrantWish(Struct, forbid_unknown_fields=True):
     calls_per_second: Annotated[float, Meta(gt=0, le=10**6)] | None = None
     """How often the agent may call; the server's own limit, if it is lower, holds."""
     tools: Annotated[list[str], Meta(min_length=1, max_length=1000)] | None = None
-    """Which tools; None: all that the environment has."""
+    """Which of the environment's tools; None: all. In a governed episode the governance tools come besides."""
 
 
 class Granted(Struct):
@@ -99,7 +99,7 @@ class WaitEnd(Struct, forbid_unknown_fields=True):
     wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 20.0
 
 
-class Ended(Struct):
+class Ended(Struct, omit_defaults=True):
     """How the episode stands; `over` says whether it has ended, `lost` that it broke off."""
 
     over: bool
@@ -111,3 +111,9 @@ class Ended(Struct):
     lost: bool
     total_reward: float
     """The sum of what each step was rewarded with, after transforms."""
+    outcome: str | None = None
+    """Of a governed episode that is closed: conforming, or open if it was not brought to its review."""
+    state: str | None = None
+    """Where the governed episode stood when it was closed."""
+    obligations: list[str] = []
+    """What was still open then."""

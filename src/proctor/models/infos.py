@@ -6,6 +6,7 @@ Rule 3: who serves an environment and who replays it say its metadata with the s
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ Way = Callable[[Any, int], JsonValue]
 """How a kind of value is said at a depth."""
 
 _encode: Final = msgspec.json.Encoder().encode
+_msgpack: Final = msgspec.msgpack.Encoder().encode
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]", re.DOTALL)
+"""How msgpack begins a float whose exponent is all ones; a text may look like one, a float that is finite never does."""
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1  # what JSON's readers take for an integer without loss
 
 
@@ -52,7 +56,10 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, JsonValue]:
 def told_info(metadata: Mapping[str, Any]) -> bytes:
     """Return metadata as JSON; a number that is not finite is named, never said to be null."""
     told = _encode(metadata)
-    return _encode(plain_info(metadata)) if b"null" in told else told
+    # A null is a None, which stays one, or such a number, which msgpack would keep.
+    if b"null" in told and _NOT_FINITE.search(_msgpack(metadata)):
+        return _encode(plain_info(metadata))
+    return told
 
 
 def told_infos(
@@ -148,7 +155,13 @@ def _list(value: Any, depth: int) -> JsonValue:
 
 def _object(value: Mapping[Any, Any], depth: int) -> JsonValue:
     inner = _deeper(depth)
-    return {_key(key): _plain(each, inner) for key, each in value.items()}
+    # Spelt out, as above.
+    return {
+        key if type(key) is str and key.isascii() else _key(key): (_WAYS.get(type(each)) or _way_of(type(each)))(
+            each, inner
+        )
+        for key, each in value.items()
+    }
 
 
 def _deeper(depth: int) -> int:

@@ -25,12 +25,17 @@ from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
 from proctor.door.gate import Policy, policy_for, policy_for_unix
 from proctor.envs.targets import Target
+from proctor.ledger.keys import Signer
+from proctor.ledger.writer import LedgerWriter
 from proctor.server.control.description import description_of
 from proctor.server.control.granting import Granting
 from proctor.server.control.http import http_routes
+from proctor.server.control.operating import Operating
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.sessions import Sessions
 from proctor.server.for_agents import ForAgents
+from proctor.server.governed.governance import Governance
+from proctor.server.governed.policy import load_policy
 from proctor.server.grants import Grants
 from proctor.server.isolation import isolated
 from proctor.server.metrics import Metrics
@@ -84,12 +89,17 @@ class Server:
     ) -> None:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
+        policy = None if settings.governed is None else load_policy(settings.governed)
+        self.governance: Final = None if policy is None else Governance(policy, wall=wall, clock=clock)
         self.settings: Final = settings
         boot = secrets.token_hex(8)
         # First: a file that cannot be written is found out before a sandbox is started.
-        self.recorder: Final = _recorder(settings, keys, boot, listening.worker, wall) if recorder is None else recorder
+        self._ledger = None if recorder is not None else _ledger(settings, keys, boot, listening.worker, wall)
+        self.recorder: Final = recorder or self._ledger or _recorder(settings)
         self.isolation: Final = isolated(settings, target)
         self.card: Final = self.isolation.card
+        if self.governance is not None:
+            self.governance.check(self.card.tools)
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
         opening = Opening(
@@ -98,6 +108,7 @@ class Server:
             kind_for(target, self.card, wanted, None) if self.isolation.nest is None else "process",
             transforms=[dict(spec) for spec in plan.specs],
             scenes=settings.ledger is not None,
+            policy=None if policy is None else policy.as_document(),
             nest=self.isolation.nest,
             tier=self.isolation.tier,
             probe=self.isolation.probe,
@@ -115,23 +126,28 @@ class Server:
             plan,
             self.recorder,
             self.metrics,
-            Granting(grants, wall=wall),
+            Granting(grants, wall=wall, governance=self.governance),
             boot=boot,
             clock=clock,
             wall=wall,
         )
         description = description_of(self.card)
         limits = settings.limits.limits()
+        operating = None if self.governance is None else Operating(self.governance.operator, self.metrics, limits)
         self.plane: Final = ControlPlane(
             _policies(settings, keys.control, listening.sockets),
             self.sessions,
             description,
-            http_routes(description, self.sessions, self.metrics, limits.max_body_bytes, self.agents_address),
+            http_routes(
+                description, self.sessions, self.metrics, limits.max_body_bytes, self.agents_address, operating
+            ),
             self.metrics,
             limits=limits,
             max_pending=settings.max_pending,
             max_connections=settings.max_connections,
             own_port=listening.own_port,
+            operator_policies=None if operating is None else _policies(settings, keys.operator, listening.sockets),
+            stopped=None if operating is None else operating.stop,
         )
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
@@ -142,6 +158,8 @@ class Server:
         if ready is not None:
             self._uvicorn.ready = ready
         try:
+            if self._ledger is not None:
+                await self.sessions.take_up(self._ledger.unfinished())
             async with self._swept(), self._agents_served():
                 await self._uvicorn.serve(sockets=list(self._listening.sockets))
         finally:
@@ -317,22 +335,24 @@ def _agents_address(settings: ServerSettings, listener: socket.socket | None) ->
     return f"http://{host}:{port_of(listener)}/mcp"
 
 
-def _recorder(settings: ServerSettings, keys: Keys, boot: str, worker: int, wall: Callable[[], float]) -> Recorder:
-    if settings.ledger is not None:
-        # Here: what signs takes its time to import, and most servers keep no ledger.
-        from proctor.ledger.keys import Signer
-        from proctor.ledger.writer import LedgerWriter
+def _ledger(
+    settings: ServerSettings, keys: Keys, boot: str, worker: int, wall: Callable[[], float]
+) -> LedgerWriter | None:
+    if settings.ledger is None:
+        return None
+    return LedgerWriter(
+        settings.ledger,
+        worker=worker,
+        boot=boot,
+        server=__version__,
+        signer=None if keys.ledger is None else Signer.of(keys.ledger),
+        durability=settings.durability,
+        observations=settings.observations,
+        wall=wall,
+    )
 
-        return LedgerWriter(
-            settings.ledger,
-            worker=worker,
-            boot=boot,
-            server=__version__,
-            signer=None if keys.ledger is None else Signer.of(keys.ledger),
-            durability=settings.durability,
-            observations=settings.observations,
-            wall=wall,
-        )
+
+def _recorder(settings: ServerSettings) -> Recorder:
     return NullRecorder() if settings.record is None else JsonlRecorder(settings.record, sync=settings.record_sync)
 
 

@@ -17,16 +17,14 @@ from proctor.contracts.lifecycle import EnvironmentState, Method, guard
 from proctor.envs.adapted import LARGEST_SEED
 from proctor.envs.targets import Vector
 from proctor.errors import ComponentError, StateError, ValidationError
-from proctor.models.arrays import listed, packed_array
 from proctor.models.control import Code, StepBatch
+from proctor.models.infos import told_infos
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
 from proctor.server.answers import RAISED, BatchOutcome, ToolAnswer, failed, refusal_of, refused
-from proctor.server.desk import NOTHING, ResetOrder
+from proctor.server.desk import ResetOrder
 
 LOG: Final = logging.getLogger("proctor.environment")
-FINAL_KEYS: Final = ("final_info", "_final_info", "_final_obs")
-SEED_KEYS: Final = ("seed", "_seed")
 MASK: Final = "reset_mask"
 """Gymnasium's option that says which sub-environments to reset."""
 Result = TypeVar("Result")
@@ -177,19 +175,10 @@ class BatchDesk:
 
     def _told(self, infos: Mapping[str, Any], *, begun: bool) -> bytes:
         """Return the infos that the session asked for, and what a learner cannot do without."""
-        if self._infos:
-            keys = [key for key in infos if key != "final_obs"]
-        else:
-            keys = [key for key in (*(SEED_KEYS if begun else ()), *FINAL_KEYS) if key in infos]
-        told = {key: _plain(infos[key], self._encoding) for key in keys}
-        if "final_obs" in infos:
-            told["final_obs"] = self._finals(infos["final_obs"], infos["_final_obs"])
-        return msgspec.json.encode(told) if told else NOTHING
+        return told_infos(infos, self._encoding, self._said, everything=self._infos, begun=begun)
 
-    def _finals(self, observations: Any, which: Mask) -> dict[str, Any]:
-        index = np.flatnonzero(which).tolist()
-        values = [self._observation.encode(observations[i], self._encoding) for i in index]
-        return {"index": index, "values": values}
+    def _said(self, observation: Any) -> Any:
+        return self._observation.encode(observation, self._encoding)
 
     def _asked(self, ask: Callable[[], Result], method: str) -> Result:
         try:
@@ -210,18 +199,3 @@ class BatchDesk:
         number = self._incident()
         LOG.error("batch failed in %s, incident %s", method, number, exc_info=problem)
         return failed(Code.EXECUTION_ERROR, f"the batch failed in {method}()", incident=number)
-
-
-def _plain(value: Any, encoding: Encoding) -> Any:
-    """Return a value of an info as JSON can say it; what it cannot is null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each, encoding) for key, each in value.items()}
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "biuf":
-            return packed_array(value, encoding.compress) if encoding.packed else listed(value)
-        return [_plain(each, encoding) for each in value.tolist()]
-    if isinstance(value, np.generic):
-        return listed(np.asarray(value))
-    if isinstance(value, list | tuple):
-        return [_plain(each, encoding) for each in value]
-    return value if value is None or isinstance(value, str | bool | int | float) else None

@@ -5,6 +5,7 @@ Rule 2: an agent's mistake is an answer (`Told`), never an exception.
 Rule 3: an agent that goes away while its call runs does not break the episode: the action that runs is finished and counted,
     and what the call still had to do is left undone. So it is when the orchestrator wants to reset or to close: it does not
     wait for more than the action that runs.
+Rule 4: in a governed episode a call is heard by the governor first, and by the environment only if the governor says so.
 """
 
 import asyncio
@@ -19,6 +20,12 @@ from proctor.contracts.tools import Tool
 from proctor.models.control import Code, Problem
 from proctor.server.accounts import Caller
 from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer
+from proctor.server.governed.errands import Errand
+from proctor.server.governed.governor import Governor
+from proctor.server.governed.introduction import governed_view, standing_fits
+from proctor.server.governed.questions import Question
+from proctor.server.governed.replies import REFUSED, Tools
+from proctor.server.governed.stream import Voice
 from proctor.server.grants import Grant, Grants
 from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
@@ -40,6 +47,11 @@ Progress = Callable[[int, int], Awaitable[None]]
 """Told how many actions of a call are done, and of how many."""
 
 
+LOST: Final = "this episode is lost"
+WAITING: Final = Told("", b"{}")
+"""Of a call whose answer is still to come."""
+
+
 class AgentTool(Struct, frozen=True):
     """A tool, and what it answers with."""
 
@@ -55,9 +67,15 @@ class AgentView:
         self.grant: Final = grant.name
         self.environment: Final = card.name
         self.description: Final = card.description
-        self.instructions: Final = instructions(card)
-        self.tools: Final = tuple(AgentTool(tool, tool.output_schema or seen_schema(card)) for tool in grant.tools)
-        self._by_name = {tool.name: tool for tool in grant.tools}
+        governor = grant.governor
+        if governor is None:
+            self.instructions = instructions(card)
+            tools = [(tool, tool.output_schema or seen_schema(card)) for tool in grant.tools]
+        else:
+            self.instructions, tools = governed_view(governor, grant.tools)
+        self.tools: Final = tuple(AgentTool(tool, schema) for tool, schema in tools)
+        self._by_name = {tool.name: tool for tool, _ in tools}
+        self._governor = governor
         self._grant = grant
         self._grants = grants
         self._metrics = metrics
@@ -68,10 +86,16 @@ class AgentView:
         if known is None:
             names = ", ".join(self._by_name)
             return self._refused(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
-        call = _Call(self._grant, self._grants, known, arguments, progress)
+        if self._governor is None:
+            call = _Call(self._grant, self._grants, known, arguments, progress)
+        else:
+            call = _GovernedCall(self._governor, self._grant, self._grants, known, arguments, progress)
         work = asyncio.ensure_future(call.carried_out())
         try:
-            return await asyncio.shield(work)
+            answer = await asyncio.shield(work)
+            if answer.is_error and self._governor is not None:
+                self._note(REFUSED, tool)
+            return answer
         except asyncio.CancelledError:
             call.given_up = True
             work.add_done_callback(_looked_at)
@@ -84,9 +108,12 @@ class AgentView:
         return 0.0 if self._grant.bucket is None else self._grant.bucket.take()
 
     def _refused(self, problem: Problem, tool: str = "an unknown tool") -> Told:
-        LOG.info("a call of %s was refused: %s", tool, problem.code, extra={"grant": self.grant})
-        self._metrics.refused(problem.code)
+        self._note(problem.code, tool)
         return refusal(problem)
+
+    def _note(self, code: str, tool: str) -> None:
+        LOG.info("a call of %s was refused: %s", tool, code, extra={"grant": self.grant})
+        self._metrics.refused(code)
 
 
 class ForAgents:
@@ -162,7 +189,7 @@ class _Call:
         done, count = 1, 1 + len(answer.left)
         for action in answer.left:
             await self._tell_progress(done, count)
-            if self.given_up or session.claims or not self._grants.is_live(self._grant):
+            if self._is_stopped():
                 break
             try:
                 answer = await session.act(action, self._caller)
@@ -171,6 +198,10 @@ class _Call:
             done += 1
         counted = f"{_counted(done, count)}. " if count > 1 else ""
         return told(answer, self._tool, session.opening.card, session.standing, session.step_count, counted)
+
+    def _is_stopped(self) -> bool:
+        """Return whether what is left of a longer call is not to be done."""
+        return self.given_up or bool(self._session.claims) or not self._grants.is_live(self._grant)
 
     def _check(self) -> None:
         """Refuse what may not begin, now that its turn has come."""
@@ -194,6 +225,78 @@ class _Call:
         except Exception as problem:  # noqa: BLE001  # of a library that was given this agent's connection
             LOG.debug("progress was not heard: %s", type(problem).__name__, extra={"grant": self._grant.name})
             self._progress = None
+
+
+class _GovernedCall(_Call):
+    """One use of a tool in a governed episode: heard by the governor, then carried out or waited for, if it is to be."""
+
+    def __init__(
+        self,
+        governor: Governor,
+        grant: Grant,
+        grants: Grants,
+        tool: Tool,
+        arguments: bytes,
+        progress: Progress | None,
+    ) -> None:
+        super().__init__(grant, grants, tool, arguments, progress)
+        self._governor = governor
+        self._known: Tools = governor.tools([each.name for each in grant.tools])
+        self._question: Question | None = None
+        self._errand: Errand | None = None
+
+    async def carried_out(self) -> Told:
+        """Return what the agent is told; whoever waits for an operator leaves the turn to others."""
+        answer = await super().carried_out()
+        if self._question is None:
+            return answer
+        return await self._governor.answered(self._question, self._known)
+
+    async def _in_turn(self) -> Told:
+        self._check()
+        voice = Voice("agent", self._grant.name, self._tool.name)
+        try:
+            heard = await self._governor.heard(self._tool.name, self._arguments, voice, self._known)
+            if isinstance(heard, Errand):
+                return await self._carried_on(heard)
+        except NotDone:
+            raise
+        except Exception as problem:  # noqa: BLE001  # as in `_Call`: the agent is answered
+            self._session.lose(Code.SESSION_ERROR, "the server failed")
+            raise Failed(inside_problem(problem, lost=True)) from None
+        if isinstance(heard, Question):
+            self._question = heard
+            return WAITING
+        return heard
+
+    async def _carried_on(self, errand: Errand) -> Told:
+        """Carry out what was directed, and tell of it."""
+        governor, self._errand = self._governor, errand
+        # The tool that is used, which a submitted directive names.
+        self._tool = next(tool for tool in self._grant.tools if tool.name == errand.tool)
+        self._caller = Caller(self._grant.name, self._grant.agent, errand.tool)
+        try:
+            answer = await self._finished(await self._session.call(errand.tool, errand.arguments, self._caller))
+        except Refused as problem:
+            answer = await governor.failed(errand, problem.problem)
+        else:
+            answer = await governor.done(errand, answer, inside=standing_fits(self._tool))
+        await governor.wrap_up()
+        return answer
+
+    def _is_stopped(self) -> bool:
+        return super()._is_stopped() or self._errand is None or not self._governor.goes_on(self._errand)
+
+    def _check(self) -> None:
+        if self.given_up:
+            raise Refused(GIVEN_UP)
+        if self._session.claims:
+            raise Refused(CLAIMED)
+        if self._session.loss is not None:
+            raise Refused(Problem(f"{LOST}: {self._session.loss.message}", Code.EPISODE_LOST, lost=True))
+        if not self._grants.holds(self._grant):
+            raise Refused(ENDED)
+        self._session.calls += 1
 
 
 def _counted(done: int, count: int) -> str:

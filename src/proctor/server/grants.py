@@ -1,7 +1,7 @@
 """Who holds the tools of which episode: every grant of one server.
 
 Rule 1: a grant is good for one episode of one session. Another reset, the session's end, its own end or a revocation kills
-    it; nothing brings it back.
+    it; nothing brings it back. In a governed episode the close of the packet episode does, too.
 Rule 2: a token is given out once, with the grant. What is kept is its digest, and what was presented is looked up by its
     own: no comparison takes longer for a token that is nearly right.
 Rule 3: this file knows sessions, never sockets. Whether and where agents are served is `address`.
@@ -17,8 +17,10 @@ from proctor.door.credentials import Credential, token
 from proctor.door.limits import Bucket
 from proctor.errors import ValidationError
 from proctor.models.control import Code
+from proctor.models.events import AgentGranted
 from proctor.models.grants import Granted, GrantWish
 from proctor.server.answers import refused
+from proctor.server.governed.governor import Governor, governor_of
 from proctor.server.session import Session
 
 MOST_TOKEN: Final = 1024
@@ -39,9 +41,17 @@ class Grant:
     digest: bytes
     revoked: bool = False
 
+    @property
+    def governor(self) -> Governor | None:
+        """Who governs the episode; None: it is free."""
+        return None if self.session.companion is None else governor_of(self.session)
+
     def holds(self, now: float) -> bool:
         """Return whether the agent may still ask: its episode is the session's latest, and nobody took the grant back."""
         if self.revoked or self.session.closed or self.session.epoch != self.epoch:
+            return False
+        governor = self.governor
+        if governor is not None and governor.closed:
             return False
         return self.ends_at is None or now < self.ends_at
 
@@ -81,7 +91,7 @@ class Grants:
         secret, credential = token()
         now = self._clock()
         grant = Grant(
-            name=secrets.token_urlsafe(9),
+            name=secrets.token_hex(6),
             agent=wish.agent,
             session=session,
             epoch=session.epoch,
@@ -131,6 +141,10 @@ class Grants:
         """Return whether the grant's agent may act now."""
         return grant.is_live(self._clock())
 
+    def holds(self, grant: Grant) -> bool:
+        """Return whether the grant's agent may ask now, though perhaps not act."""
+        return grant.holds(self._clock())
+
     def live(self, session: Session) -> list[Grant]:
         """Return the grants whose agents may act in this session."""
         grants = self._by_session.get(session.name)
@@ -166,6 +180,41 @@ class Grants:
             return None
         rate = min(rates)
         return Bucket(rate, max(1, round(rate)), self._clock)
+
+    def restore(self, session: Session, before: AgentGranted) -> None:
+        """Let a grant of an earlier run of the server live on: its token is known by the digest, its time goes on."""
+        left = None if before.expires_at is None else before.expires_at - self._wall()
+        grant = Grant(
+            name=before.grant,
+            agent=before.agent,
+            session=session,
+            epoch=before.epoch,
+            tools=tuple(tool for tool in session.opening.card.tools if tool.name in before.tools),
+            ends_at=None if left is None else self._clock() + left,
+            bucket=self._bucket(before.calls_per_second),
+            digest=bytes.fromhex(before.digest),
+        )
+        self._by_digest[grant.digest] = grant
+        self._by_session.setdefault(session.name, []).append(grant)
+
+    def renewed(self, session: Session, name: str) -> Granted:
+        """Return a grant with a new token, for one whose reply nobody got, or refuse: it is dead."""
+        now = self._clock()
+        grant = next((each for each in self._by_session.get(session.name, ()) if each.name == name), None)
+        if grant is None or self._address is None or not grant.holds(now):
+            raise refused(Code.STATE_ERROR, "this grant is dead", expected="another grant, with another request")
+        secret, credential = token()
+        del self._by_digest[grant.digest]
+        grant.digest = credential.digest
+        self._by_digest[grant.digest] = grant
+        return Granted(
+            grant.name,
+            self._address,
+            secret,
+            [tool.name for tool in grant.tools],
+            None if grant.ends_at is None else self._wall() + grant.ends_at - now,
+            session.episode_id or "",
+        )
 
 
 def _chosen(tools: tuple[Tool, ...], wished: list[str] | None) -> tuple[Tool, ...]:

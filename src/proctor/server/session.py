@@ -8,56 +8,31 @@ Rule 3: when nobody can know where the episode stands (an exception inside, a ti
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
-
-import msgspec
+from typing import Final, TypeVar
 
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError
 from proctor.models.control import Code, Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
 from proctor.server.accounts import Account, Caller, Stand
-from proctor.server.answers import RAISED, Failed, NotDone, Outcome, ToolAnswer, failed, refused
-from proctor.server.desk import ResetOrder
+from proctor.server.answers import Failed, NotDone, Outcome, ToolAnswer, failed, refused
+from proctor.server.companions import Companion, Conclusion
+from proctor.server.minutes import Minutes
 from proctor.server.opening import Opening
+from proctor.server.orders import order_of
+from proctor.server.patience import in_time, left
 from proctor.server.places import AnyOutcome, Place
 from proctor.server.rows import MOST_BYTES, Rows
-from proctor.server.standing import Standing
+from proctor.server.standing import Loss, Position, Standing
 from proctor.server.statements import failure, opened, row_of
 
-LOG: Final = logging.getLogger("proctor.session")
+__all__ = ["Companion", "Conclusion", "Loss", "Session"]
+
 Result = TypeVar("Result")
 CLOSE_SECONDS: Final = 10.0
 """How long an environment may take to close before it is abandoned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Why an episode cannot go on."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """What is said of an episode when it is closed: the judge's outcome, the state it was in and what was still open."""
-
-    outcome: str | None = None
-    state: str | None = None
-    obligations: tuple[str, ...] = ()
-
-
-class Companion(Protocol):
-    """Who goes with an episode to its end: the judge of a governed one."""
-
-    async def conclude(self, reason: str) -> Conclusion:
-        """Say the last words, which go on record before the episode is closed; called once, in the session's turn."""
-        ...
 
 
 class Session:
@@ -100,7 +75,7 @@ class Session:
         self.opening: Final = opening
         self.step_timeout: Final = step_timeout
         self._account = account
-        self._recorder = recorder
+        self._minutes = Minutes(name, recorder, opening.incident)
         self._clock = clock
         self._boot = boot
         self._place: Place | None = None
@@ -109,7 +84,6 @@ class Session:
         self._concluded = True
         """Whether there is no episode whose end is still to be stated."""
         self.closed = False
-        self._sealed = False
 
     @property
     def over(self) -> bool:
@@ -118,13 +92,13 @@ class Session:
 
     @property
     def immediate(self) -> bool:
-        """Whether a step ends before it gives way to anybody else."""
-        return self._place is not None and self._place.immediate
+        """Whether a step ends before it gives way to anybody else: the environment is quick, and the record is at hand."""
+        return self._place is not None and self._place.immediate and not self._minutes.waits
 
     @property
     def head(self) -> str | None:
         """What proves that the record of the latest episode is whole, where there is a ledger."""
-        return self._recorder.head(self.name)
+        return self._minutes.head
 
     async def open(self) -> None:
         """Make the environment and state that it is there."""
@@ -139,16 +113,24 @@ class Session:
                 shared=self.shared,
                 step_timeout=self.step_timeout,
             )
-            await self._recorded(stated)
+            await self._minutes.record(stated)
             self._place = self._told_time(place)
         finally:
             if self._place is None:
                 place.abandon()
 
+    def take_up(self, position: Position, place: Place | None) -> None:
+        """Stand where the record says; `place` has the environment that was brought there, None: the episode is lost."""
+        self.epoch, self.step_count, self.episode_id = position.epoch, position.step, position.episode_id
+        self.total_steps = position.total_steps
+        self.loss, self.standing = position.loss, position.standing
+        self._resets, self._concluded = position.resets, position.concluded
+        self._place = None if place is None else self._told_time(place)
+
     async def reset(self, reset: Reset, request_id: int | None) -> bytes:
         """Begin an episode; return the reply's data."""
         try:
-            order = _order(reset, f"{self.name}.{self.epoch + 1}")
+            order = order_of(reset, f"{self.name}.{self.epoch + 1}")
             if self._place is None:
                 self._place = await self._new_place()
             place = self._place
@@ -159,7 +141,7 @@ class Session:
             at, nth = self._clock(), self._resets
             stand = Stand(self.name, self.epoch + 1, 0, order.episode_id, at, request_id, nth=nth)
             data, event = self._account.begun(outcome, order, stand)
-            await self._recorded(event)
+            await self._minutes.record(event)
         except (NotDone, ComponentError, asyncio.CancelledError) as problem:
             raise await self._judged(problem, "reset", request_id) from None
         self.loss = None
@@ -201,7 +183,7 @@ class Session:
         self._concluded = True
         companion, self.companion = self.companion, None
         said = Conclusion() if companion is None else await companion.conclude(reason)
-        await self._recorded(
+        await self._minutes.record(
             EpisodeClosed(
                 session=self.name,
                 at=self._clock(),
@@ -224,17 +206,17 @@ class Session:
         async with self._last_turn() as rested:
             place, self._place = self._place, None
             if place is not None and rested:
-                await self._left(place)
+                await left(place, CLOSE_SECONDS, session=self.name)
             elif place is not None:
                 place.abandon()
             with suppress(NotDone):
                 await self.conclude(reason)
-            await self._noted(
+            await self._minutes.note(
                 SessionClosed(
                     session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
                 )
             )
-            self._sealed = True
+            self._minutes.sealed = True
 
     @asynccontextmanager
     async def _last_turn(self) -> AsyncIterator[bool]:
@@ -265,7 +247,7 @@ class Session:
         """Put a step on record and count it; return the reply's data."""
         stand = self._stand(self.step_count + 1, request_id, caller)
         data, event = self._account.stepped(outcome, action, stand)
-        await self._recorded(event)
+        await self._minutes.record(event)
         self.step_count += 1
         self.total_steps += 1
         if isinstance(event, EpisodeStepped):
@@ -278,15 +260,6 @@ class Session:
 
     def _stand(self, step: int, request_id: int | None, caller: Caller | None = None) -> Stand:
         return Stand(self.name, self.epoch, step, self.episode_id or "", self._clock(), request_id, caller)
-
-    async def _left(self, place: Place) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await place.close()
-        except TimeoutError:
-            place.abandon()
-        except RAISED:
-            LOG.warning("an environment failed to close", extra={"session": self.name}, exc_info=True)
 
     async def _new_place(self) -> Place:
         if self.closed:
@@ -309,20 +282,7 @@ class Session:
         return self._place
 
     async def _timed(self, answer: Awaitable[Result]) -> Result:
-        """Return the answer in time, or give the environment up."""
-        task = asyncio.ensure_future(answer)
-        task.add_done_callback(_retrieved)
-        try:
-            # Not `asyncio.timeout`: an environment may swallow the cancellation by which that one works.
-            await asyncio.wait([task], timeout=self.step_timeout)
-            if task.done():
-                return task.result()
-        finally:
-            task.cancel()
-        incident = self.opening.incident()
-        message = f"the environment did not answer within {self.step_timeout:g} seconds"
-        LOG.error("%s, incident %s", message, incident, extra={"session": self.name})
-        raise failed(Code.STEP_TIMEOUT, message, incident=incident)
+        return await in_time(answer, self.step_timeout, incident=self.opening.incident, session=self.name)
 
     async def _judged(
         self,
@@ -338,7 +298,7 @@ class Session:
         if lost:
             self.lose(told.problem.code, told.problem.message)
         stand = self._stand(self.step_count, request_id, caller)
-        await self._noted(failure(told.problem, request, stand, data if lost else b"null"))
+        await self._minutes.note(failure(told.problem, request, stand, data if lost else b"null"))
         return problem if isinstance(problem, asyncio.CancelledError) else told
 
     def _told(self, problem: BaseException, request: str) -> NotDone:
@@ -347,12 +307,7 @@ class Session:
         if isinstance(problem, asyncio.CancelledError):
             return failed(Code.CANCELLED, f"a {request} was given up while it ran")
         # A transform of rewards failed after the environment had moved.
-        return self._broken(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
-
-    def _broken(self, problem: BaseException, code: Code, message: str) -> Failed:
-        incident = self.opening.incident()
-        LOG.error("%s, incident %s", message, incident, extra={"session": self.name}, exc_info=problem)
-        return failed(code, message, incident=incident)
+        return self._minutes.broken(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
 
     def lose(self, code: str, message: str) -> None:
         """Let the environment go, because nobody can know where the episode stands."""
@@ -365,45 +320,12 @@ class Session:
     async def record(self, event: Event) -> None:
         """Put on record what others state of this session, or raise that it cannot be done: the episode is lost."""
         try:
-            await self._recorded(event)
+            await self._minutes.record(event)
         except Failed as problem:
             self.lose(problem.problem.code, problem.problem.message)
             raise
-
-    async def _recorded(self, event: Event) -> None:
-        """Return when the event is safe; what cannot be recorded has lost the episode."""
-        if self._sealed:
-            raise failed(Code.SESSION_ERROR, "this session is closed")
-        try:
-            waiting = self._recorder.record(event)
-            if waiting is not None:
-                await waiting
-        except ComponentError as problem:
-            message = "what happened could not be put on record"
-            raise self._broken(problem, Code.RECORDING_FAILED, message) from None
-
-    async def _noted(self, event: Event) -> None:
-        """Put on record what happened anyway; a record that fails here is logged, and changes nothing."""
-        with suppress(NotDone):
-            await self._recorded(event)
 
 
 def _flags(outcome: AnyOutcome) -> tuple[bool, bool]:
     """Return whether an episode is over as it begins; a batch has no one episode."""
     return (outcome.terminated, outcome.truncated) if isinstance(outcome, Outcome) else (False, False)
-
-
-def _retrieved(task: "asyncio.Future[Any]") -> None:
-    """Look at the end of an answer that nobody waits for any more, so that it is not reported as forgotten."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _order(reset: Reset, episode_id: str) -> ResetOrder:
-    """Return what a reset asks for, or refuse what is no options or no mask."""
-    try:
-        options = msgspec.json.decode(reset.options, type=dict | None)
-        mask = msgspec.json.decode(reset.mask, type=list[bool] | None)
-    except msgspec.DecodeError as problem:
-        raise refused(Code.VALIDATION_ERROR, f"not a reset: {problem}", expected="options and a mask") from None
-    return ResetOrder(reset.seed, episode_id if reset.episode_id is None else reset.episode_id, options or None, mask)

@@ -164,6 +164,10 @@ class ServerSettings(BaseModel):
             raise ValidationError("two records of the same events", expected="either --record or --ledger")
         if self.governed is not None and self.agent_port is None:
             raise ValidationError("a policy, and no agents that it could govern", expected="--agent-port with it")
+        if self.governed is not None and self.workers > 1:
+            raise ValidationError(
+                "an operator would reach one worker of several", expected="one worker, to be governed"
+            )
         if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
             raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
 

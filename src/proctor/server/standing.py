@@ -1,8 +1,16 @@
-"""How an episode stands, as far as the steps of one environment tell."""
+"""How an episode stands: as far as the steps of one environment tell, and where in its session."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proctor.models.events import EpisodeStepped
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why an episode cannot go on."""
+
+    code: str
+    message: str
 
 
 @dataclass(slots=True)
@@ -25,3 +33,19 @@ class Standing:
         self.terminated, self.truncated, self.reward = event.terminated, event.truncated, event.reward
         if event.reward is not None:
             self.total_reward += event.reward
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a session stands, as far as its record tells."""
+
+    epoch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    episode_id: str | None = None
+    resets: int = 0
+    """Of the environment that is there now."""
+    concluded: bool = True
+    """Whether there is no episode whose end is still to be stated."""
+    loss: Loss | None = None
+    standing: Standing = field(default_factory=Standing)

@@ -1,7 +1,8 @@
 """Several processes that serve one address: each also listens on an address of its own.
 
 Rule 1: a session lives in one worker. Whoever says hello learns that worker's own address, and comes back to it there.
-Rule 2: a worker that dies is started again on the same addresses; its sessions are lost, and their clients are told so.
+Rule 2: a worker that dies is started again on the same addresses. With a ledger it goes on with its sessions; without one
+    they are lost, and their clients are told so.
 Rule 3: the parent serves nothing: it starts, watches and stops. Of credentials it gives away the digests only.
 """
 
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,8 +32,9 @@ from proctor.server.app import Keys, Listening, Server, run
 from proctor.server.isolation import isolated
 from proctor.server.logs import set_up_logs
 from proctor.server.metrics import FOLDER
+from proctor.server.ports import Ports
 from proctor.server.settings import ServerSettings
-from proctor.server.sockets import bound_tcp, port_of
+from proctor.server.sockets import port_of
 from proctor.server.transforms import plan_of
 
 LOG: Final = logging.getLogger("proctor.server")
@@ -75,7 +78,8 @@ class _Crew:
         self._keys = keys
         self._shared = shared
         self._agents: Sequence[socket.socket | None] = agents or [None] * settings.workers
-        self._own = [bound_tcp(settings.host, 0) for _ in range(settings.workers)]
+        ports = Ports(settings.ledger)
+        self._own = [ports.bound(f"worker-{index}", settings.host, 0) for index in range(settings.workers)]
         self._context = multiprocessing.get_context("spawn")
         self._ready = self._context.Semaphore(0)
         self._workers: list[BaseProcess] = []
@@ -124,7 +128,8 @@ class _Crew:
             if not worker.is_alive() and not self._stopping:
                 steady = time.monotonic() - self._begun[index] > STEADY_SECONDS
                 self._failures = 0 if steady else self._failures + 1
-                LOG.error("worker %s ended with code %s; its sessions are lost", worker.pid, worker.exitcode)
+                fate = "are lost" if self._settings.ledger is None else "wait for the next one"
+                LOG.error("worker %s ended with code %s; its sessions %s", worker.pid, worker.exitcode, fate)
                 if worker.pid is not None:
                     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # it ships no types
                 self._workers[index] = self._started(index)
@@ -149,12 +154,24 @@ def _work(
 ) -> None:
     """Serve as one worker; the last socket is its own."""
     set_up_logs(settings, Redactor())
+    threading.Thread(target=_follow_parent, args=(settings.ledger is not None,), daemon=True).start()
     record = settings.record
     if record is not None:
         settings = settings.model_copy(update={"record": _numbered(record)})
     listening = Listening(sockets, port_of(sockets[-1]), agents, index)
     with suppress(KeyboardInterrupt):
         run(lambda: Server(settings, keys, listening), lambda tier: ready.release())
+
+
+def _follow_parent(survives: bool) -> None:
+    """End this worker when its parent is gone: nobody would stop it, and it would hold the addresses of the next run.
+
+    With a ledger it ends at once, as if it had been killed, too: the next run goes on with its sessions.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGKILL if survives else signal.SIGTERM)
 
 
 def _numbered(record: Path) -> Path:

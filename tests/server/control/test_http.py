@@ -19,7 +19,8 @@ from proctor.envs.targets import Target
 from proctor.server.cards import card_of
 from proctor.server.control.description import description_of
 from proctor.server.control.granting import Granting
-from proctor.server.control.http import http_routes, openapi_document
+from proctor.server.control.http import http_routes
+from proctor.server.control.openapi import openapi_document
 from proctor.server.control.sessions import Sessions
 from proctor.server.grants import Grants
 from proctor.server.metrics import Metrics

@@ -156,3 +156,16 @@ def test_a_reply_that_is_too_large_is_kept_alone() -> None:
     replies.keep(3, b"three")
     assert replies.admit(2, 0) is Admission.REUSED
     assert replies.admit(3, 0) == b"three"
+
+
+def test_what_came_before_the_server_was_ended_is_spent_but_for_what_had_no_effect() -> None:
+    replies = Replies(2)
+    replies.restore(5, {3})
+
+    assert replies.admit(4, 1) is Admission.REUSED
+    assert replies.admit(5, 1) is Admission.REUSED
+    assert replies.admit(3, 1) is Admission.NEW
+    replies.keep(3, b"again")
+    assert replies.admit(3, 1) == b"again"
+    assert replies.last_id == 5
+    assert replies.admit(6, 1) is Admission.NEW

@@ -21,6 +21,7 @@ from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
 from proctor.server.answers import NotDone, Refused, refused
 from proctor.server.control import waiting
 from proctor.server.control.granting import Granting
+from proctor.server.control.past import REUSED, Past
 from proctor.server.control.protocol import Rule, data_of, error, reply
 from proctor.server.control.replies import Admission, Replies
 from proctor.server.incidents import inside_problem
@@ -34,7 +35,6 @@ MOST_WAITING_BYTES: Final = 16 * 2**20
 DROPPED: Final = Problem("this request was given up before it ran", Code.CANCELLED)
 GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELLED, lost=True)
 BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
-REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
 STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
 ENDS: Final = (Kind.RESET, Kind.CLOSE)
 BEGINS: Final = (Kind.RESET, Kind.STEP)
@@ -73,13 +73,14 @@ class Outlet(Protocol):
 class Channel:
     """The queue, the kept replies and the connection of one session.
 
-    `prepare` makes the session ready before its first request; `ended` is told when the client has closed it.
+    `prepare` makes the session ready before its first request; `ended` is told when the client has closed it. `past` knows
+    what an earlier run of the server has answered; such a session has no connection (`outlet`) until it is resumed.
     """
 
     def __init__(
         self,
         session: Session,
-        outlet: Outlet,
+        outlet: Outlet | None,
         metrics: Metrics,
         *,
         clock: Callable[[], float],
@@ -88,11 +89,12 @@ class Channel:
         max_pending: int,
         ended: Callable[["Channel"], Awaitable[None]],
         prepare: Callable[[], Awaitable[None]] | None = None,
+        past: Past | None = None,
     ) -> None:
         self.session: Final = session
         self.credential: Final = credential
-        self.outlet: Outlet | None = outlet
-        self.detached_at: float | None = None
+        self.outlet = outlet
+        self.detached_at = clock() if outlet is None else None
         self.used_at = clock()
         self.warned = False
         self.seen_calls = 0
@@ -109,6 +111,9 @@ class Channel:
         self._observed = "observation" if session.opening.num_envs is None else "batch"
         # One runs while so many wait: the reply to each is kept for whoever comes back for it.
         self._replies = Replies(max_pending + 1)
+        self._past = past
+        if past is not None:
+            self._replies.restore(past.last_id, past.unspent)
         self._max_pending = max_pending
         self._queue: deque[Waiting] = deque()
         self._running: Request | None = None
@@ -143,6 +148,8 @@ class Channel:
         self.used_at = self._clock()
         self.warned = False
         if request.id is not None:
+            if self._past is not None and request.id in self._past:
+                return await self._recalled(request, self._past)
             known = self._known(request)
             if known is not None:
                 return known or None
@@ -212,6 +219,13 @@ class Channel:
         if admission is Admission.RUNNING:
             return b""
         return self._error(REUSED, request) if admission is Admission.REUSED else admission
+
+    async def _recalled(self, request: Request, past: Past) -> bytes:
+        """Return the reply to a request that an earlier run of the server has carried out."""
+        try:
+            return await past.reply(request)
+        except NotDone as problem:
+            return self._error(problem.problem, request)
 
     def _kept(self, request: Request, answer: bytes) -> bytes:
         if request.id is not None:
@@ -386,7 +400,8 @@ class Channel:
             self.session.lose(GIVEN_UP.code, GIVEN_UP.message)
             self._drainer.cancel()
             return "lost"
-        return "finished" if self._replies.keeps(target) else "unknown"
+        known = self._replies.keeps(target) or (self._past is not None and target in self._past)
+        return "finished" if known else "unknown"
 
     def _reply(self, kind: str, data: object, request: Request) -> bytes:
         if request.id is None:

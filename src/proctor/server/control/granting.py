@@ -5,7 +5,7 @@ Rule: a grant is on record before its token leaves; one that cannot be recorded 
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -15,16 +15,27 @@ from proctor.models.control import Code, Reset, Seen
 from proctor.models.events import AgentGranted, AgentRevoked
 from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
 from proctor.server.answers import NotDone, refused
+from proctor.server.governed.governance import Governance
+from proctor.server.governed.governor import Governor
 from proctor.server.grants import Grants
+from proctor.server.histories import History
 from proctor.server.session import Session
+
+FIRST_LINES: Final = 2
+"""What the judge of a governed episode hears before anybody is told of it: that it is open, and the first observation."""
 
 
 class Granting:
     """The orchestrator's side of all grants."""
 
-    def __init__(self, grants: Grants, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, grants: Grants, *, wall: Callable[[], float] = time.time, governance: Governance | None = None
+    ) -> None:
         self._grants = grants
         self._wall = wall
+        self._governance = governance
+        if governance is not None:
+            governance.operator.revoke_grant = self._revoked_by_operator
 
     def check_step(self, session: Session) -> None:
         """Refuse an orchestrator's step while an agent may act, unless the session is shared."""
@@ -38,26 +49,66 @@ class Granting:
     async def reset(self, session: Session, reset: Reset, request_id: int | None) -> Raw:
         """Begin an episode; return the reply's data, with the grant that the reset asked for."""
         if reset.grant is None:
-            return Raw(await session.reset(reset, request_id))
+            return Raw(await self._begun(session, reset, request_id))
         if request_id is None:
             raise refused(Code.VALIDATION_ERROR, "a grant comes after hello only", expected="a reset without a grant")
         self._grants.check(session, reset.grant, next_episode=True)
-        seen = msgspec.json.decode(await session.reset(reset, request_id), type=Seen)
+        seen = msgspec.json.decode(await self._begun(session, reset, request_id), type=Seen)
         seen.grant = await self.grant(session, reset.grant, request_id)
         seen.head = UNSET if session.head is None else session.head
         return Raw(msgspec.json.encode(seen))
 
+    async def _begun(self, session: Session, reset: Reset, request_id: int | None) -> bytes:
+        """Begin an episode, which is governed where the server has a policy; return the reply's data."""
+        data = await session.reset(reset, request_id)
+        if self._governance is None or session.opening.num_envs is not None:
+            return data
+        await self._governance.begin(session, data)
+        seen = msgspec.json.decode(data, type=Seen)
+        if seen.head is UNSET or session.head is None:
+            return data
+        # What was stated since is on record, too.
+        seen.head = session.head
+        return msgspec.json.encode(seen)
+
     async def grant(self, session: Session, wish: GrantWish, request_id: int | None) -> Granted:
         """Return a new grant on the episode that runs, or refuse."""
         granted = self._grants.issue(session, wish)
+        return await self._recorded(session, granted, wish.agent, wish.calls_per_second, request_id)
+
+    async def grant_again(self, session: Session, before: AgentGranted, request_id: int | None) -> Granted:
+        """Return a grant of an earlier run with a new token, or refuse: it is dead."""
+        granted = self._grants.renewed(session, before.grant)
+        return await self._recorded(session, granted, before.agent, before.calls_per_second, request_id)
+
+    async def restore(self, session: Session, history: History) -> None:
+        """Let the grants of an earlier run live on, and the judge of its episode where that is governed."""
+        for each in history.granted.values():
+            self._grants.restore(session, each)
+        if self._governance is not None and history.packets:
+            governor = self._governance.restored(session, history.packets, history.closed)
+            async with session.turn:
+                await governor.resumed()
+
+    def has_begun(self, session: Session, history: History) -> bool:
+        """Return whether an episode on record had begun for its judge, too: its opening and what was seen first are there.
+
+        If not, then nobody was told of it.
+        """
+        governed = self._governance is not None and session.opening.num_envs is None and session.epoch > 0
+        return not governed or len(history.packets) >= FIRST_LINES
+
+    async def _recorded(
+        self, session: Session, granted: Granted, agent: str, calls_per_second: float | None, request_id: int | None
+    ) -> Granted:
         event = AgentGranted(
             **self._stated(session, request_id),
             grant=granted.grant,
-            agent=wish.agent,
+            agent=agent,
             tools=granted.tools,
             expires_at=granted.expires_at,
             digest=Credential.of(granted.token).digest.hex(),
-            calls_per_second=wish.calls_per_second,
+            calls_per_second=calls_per_second,
         )
         try:
             await session.record(event)
@@ -72,6 +123,20 @@ class Granting:
         if live:
             await session.record(AgentRevoked(**self._stated(session, request_id), grant=wish.grant))
         return Revoked(wish.grant, live)
+
+    async def _revoked_by_operator(self, governor: Governor, grant: str) -> bool:
+        """Take a grant back for an operator; return whether it was live."""
+        session = governor.session
+        live = self._grants.revoke(session, grant)
+        if live:
+            stated = {**self._stated(session, None), "principal": "operator"}
+            await session.record(AgentRevoked(**stated, grant=grant))
+        return live
+
+    async def wrap_up(self) -> None:
+        """Close governed episodes that are over; to be called before `sweep`."""
+        if self._governance is not None:
+            await self._governance.sweep()
 
     def sweep(self) -> None:
         """Forget what nobody can use any more."""

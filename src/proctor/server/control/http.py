@@ -1,6 +1,6 @@
 """What the control plane says over HTTP: health, description and counts. No reset, no step, no state.
 
-Rule: `/openapi.json` describes exactly these routes; a test compares the two.
+Rule: `/openapi.json` describes exactly these routes (`openapi.py`); a test compares the two.
 """
 
 from typing import Any, Final
@@ -13,8 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor import __version__
 from proctor.server.control.description import Description
+from proctor.server.control.openapi import openapi_document
+from proctor.server.control.operating import Operating
 from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
 
@@ -30,9 +31,17 @@ def no_agents_here(agents: str | None) -> dict[str, Any]:
 
 
 def http_routes(
-    description: Description, sessions: Sessions, metrics: Metrics, max_body: int, agents: str | None = None
+    description: Description,
+    sessions: Sessions,
+    metrics: Metrics,
+    max_body: int,
+    agents: str | None = None,
+    operating: Operating | None = None,
 ) -> Starlette:
-    """Return the application behind the door's checks; `agents` is the address of the agent plane."""
+    """Return the application behind the door's checks; `agents` is the address of the agent plane.
+
+    `operating` brings the operator's routes, where episodes are governed.
+    """
 
     async def health(request: Request) -> Response:
         return _json({"status": "stopping"}, 503) if sessions.stopping else _json({"status": "healthy"})
@@ -44,7 +53,7 @@ def http_routes(
         return _json(description.schemas)
 
     async def openapi(request: Request) -> Response:
-        return _json(openapi_document(description))
+        return _json(openapi_document(description, governed=operating is not None))
 
     async def counts(request: Request) -> Response:
         sessions.note()
@@ -65,6 +74,7 @@ def http_routes(
             Route("/openapi.json", openapi),
             Route("/metrics", counts),
             Route("/mcp", no_agents, methods=["POST"]),
+            *([] if operating is None else operating.routes()),
         ],
         exception_handlers={HTTPException: _refused},
     )
@@ -92,39 +102,3 @@ async def _bounded_body(request: Request, most: int) -> None:
         size += len(piece)
         if size > most:
             raise HTTPException(413)
-
-
-def openapi_document(description: Description) -> dict[str, Any]:
-    """Return the OpenAPI description of the routes above."""
-    secured: dict[str, Any] = {"401": {"description": "a valid credential is needed"}}
-    object_schema = {"type": "object"}
-
-    def answer(summary: str, media: str, schema: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-        ok = {"description": "the answer", "content": {media: {"schema": schema}}}
-        return {"summary": summary, "responses": {"200": ok, **extra}}
-
-    status = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
-    stopping = {"503": {"description": "the server is stopping", "content": {JSON: {"schema": status}}}}
-    rpc = answer("For agents there is another socket; this one says so.", JSON, object_schema, secured)
-    rpc["requestBody"] = {"content": {JSON: {"schema": object_schema}}}
-    rpc["responses"]["413"] = {"description": "the body is too large"}
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": f"proctor: {description.metadata.name}",
-            "version": __version__,
-            "description": "Sessions are driven over the WebSocket /ws; HTTP carries no reset, step or state.",
-        },
-        "components": {"securitySchemes": {"control": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"control": []}],
-        "paths": {
-            "/health": {
-                "get": {**answer("Whether the server takes sessions.", JSON, status, stopping), "security": []}
-            },
-            "/metadata": {"get": answer("Who serves what.", JSON, object_schema, secured)},
-            "/schema": {"get": answer("JSON Schemas of the wire types.", JSON, object_schema, secured)},
-            "/openapi.json": {"get": answer("This document.", JSON, object_schema, secured)},
-            "/metrics": {"get": answer("Counts for Prometheus.", "text/plain", {"type": "string"}, secured)},
-            "/mcp": {"post": rpc},
-        },
-    }

@@ -2,17 +2,20 @@
 
 Rule 1: nothing is routed before the door has judged Host, Origin and credential, on HTTP and on WebSockets alike.
 Rule 2: every port has its own policy, because a Host names a port.
+Rule 3: what is below `/operator/` is opened by the operator's credential and by no other. That credential opens nothing
+    else, but for the pages that say how the server is and what it serves; it never opens a socket.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
 
-from proctor.door.gate import Policy, Verdict, judge_request
+from proctor.door.gate import READING, Policy, Verdict, judge_request
 from proctor.door.limits import Limits
+from proctor.errors import ValidationError
 from proctor.server.control.description import Description
 from proctor.server.control.endpoint import Connection, Receive, Send
 from proctor.server.control.sessions import Sessions
@@ -21,17 +24,27 @@ from proctor.server.sockets import ABORT, LISTEN, WRITABLE
 
 LOG: Final = logging.getLogger("proctor.control")
 PATH: Final = "/ws"
+OPERATOR_PATH: Final = "/operator/"
+OPERATOR_READS: Final = frozenset({"/health", "/metadata"})
+"""The pages that the operator's credential opens as well."""
+WEBSOCKET: Final = "WEBSOCKET"
+"""What the door calls the method of a handshake."""
 GOING_AWAY: Final = 1001
 GOODBYE_SECONDS: Final = 2.0
 Scope = Mapping[str, Any]
+Policies = Mapping[int | None, Policy]
 
 
 class ControlPlane:
-    """Everything that listens for orchestrators."""
+    """Everything that listens for orchestrators, and for operators where episodes are governed.
+
+    `operator_policies` has the same ports as `policies`; without it there is no operator, and `/operator/` is nothing
+    special. `stopped` is called when the server says goodbye, for those who wait for an answer.
+    """
 
     def __init__(
         self,
-        policies: Mapping[int | None, Policy],
+        policies: Policies,
         sessions: Sessions,
         description: Description,
         pages: Starlette,
@@ -41,9 +54,13 @@ class ControlPlane:
         max_pending: int,
         max_connections: int,
         own_port: int | None,
+        operator_policies: Policies | None = None,
+        stopped: Callable[[], object] | None = None,
     ) -> None:
         self.connections: Final[set[Connection]] = set()
         self._policies = policies
+        self._operator_policies = None if operator_policies is None else _apart(operator_policies, policies)
+        self._stopped = stopped
         self._sessions = sessions
         self._description = description
         self._pages = pages
@@ -71,7 +88,7 @@ class ControlPlane:
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
-        verdict = self._judged(scope, "WEBSOCKET")
+        verdict = self._judged(scope, WEBSOCKET)
         if not verdict.allowed:
             await _turned_away(send, verdict.status, verdict.text, list(verdict.headers))
         elif scope["path"] != PATH:
@@ -103,14 +120,21 @@ class ControlPlane:
             self._metrics.connected(-1)
 
     def _judged(self, scope: Scope, method: str) -> Verdict:
-        server = scope.get("server")
-        policy = self._policies[None if server is None or None in self._policies else server[1]]
-        verdict = judge_request(policy, method, scope["path"], scope["headers"])
+        verdict = self._verdict(scope, method)
         if not verdict.allowed:
             self._metrics.turned_away(verdict.status)
             peer = scope.get("client")
             fields = {"status": verdict.status, "peer": "unknown" if peer is None else peer[0]}
             LOG.info("a request was refused at the door: %s", verdict.text, extra=fields)
+        return verdict
+
+    def _verdict(self, scope: Scope, method: str) -> Verdict:
+        path, operators = scope["path"], self._operator_policies
+        if operators is not None and method != WEBSOCKET and path.startswith(OPERATOR_PATH):
+            return _judged_by(operators, scope, method)
+        verdict = _judged_by(self._policies, scope, method)
+        if verdict is Verdict.NO_CREDENTIAL and operators is not None and method in READING and path in OPERATOR_READS:
+            return _judged_by(operators, scope, method)
         return verdict
 
     def _address(self, scope: Scope) -> str | None:
@@ -123,7 +147,9 @@ class ControlPlane:
         return f"ws://{name}:{self._own_port}{PATH}"
 
     async def close_connections(self) -> None:
-        """Tell every client that the server goes away."""
+        """Tell every client, and every operator who waits, that the server goes away."""
+        if self._stopped is not None:
+            self._stopped()
         goodbyes = {
             asyncio.create_task(connection.close(GOING_AWAY, "the server is stopping")): connection
             for connection in self.connections
@@ -132,6 +158,24 @@ class ControlPlane:
             _, late = await asyncio.wait(goodbyes, timeout=GOODBYE_SECONDS)
             for goodbye in late:
                 goodbyes[goodbye].abort()
+
+
+def _judged_by(policies: Policies, scope: Scope, method: str) -> Verdict:
+    server = scope.get("server")
+    policy = policies[None if server is None or None in policies else server[1]]
+    return judge_request(policy, method, scope["path"], scope["headers"])
+
+
+def _apart(operators: Policies, others: Policies) -> Policies:
+    """Return the operators' policies, or raise if one secret would open both doors, or none is needed for theirs alone."""
+    taken = {policy.credential for policy in others.values()} - {None}
+    if taken and any(policy.credential is None for policy in operators.values()):
+        raise ValidationError("the operator has no credential", expected="a secret, as the control plane has one")
+    if any(policy.credential in taken for policy in operators.values()):
+        raise ValidationError(
+            "the operator's credential is the one of the control plane", expected="a secret of its own"
+        )
+    return operators
 
 
 async def _turned_away(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:

@@ -2,11 +2,12 @@
 
 Rule 1: ids grow. One that is not greater than the greatest seen was seen before, or will never run.
 Rule 2: a repeated request gets the reply that was kept; the same id with other content, or an id whose reply is no longer
-    kept, is refused. Nothing ever runs twice.
+    kept, is refused. Nothing ever runs twice. One that is not spent had no effect, and may come once more.
 Rule 3: pure memory with a bound: the last `most` replies, and fewer if they are large, but always the last one. Requests
     that run are bounded by whoever admits them.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -31,17 +32,24 @@ class Replies:
         self._bytes = 0
         self._running: dict[int, int] = {}
         self._kept: dict[int, tuple[int, bytes]] = {}
+        self._unspent: set[int] = set()
 
     def admit(self, request_id: int, content: int) -> Admission | bytes:
         """Return the kept reply, or what is to be done; a NEW request counts as seen from now on."""
-        if request_id > self.last_id:
-            self.last_id = request_id
+        if request_id > self.last_id or request_id in self._unspent:
+            self.last_id = max(self.last_id, request_id)
+            self._unspent.discard(request_id)
             self._running[request_id] = content
             return Admission.NEW
         if request_id in self._running:
             return Admission.RUNNING if self._running[request_id] == content else Admission.REUSED
         said, reply = self._kept.get(request_id, (None, b""))
         return reply if said == content else Admission.REUSED
+
+    def restore(self, last_id: int, unspent: Iterable[int]) -> None:
+        """Know that requests up to this one have come before, all of which are spent but these."""
+        self.last_id = last_id
+        self._unspent = set(unspent)
 
     def keeps(self, request_id: int) -> bool:
         """Return whether the reply to this request is still there."""

@@ -8,22 +8,22 @@ Rule 3: `sweep` looks at the clock that it was given; it has no timer of its own
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from proctor.contracts.recorder import Recorder
-from proctor.door.credentials import accepts, token
-from proctor.envs.targets import MODES
+from proctor.door.credentials import Credential, accepts, token
+from proctor.ledger.writer import Unfinished
 from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
 from proctor.models.wire import Encoding
-from proctor.server.accounts import Account, BatchAccount, SingleAccount
-from proctor.server.answers import Refused, refused
+from proctor.server.answers import Refused
 from proctor.server.control.channel import STOPPING, Channel, Outlet
 from proctor.server.control.granting import Granting
+from proctor.server.control.openings import Openings
+from proctor.server.control.past import Past
+from proctor.server.control.survivors import Survivors
 from proctor.server.metrics import Metrics
-from proctor.server.opening import Opening, kind_for
+from proctor.server.opening import Opening
 from proctor.server.session import Session
 from proctor.server.settings import ServerSettings
 from proctor.server.slots import Slots
@@ -61,9 +61,7 @@ class Sessions:
         self.channels: Final[dict[str, Channel]] = {}
         self.slots: Final = Slots(settings.max_sessions, settings.max_waiting, settings.wait_seconds)
         self._settings = settings
-        self._opening = opening
-        self._plan = plan
-        self._recorder = recorder
+        self._openings = Openings(settings, opening, plan, recorder, boot=boot, wall=wall)
         self._metrics = metrics
         self._granting = granting
         self._clock = clock
@@ -72,52 +70,51 @@ class Sessions:
 
     async def open(self, wish: Open, outlet: Outlet, encoding: Encoding) -> tuple[Channel, Opened]:
         """Open a session for a client that said hello, or raise a refusal."""
-        opening = self._opening_for(wish, encoding)
         secret, credential = token()
-        session = self._session(opening, self._timeout(wish), extended=True, resume=credential.digest.hex())
-        session.shared = wish.shared
+        session = self._openings.wished(wish, encoding, credential.digest.hex())
         await self._made_ready(session)
-        channel = Channel(
-            session,
-            outlet,
-            self._metrics,
-            clock=self._clock,
-            credential=credential,
-            granting=self._granting,
-            max_pending=self._settings.max_pending,
-            ended=self._closed_by_client,
-        )
+        channel = self._channel(session, outlet, credential)
         self._has_begun(channel)
         return channel, Opened(
             secret,
             self._settings.grace_seconds,
             session.step_timeout,
             self._settings.idle_seconds,
-            opening.num_envs,
-            opening.autoreset_mode,
+            session.opening.num_envs,
+            session.opening.autoreset_mode,
         )
 
     def plain(self, outlet: Outlet) -> Channel:
         """Return a channel for a client without hello; its session is opened by its first request."""
-        opening = self._opening_for(Open(), Encoding())
-        session = self._session(opening, self._settings.step_timeout_seconds, extended=False)
+        session = self._openings.plain()
 
         async def prepare() -> None:
             await self._made_ready(session)
             self._has_begun(channel)
 
-        channel = Channel(
-            session,
-            outlet,
-            self._metrics,
-            clock=self._clock,
-            credential=None,
-            granting=self._granting,
-            max_pending=self._settings.max_pending,
-            ended=self._closed_by_client,
-            prepare=prepare,
-        )
+        channel = self._channel(session, outlet, None, prepare=prepare)
         return channel
+
+    async def take_up(self, found: Sequence[Unfinished]) -> None:
+        """Go on with the sessions that an earlier run has left open; for the time before anybody can connect."""
+        if found:
+            survivors = Survivors(
+                self._openings,
+                self._granting,
+                boot=self.boot,
+                most_answers=self._settings.max_pending + 1,
+                patience=self._settings.grace_seconds,
+                clock=self._clock,
+                wall=self._wall,
+                room=self.slots.most - self.slots.taken,
+                adopt=self._adopt,
+            )
+            await survivors.take_up(found)
+
+    def _adopt(self, session: Session, past: Past) -> None:
+        """Keep a session that nobody has resumed yet."""
+        self.slots.taken += 1
+        self._has_begun(self._channel(session, None, Credential(bytes.fromhex(session.resume)), past=past))
 
     def resume(self, wish: Resume, outlet: Outlet) -> Channel:
         """Return the session to the client that holds its token; the connection that had it is closed."""
@@ -180,6 +177,7 @@ class Sessions:
                 channel.used_at, channel.seen_calls = now, channel.session.calls
             if not channel.busy:
                 self._judge(channel, now)
+        await self._granting.wrap_up()
         self._granting.sweep()
         self.note()
 
@@ -241,46 +239,15 @@ class Sessions:
     async def _closed_by_client(self, channel: Channel) -> None:
         await self.end(channel, "closed")
 
-    def _timeout(self, wish: Open) -> float | None:
-        own, asked = self._settings.step_timeout_seconds, wish.step_timeout_seconds
-        return own if asked is None else asked if own is None else min(own, asked)
-
-    def _opening_for(self, wish: Open, encoding: Encoding) -> Opening:
-        opening = self._opening
-        if wish.num_envs is None:
-            return replace(opening, encoding=encoding)
-        if not opening.card.can_batch:
-            raise refused(Code.VALIDATION_ERROR, "this environment cannot be batched", expected="no num_envs")
-        if wish.autoreset_mode is not None and wish.autoreset_mode not in MODES:
-            raise refused(Code.VALIDATION_ERROR, "unknown autoreset mode", expected=f"one of {', '.join(MODES)}")
-        wanted = None if self._settings.place == "auto" else self._settings.place
-        sandboxed = opening.nest is not None
-        return replace(
-            opening,
-            kind="process" if sandboxed else kind_for(opening.target, opening.card, wanted, wish.num_envs),
-            encoding=encoding,
-            num_envs=wish.num_envs,
-            autoreset_mode=wish.autoreset_mode or "next_step",
-            infos=wish.infos or self._plan.looks,
-        )
-
-    def _session(self, opening: Opening, timeout: float | None, *, extended: bool, resume: str = "") -> Session:
-        pipeline = self._plan.pipeline(
-            opening.num_envs, packed=opening.encoding.packed, space=opening.card.observation_space
-        )
-        account: Account = (
-            SingleAccount(pipeline, extended=extended)
-            if opening.num_envs is None
-            else BatchAccount(pipeline, opening.encoding)
-        )
-        return Session(
-            secrets.token_urlsafe(12),
-            opening,
-            account,
-            self._recorder,
-            clock=self._wall,
-            boot=self.boot,
-            step_timeout=timeout,
-            kept_bytes=int(self._settings.watch_mb * 2**20),
-            resume=resume,
+    def _channel(self, session: Session, outlet: Outlet | None, credential: Credential | None, **more: Any) -> Channel:
+        return Channel(
+            session,
+            outlet,
+            self._metrics,
+            clock=self._clock,
+            credential=credential,
+            granting=self._granting,
+            max_pending=self._settings.max_pending,
+            ended=self._closed_by_client,
+            **more,
         )

@@ -2,6 +2,7 @@
 
 Rule 1: whoever asks again after a broken connection gets what it would have got; rows have numbers, and an end stays an end.
 Rule 2: who names an epoch asks for that episode, and is answered at once if another one runs.
+Rule 3: a governed episode has ended when its packets are closed, which may be a while after its environment's end.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from msgspec import Raw
 from proctor.models.control import Code
 from proctor.models.grants import Ended, WaitEnd, Watch, Watched
 from proctor.server.answers import refused
+from proctor.server.governed.governor import governor_of
 from proctor.server.session import Session
 
 
@@ -36,11 +38,13 @@ async def ended(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
     """Return how the episode stands, as soon as it is over, another one has begun, or the wait is over."""
     loop = asyncio.get_running_loop()
     deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
-    while not session.over and session.epoch == asked and deadline > loop.time():
+    while not _over(session) and session.epoch == asked and deadline > loop.time():
         await session.rows.changed(deadline - loop.time())
     standing = session.standing
+    governor = governor_of(session)
+    said = None if governor is None else governor.conclusion
     return Ended(
-        session.over,
+        _over(session),
         session.epoch,
         session.episode_id,
         session.step_count,
@@ -48,4 +52,15 @@ async def ended(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
         standing.truncated,
         session.loss is not None or (session.closed and not standing.ended),
         standing.total_reward,
+        None if said is None else said.outcome,
+        None if said is None else said.state,
+        [] if said is None else list(said.obligations),
     )
+
+
+def _over(session: Session) -> bool:
+    """Return whether nothing more will come from the episode: of a governed one the packets are closed, too."""
+    if not session.over:
+        return False
+    governor = governor_of(session)
+    return governor is None or governor.closed or session.loss is not None or session.closed

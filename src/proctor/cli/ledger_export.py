@@ -1,0 +1,85 @@
+"""How `proctor ledger export` writes each format: a row of `WRITERS` for every one.
+
+Rule 1: what is written to standard output can be piped on; a file or a folder appears whole or not at all.
+Rule 2: a writer returns what is to be said beside it, empty for nothing.
+Rule 3: what a format needs is imported when it is asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from proctor.cli.columns import many
+from proctor.cli.output import standard_output
+from proctor.errors import ValidationError
+from proctor.ledger.export import chosen, new_file
+from proctor.ledger.export_jsonl import lines, packet_lines, rows_of
+from proctor.ledger.reader import Ledger
+
+
+class Format(StrEnum):
+    """What an export can be."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    MINARI = "minari"
+    OTEL = "otel"
+
+
+def _jsonl(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+    rows = rows_of(record, chosen(record, names) if names or packets else None)
+    return _written(packet_lines(rows) if packets else lines(rows), out)
+
+
+def _otel(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+    from proctor.integrations.otel import otlp_lines
+
+    return _written(otlp_lines(record, chosen(record, names)), out)
+
+
+def _written(text: Iterable[bytes], out: Path | None) -> str:
+    """Write lines to a new file, or to standard output."""
+    if out is None:
+        with standard_output() as output:
+            for line in text:
+                output.write(line)
+        return ""
+    with new_file(out) as file:
+        count = sum(map(bool, map(file.write, text)))
+    return f"{many(count, 'line')} in {out}"
+
+
+def _parquet(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+    from proctor.ledger.export_parquet import write_parquet
+
+    path = _named(out, "steps.parquet")
+    return f"{many(write_parquet(record, chosen(record, names), path), 'row')} in {path}"
+
+
+def _minari(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+    from proctor.integrations.minari import export_minari
+
+    path = _named(out, "plume-v0")
+    made = export_minari(record, chosen(record, names), path)
+    empty = f"; left out, because they have no step: {', '.join(made.left_out)}" if made.left_out else ""
+    return (
+        f"{many(made.episodes, 'episode')}, {many(made.steps, 'step')} in {path}{empty}\n"
+        f"MINARI_DATASETS_PATH={path.absolute().parent} python -c "
+        f"\"import minari; print(minari.load_dataset('{made.dataset_id}').spec)\""
+    )
+
+
+def _named(out: Path | None, example: str) -> Path:
+    if out is None:
+        raise ValidationError("this format is not for standard output", expected=f"--out PATH, such as {example}")
+    return out
+
+
+Writer: TypeAlias = Callable[[Ledger, Sequence[str], Path | None, bool], str]
+WRITERS: Final[Mapping[Format, Writer]] = {
+    Format.JSONL: _jsonl,
+    Format.PARQUET: _parquet,
+    Format.MINARI: _minari,
+    Format.OTEL: _otel,
+}

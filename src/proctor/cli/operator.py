@@ -1,0 +1,298 @@
+"""`proctor operator`: what governed episodes ask of a human, the human's answers, and a live view of what is judged.
+
+Rule 1: exit code 0 if it was done, 1 if the judge refused it, 2 if it could not be asked for.
+Rule 2: the credential is read from the file that is named, the address, PROCTOR_OPERATOR_TOKEN or the state file, in this
+    order; it is never an argument, which every process of the machine can read.
+Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a terminal's cursor.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from proctor.cli.listing import Detail, Entry, shown
+from proctor.cli.output import Output, standard_output
+from proctor.cli.packet_feed import heading, line_of, newest, pages
+from proctor.cli.verdict_json import encoded
+from proctor.cli.verdict_table import plain
+from proctor.client.operator import OperatorClient
+from proctor.door.credentials import OPERATOR, default_state_file
+from proctor.door.secret_files import read_private
+from proctor.errors import ValidationError
+from proctor.models.operator import Done, Governed, GovernedSession, JudgedRow, Pending, Severity, Waiting
+
+DEFAULT_URL: Final = "http://127.0.0.1:8000"
+# Ids and sessions may begin with a dash: whatever is no option of ours is taken as one.
+NAMED: Final[dict[str, Any]] = {"ignore_unknown_options": True}
+
+Url = Annotated[str, typer.Option("--url", help="The server's address.")]
+TokenFile = Annotated[
+    Path | None, typer.Option("--token-file", help="A file (0600) that holds the operator's credential.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `pending` shows it.")]
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="As `sessions` shows it.")]
+Words = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
+
+operator = typer.Typer(
+    name="operator",
+    help="Answer, stop and watch the agents of governed episodes.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@operator.callback()
+def _every(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@operator.command()
+def pending(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:
+    """Show what waits for an operator: the questions and their options, and tokens that were asked for."""
+    waiting = _client(url, token_file).pending()
+    if as_json:
+        _print_json(Pending(waiting))
+    elif waiting:
+        shown(_console(), ("id", "kind", "session", "waits"), [_waiting(each, time.time()) for each in waiting])
+    else:
+        _console().print("nothing waits for an operator")
+
+
+@operator.command()
+def sessions(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:
+    """Show how the governed episodes stand."""
+    found = _client(url, token_file).sessions()
+    if as_json:
+        _print_json(Governed(found))
+    elif found:
+        headings = ("session", "epoch", "state", "policy", "steps", "packets", "refused", "waiting")
+        shown(_console(), headings, [_standing(each) for each in found])
+    else:
+        _console().print("no governed episode runs")
+
+
+@operator.command()
+def watch(
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+    after: Annotated[int, typer.Option(min=0, help="The last row that one has seen.")] = 0,
+    new: Annotated[bool, typer.Option("--new", help="Only what comes from now on.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End with the last row that there is.")] = False,
+    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
+    refused_only: Annotated[bool, typer.Option("--refused-only", help="Only what was refused.")] = False,
+) -> None:
+    """Show every packet with its verdict as it is judged, until Ctrl-C."""
+    client = _client(url, token_file)
+    try:
+        with standard_output() as output:
+            output.hurry(True)
+            first = newest(client) if new else after
+            for row in _rows(client, first, output, once=once, as_json=as_json):
+                if session in (None, row.session) and not (refused_only and row.accepted):
+                    output.write(encoded(row) if as_json else _printed(row))
+    except KeyboardInterrupt:
+        # This is how one is meant to end it.
+        raise typer.Exit(0) from None
+
+
+@operator.command(context_settings=NAMED)
+def answer(
+    waiting: Id,
+    option: Annotated[str | None, typer.Argument(metavar="OPTION", help="The id of an option.")] = None,
+    text: Words = "",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer an agent's question: choose one of its options, say something with --text, or both."""
+    if option is None and not text:
+        raise ValidationError("an answer says something", expected="an option, --text, or both")
+    _tell(_client(url, token_file).answer(waiting, option, text=text), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def approve(
+    waiting: Id,
+    uses: Annotated[int | None, typer.Option(min=1, help="Fewer uses than were asked for.")] = None,
+    life: Annotated[float | None, typer.Option(help="Seconds; fewer than the policy gives.")] = None,
+    text: Words = "",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Issue the token that an agent asked for."""
+    _tell(_client(url, token_file).approve(waiting, uses=uses, life_seconds=life, text=text), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def deny(
+    waiting: Id, text: Words = "", url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False
+) -> None:
+    """Do not issue the token that an agent asked for."""
+    _tell(_client(url, token_file).deny(waiting, text=text), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def alert(
+    session: SessionName,
+    summary: Annotated[str, typer.Argument(help="What is wrong.")],
+    severity: Annotated[str, typer.Option(help="INFO, WARNING, ERROR or CRITICAL.")] = "CRITICAL",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """State that something is wrong; CRITICAL stops the session's agents at once, until `clear`."""
+    _tell(_client(url, token_file).alert(session, summary, severity=cast(Severity, severity.upper())), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def clear(
+    session: SessionName,
+    summary: Annotated[str, typer.Argument(help="Why it can go on.")] = "",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lift the safe mode of a session's episode."""
+    _tell(_client(url, token_file).clear(session, summary), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def revoke(
+    session: SessionName,
+    token: Annotated[str | None, typer.Option(help="The id of a token.")] = None,
+    grant: Annotated[str | None, typer.Option(help="The name of a grant: its agent has no tools any more.")] = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a token, or an agent's whole grant."""
+    if (token is None) == (grant is None):
+        raise ValidationError("one thing is revoked at a time", expected="--token or --grant")
+    _tell(_client(url, token_file).revoke(session, token_id=token, grant=grant), as_json)
+
+
+@operator.command(context_settings=NAMED)
+def budget(
+    session: SessionName,
+    tokens: Annotated[int, typer.Option(min=0, help="More tokens of language.")] = 0,
+    tool_calls: Annotated[int, typer.Option(min=0, help="More calls of tools.")] = 0,
+    seconds: Annotated[int, typer.Option(min=0, help="More time.")] = 0,
+    note: Annotated[str, typer.Option(help="Why.")] = "",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add to what may be spent in a session's episode."""
+    if not (tokens or tool_calls or seconds):
+        raise ValidationError("nothing is added", expected="--tokens, --tool-calls or --seconds")
+    client = _client(url, token_file)
+    done = client.approve_budget(
+        session, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
+    )
+    _tell(done, as_json)
+
+
+# ------------------------------------------------------------------------------------------------------- how one gets in
+def _client(url: str, token_file: Path | None) -> OperatorClient:
+    client = OperatorClient(url, token=None if token_file is None else _named(token_file))
+    kept = _kept() if client.address.token is None else None
+    return client if kept is None else OperatorClient(url, token=kept)
+
+
+def _named(file: Path) -> str:
+    try:
+        return read_private(file, follow_links=True)
+    except FileNotFoundError:
+        raise ValidationError(f"there is no file {file}", expected="a file that holds the credential") from None
+
+
+def _kept() -> str | None:
+    """Return the credential that a server on this machine keeps for its operator, if there is one."""
+    try:
+        return read_private(default_state_file(os.environ, OPERATOR), follow_links=False)
+    except FileNotFoundError:
+        return None
+
+
+# -------------------------------------------------------------------------------------------------------- what one sees
+def _console() -> Console:
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _print_json(value: msgspec.Struct) -> None:
+    with standard_output() as output:
+        output.write(encoded(value))
+
+
+def _waiting(each: Waiting, now: float) -> Entry:
+    cells = (each.id, each.kind, each.session, duration(now - each.since))
+    options = [Detail(option.description, word=option.option_id, style="cyan") for option in each.options]
+    ways = [Detail("approve or deny", style="cyan")] if each.kind == "token" and not options else options
+    return Entry(cells, [Detail(each.question), *ways])
+
+
+def _standing(each: GovernedSession) -> Entry:
+    state = f"{each.state} (over)" if each.over else each.state
+    counts = (each.steps, each.packets, each.refusals, each.waiting)
+    cells = (each.session, str(each.epoch), state, each.policy, *map(str, counts))
+    details = [("legal next:", each.legal_next), ("open:", each.obligations), ("tokens:", each.tokens)]
+    told = [Detail(", ".join(words), word=word, style="dim") for word, words in details if words]
+    return Entry(cells, told, "bold red" if each.safe_mode else "bold")
+
+
+def duration(seconds: float) -> str:
+    """Return how long something takes, in the largest unit that says it."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def _rows(client: OperatorClient, after: int, output: Output, *, once: bool, as_json: bool) -> Iterator[JudgedRow]:
+    """Yield the rows as they come; the heading is there before the first."""
+    if not as_json:
+        output.write(_text(_console(), heading()))
+    for page in pages(client, after, follow=not once, note=_note):
+        yield from page.rows
+
+
+def _note(text: str) -> None:
+    Console(stderr=True, highlight=False).print(plain(text), style="yellow", soft_wrap=True, markup=False)
+
+
+def _printed(row: JudgedRow) -> bytes:
+    console = _console()
+    return _text(console, line_of(row, console.width if console.is_terminal else None))
+
+
+def _text(console: Console, line: Text) -> bytes:
+    """Return a line as the console would print it."""
+    with console.capture() as captured:
+        console.print(line, soft_wrap=True)
+    return captured.get().encode()
+
+
+def _tell(done: Done, as_json: bool) -> None:
+    """Say what came of an act, and end with the code that says the same."""
+    if as_json:
+        _print_json(done)
+    elif done.accepted:
+        _console().print(f"done; the episode is in {plain(done.state)}", soft_wrap=True)
+    else:
+        reason = ", ".join(done.rules) + (": " if done.rules else "") + done.reason
+        typer.secho(f"refused: {plain(reason)}; the episode is in {plain(done.state)}", fg="red", err=True)
+    raise typer.Exit(0 if done.accepted else 1)

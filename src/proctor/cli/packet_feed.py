@@ -1,0 +1,141 @@
+"""What is judged on a server, as it comes: rows of fixed width, or JSON lines.
+
+Rule 1: nothing is left out in silence: rows that are no longer kept are counted, a server that has gone is named.
+Rule 2: a server that was started anew is followed from its first row; one that does not come back ends the feed.
+Rule 3: no text of a packet reaches the terminal before `plain` has seen it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Final
+
+from rich.text import Text
+
+from proctor.cli.verdict_json import ACCEPTED, REFUSED
+from proctor.cli.verdict_table import COLOURS, plain, short
+from proctor.client.operator import WAIT_SECONDS, OperatorClient, Page, next_after
+from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout
+from proctor.models.control import Code
+from proctor.models.operator import JudgedRow
+
+COLUMNS: Final = {"time": 12, "session": 16, "state": 12, "who": 8, "packet": 16, "verdict": 8}
+HEADINGS: Final = (*COLUMNS, "reason")
+ROOM: Final = sum(COLUMNS.values()) + len(COLUMNS)
+PATIENCE_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 1.0
+GONE: Final = (ConnectionFailed, RequestTimeout, RemoteError)
+"""What may mean that a server is not there."""
+NEWEST: Final = 2**53
+"""After this row there is none: an answer tells how many there are."""
+
+
+def pages(
+    client: OperatorClient,
+    after: int,
+    *,
+    follow: bool,
+    note: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> Iterator[Page]:
+    """Yield what was judged after row `after`, and with `follow` what comes, page by page.
+
+    A server that goes away is waited for; one that stays away, or was never there, is the error that says so.
+    """
+    patience = Patience(note, clock, pause)
+    while True:
+        try:
+            page = client.page(after, WAIT_SECONDS if follow else 0.0)
+        except GONE as problem:
+            if not follow or not patience.bears(problem):
+                raise
+            continue
+        patience.renew()
+        if page.missed:
+            note(f"{page.missed} rows are no longer kept")
+        after = next_after(page, after)
+        yield page
+        if not follow and after >= page.last:
+            return
+
+
+class Patience:
+    """How long a server that was there may be away."""
+
+    def __init__(
+        self, note: Callable[[str], object], clock: Callable[[], float], pause: Callable[[float], object]
+    ) -> None:
+        self._note = note
+        self._clock = clock
+        self._pause = pause
+        self._met = False
+        self._gone: float | None = None
+
+    def renew(self) -> None:
+        """Note that the server is there."""
+        self._met, self._gone = True, None
+
+    def bears(self, problem: ProctorError) -> bool:
+        """Pause and return True if it may come back; False if nothing is to be hoped for."""
+        now = self._clock()
+        if self._gone is None:
+            self._gone = now
+            if self._met and _may_return(problem):
+                self._note(f"the server has gone ({problem}); waiting for it")
+        if not self._met or not _may_return(problem) or now - self._gone > PATIENCE_SECONDS:
+            return False
+        self._pause(PAUSE_SECONDS)
+        return True
+
+
+def _may_return(problem: ProctorError) -> bool:
+    """Return whether the server may answer again: it is stopping, or nobody is there; but it has refused nothing."""
+    if isinstance(problem, RemoteError):
+        return problem.code == Code.SHUTTING_DOWN
+    return not isinstance(problem.found, int)
+
+
+def newest(client: OperatorClient) -> int:
+    """Return the last row that there is."""
+    return client.page(NEWEST, 0.0).last
+
+
+def heading() -> Text:
+    """Return the line above the rows."""
+    return Text(_row(HEADINGS), style="bold")
+
+
+def line_of(row: JudgedRow, width: int | None) -> Text:
+    """Return a row in a terminal of this width; None is for a page, on which the reason stays whole."""
+    word = ACCEPTED if row.accepted else REFUSED
+    at = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    told = plain(_reason(row))
+    cells = (at, row.session, row.state or "-", row.principal, _kind(row), word)
+    text = _row((*cells, told if width is None else _cut(told, width - ROOM)))
+    line = Text(text)
+    start = text.index(word, ROOM - COLUMNS["verdict"] - 1)
+    line.stylize(COLOURS[word], start, start + len(word))
+    return line
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    fixed = (short(plain(cell), width).ljust(width) for cell, width in zip(cells, COLUMNS.values(), strict=False))
+    return " ".join([*fixed, cells[-1]]).rstrip()
+
+
+def _kind(row: JudgedRow) -> str:
+    return row.kind.removesuffix("Packet") or "unreadable"
+
+
+def _reason(row: JudgedRow) -> str:
+    """Return why a line was refused; of an accepted one, the tool that said it."""
+    if not row.accepted:
+        return f"{', '.join(row.rules)}: {row.reason}" if row.rules else row.reason
+    return row.reason or row.tool or ""
+
+
+def _cut(text: str, width: int) -> str:
+    """Return the beginning of a reason, which says more than its end."""
+    width = max(width, 10)
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,286 @@
+"""`proctor replay`: drive the environment again from the record, and compare every step.
+
+Rule 1: exit code 0 if every episode is identical, 1 if one differs or cannot be replayed, 2 if the command line is wrong.
+Rule 2: a difference is told with its step and both values. Changed code or versions are notes, never a difference.
+Rule 3: what comes from a record is printed without anything that could steer a terminal.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from proctor.cli.output import Output, standard_output
+from proctor.cli.verdict_table import plain
+from proctor.errors import ValidationError
+from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.replay.alone import Alone, replayed_alone
+from proctor.replay.difference import shown
+from proctor.replay.fork import Answer, Branch, Forked, Standing, forked, state_at
+from proctor.replay.report import Replayed, reading, replayed
+from proctor.replay.supply import Supply
+
+DIFFERS: Final = 1
+MOST_LINES: Final = 10
+"""How many different sub-episodes of a batch are told one by one."""
+LINE: Final = 100
+"""How much of a value is shown on a line."""
+PICTURES: Final = {"plume": "proctor.envs.plume.terminal", "popper": "proctor.envs.popper.terminal"}
+"""Who draws the scene of which environment in a terminal."""
+PICTURE_SIZE: Final = (72, 24)
+
+Tick = Callable[[int], None]
+
+
+def replay(
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger's folder, or a file *.ledger.")],
+    episode: Annotated[
+        str | None, typer.Argument(metavar="[EPISODE]", help="Its chain or id, or how one of them begins; else all.")
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", metavar="N", min=0, help="Show the state after step N.")] = None,
+    fork: Annotated[
+        int | None, typer.Option("--fork", metavar="N", min=0, help="Branch off after step N with --actions.")
+    ] = None,
+    actions: Annotated[
+        str | None, typer.Option(metavar="JSON|FILE", help="A JSON list of actions, or a file with one.")
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Of a batch, replay every sub-episode in an environment of its own, too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object for each episode.")] = False,
+) -> None:
+    """Drive the environment again from the record and compare every step; or look at a step, or branch off there."""
+    if at is not None and fork is not None:
+        raise ValidationError("--at and --fork are two questions", expected="one of them")
+    if (fork is None) != (actions is None):
+        raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")
+    with Ledger.open(ledger) as opened, standard_output() as output:
+        if at is not None:
+            _tell(output, as_json, state_at(opened, _one(opened, episode).chain, at), _standing_lines)
+        elif fork is not None:
+            branch = forked(opened, _one(opened, episode).chain, fork, _actions(actions or ""))
+            _tell(output, as_json, branch, _forked_lines)
+        else:
+            episodes = opened.episodes() if episode is None else [opened.find(episode)]
+            raise typer.Exit(0 if _replay_all(opened, episodes, output, as_json, alone) else DIFFERS)
+
+
+def _one(ledger: Ledger, text: str | None) -> EpisodeSummary:
+    if text is not None:
+        return ledger.find(text)
+    episodes = ledger.episodes()
+    if len(episodes) != 1:
+        raise ValidationError("which episode?", found=f"{len(episodes)} episodes", expected="the name of one")
+    return episodes[0]
+
+
+def _actions(text: str) -> list[Any]:
+    """Return the actions that a text or a file lists."""
+    try:
+        said = text if text.lstrip().startswith("[") else Path(text).read_text("utf-8")
+        return msgspec.json.decode(said, type=list[Any])
+    except (OSError, ValueError) as problem:
+        raise ValidationError(
+            f"these are no actions: {problem}", found=text, expected="a JSON list, or a file with one"
+        ) from None
+
+
+def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
+    if as_json:
+        output.write(msgspec.json.encode(found) + b"\n")
+    else:
+        output.write("".join(f"{line}\n" for line in lines(found)).encode())
+
+
+# ------------------------------------------------------------------------------------------------ every episode
+def _replay_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], output: Output, as_json: bool, alone: bool) -> bool:
+    """Replay the episodes and print the results; return whether all are identical."""
+    results: list[tuple[EpisodeSummary, Replayed, list[Alone]]] = []
+    with _progress(sum(each.steps for each in episodes)) as tick:
+        for each, result, subs in _results(ledger, episodes, alone, tick):
+            results.append((each, result, subs))
+            if as_json:
+                output.write(msgspec.json.encode(_document(each, result, subs)) + b"\n")
+    if not as_json:
+        output.write(_table(results).encode())
+        output.write("".join(f"{line}\n" for line in _findings(results)).encode())
+    return all(result.identical and all(sub.identical for sub in subs) for _, result, subs in results)
+
+
+def _results(
+    ledger: Ledger, episodes: Sequence[EpisodeSummary], alone: bool, tick: Tick
+) -> Iterator[tuple[EpisodeSummary, Replayed, list[Alone]]]:
+    supply = Supply()
+    done = 0
+    try:
+        # The episodes of a session one after the other, so that its environment goes on from one to the next.
+        for each in sorted(episodes, key=_by_session(episodes)):
+            result = replayed(ledger, each.chain, progress=_from(done, tick), supply=supply)
+            batch = alone and each.num_envs is not None and not result.why_not
+            yield each, result, _alone(ledger, each.chain) if batch else []
+            done += each.steps
+            tick(done)
+    finally:
+        supply.drop()
+
+
+def _alone(ledger: Ledger, chain: str) -> list[Alone]:
+    with reading(ledger, chain) as rows:
+        return list(replayed_alone(rows))
+
+
+def _from(start: int, tick: Tick) -> Tick:
+    return lambda steps: tick(start + steps)
+
+
+def _by_session(episodes: Sequence[EpisodeSummary]) -> Callable[[EpisodeSummary], tuple[int, int]]:
+    first: dict[tuple[str, str], int] = {}
+    for place, each in enumerate(episodes):
+        first.setdefault((str(each.file), each.session), place)
+    return lambda each: (first[str(each.file), each.session], each.epoch)
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Tick]:
+    """Yield what moves a bar on standard error, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("replaying", total=steps)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _document(each: EpisodeSummary, result: Replayed, subs: Sequence[Alone]) -> dict[str, Any]:
+    episode = {"episode_id": each.episode_id, "environment": each.environment, "num_envs": each.num_envs}
+    return {**episode, **asdict(result), **({"alone": [asdict(sub) for sub in subs]} if subs else {})}
+
+
+def _table(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> str:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in ("episode", "environment"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("steps", "steps/s", "x real time"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    for each, result, subs in results:
+        pace = result.steps / max(result.seconds, 1e-9)
+        speed = f"{result.speed:,.0f}" if result.recorded_seconds > 0 else "-"
+        cells = (each.chain, each.environment, f"{result.steps:,}", f"{pace:,.0f}", speed, _verdict(result, subs))
+        table.add_row(*map(_markless, cells))
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    with console.capture() as text:
+        console.print(table)
+    return text.get()
+
+
+def _markless(text: str) -> str:
+    """Return text in which rich finds no markup."""
+    return plain(text).replace("[", r"\[")
+
+
+def _verdict(result: Replayed, subs: Sequence[Alone]) -> str:
+    if result.why_not:
+        return "cannot be replayed"
+    if not result.identical:
+        return f"differs at step {result.at_step}"
+    by_digest = " (by digest)" if result.by_digest else ""
+    return f"identical{by_digest}" + (f"; alone: {_tally(subs)}" if subs else "")
+
+
+def _tally(results: Sequence[Replayed | Alone]) -> str:
+    identical = sum(result.identical for result in results)
+    unplayed = sum(bool(result.why_not) for result in results)
+    counts = {"identical": identical, "different": len(results) - identical - unplayed, "cannot be replayed": unplayed}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
+
+
+def _findings(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> Iterator[str]:
+    for each, result, subs in results:
+        if result.why_not:
+            yield plain(f"{each.chain}: {result.why_not}")
+        if result.first is not None:
+            yield plain(f"{each.chain}: step {result.at_step}, row {result.seq}: {result.first}")
+        yield from (plain(f"{each.chain}: {line}") for line in _alone_lines(subs))
+    notes = Counter(note for _, result, _ in results for note in result.notes)
+    yield from (plain(f"note ({count} of {len(results)} episodes): {note}") for note, count in notes.items())
+    yield f"{len(results)} episodes: {_tally([result for _, result, _ in results])}"
+
+
+def _alone_lines(subs: Sequence[Alone]) -> Iterator[str]:
+    for why_not, count in Counter(sub.why_not for sub in subs if sub.why_not).items():
+        yield f"{count} sub-episodes cannot be replayed alone: {why_not}"
+    if any(sub.by_digest for sub in subs):
+        yield "the observations were not stored: alone, only rewards, flags and infos were compared"
+    different = [sub for sub in subs if sub.first is not None]
+    for sub in different[:MOST_LINES]:
+        yield f"sub-environment {sub.sub.index} from step {sub.sub.first}, step {sub.at_step}: {sub.first}"
+    if len(different) > MOST_LINES:
+        yield f"and {len(different) - MOST_LINES} more sub-episodes"
+
+
+# ------------------------------------------------------------------------------------------------ one step
+def _standing_lines(standing: Standing) -> Iterator[str]:
+    yield f"after step {standing.step}"
+    yield from _field("observation", standing.observation)
+    yield from _field("state", standing.state)
+    yield from _field("metadata", standing.metadata)
+    yield from _field("total reward", standing.total_reward)
+    if standing.raw_total != standing.total_reward:
+        yield from _field("raw total", standing.raw_total)
+    yield from _field("terminated", standing.terminated)
+    yield from _field("truncated", standing.truncated)
+    yield from _picture(standing.scene)
+    if standing.first is not None:
+        yield plain(f"note: the replay differs from the record at step {standing.at_step}: {standing.first}")
+
+
+def _field(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield f"  {name}"
+        yield from (plain(f"    {key:20} {shown(each, LINE)}") for key, each in value.items())
+    else:
+        yield plain(f"  {name:22} {shown(value, LINE)}")
+
+
+def _picture(scene: Any) -> Iterator[str]:
+    """Yield a drawing, where somebody knows how to draw the scene."""
+    module = PICTURES.get(str(scene.get("environment"))) if isinstance(scene, dict) else None
+    if module is None:
+        return
+    from importlib import import_module
+
+    console = Console(width=PICTURE_SIZE[0], color_system=None)
+    with console.capture() as text:
+        console.print(import_module(module).picture(scene, *PICTURE_SIZE))
+    yield from (line.rstrip() for line in text.get().splitlines())
+
+
+def _forked_lines(found: Forked) -> Iterator[str]:
+    yield from _standing_lines(found.standing)
+    yield ""
+    for row in found.rows:
+        yield from _branch_lines(row)
+    if found.left:
+        yield f"the episode had ended: {found.left} actions were not carried out"
+
+
+def _branch_lines(row: Branch) -> Iterator[str]:
+    yield f"step {row.step}"
+    yield plain(f"  branch    {_answer(row.branch)}")
+    yield plain(f"  recorded  {'-' if row.recorded is None else _answer(row.recorded)}")
+
+
+def _answer(answer: Answer) -> str:
+    ended = " terminated" * (answer.terminated is True) + " truncated" * (answer.truncated is True)
+    action, reward = shown(answer.action, 40), shown(answer.reward, 40)
+    return f"action {action}  reward {reward}{ended}  observation {shown(answer.observation, LINE)}"

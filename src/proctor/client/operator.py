@@ -1,0 +1,202 @@
+"""The operator's client: what waits, how episodes stand, what was judged, and the operator's acts, without `await`.
+
+Rule 1: it takes the operator's credential, which neither resets nor steps; a control credential opens none of this.
+Rule 2: an act is sent once. If no answer comes, the error says that nobody knows whether it was done: `pending` and `sessions`
+    tell.
+Rule 3: what the judge refuses is a `Done` that says so (`accepted` is False); what cannot be asked for at all is an exception.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from proctor.client.address import Address, address_of
+from proctor.client.exchange import GET, Answer, exchanged
+from proctor.client.problems import exception_of
+from proctor.errors import ConnectionFailed, Missed, ProctorError, ValidationError
+from proctor.models.control import Problem
+from proctor.models.operator import Answer as Reply
+from proctor.models.operator import Approve as Approval
+from proctor.models.operator import (
+    ApproveBudget,
+    Clear,
+    Deny,
+    Done,
+    Governed,
+    GovernedSession,
+    JudgedPage,
+    JudgedRow,
+    Pending,
+    RaiseAlert,
+    Severity,
+    Waiting,
+    Withdraw,
+)
+
+T = TypeVar("T")
+TOKEN_VARIABLE: Final = "PROCTOR_OPERATOR_TOKEN"  # noqa: S105  # the name of a variable, not a secret
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 20.0
+REFUSALS: Final = {
+    401: "the server refused the operator's credential",
+    403: "the server refused this Host",
+    404: "there is no operator's side, since no episode is governed there,",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows in order. `last` is the last one that there is; `missed` of those that were asked for are no longer kept."""
+
+    rows: tuple[JudgedRow, ...]
+    last: int
+    missed: int
+
+
+class OperatorClient:
+    """An operator's hand on one server.
+
+    `token` is the operator's credential; without it, the one in the address or in PROCTOR_OPERATOR_TOKEN is taken.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None, timeout: float = ANSWER_SECONDS) -> None:
+        if not 0 < timeout < float("inf"):
+            raise ValidationError("not a time: timeout", found=timeout, expected="a positive number of seconds")
+        self.address: Final = _address(url, token, os.environ)
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"OperatorClient({str(self.address)!r})"
+
+    # ------------------------------------------------------------------------------------------------------- reading
+    def pending(self) -> list[Waiting]:
+        """Return what waits for an operator, the oldest first."""
+        return self._read("/operator/pending", Pending).waiting
+
+    def sessions(self) -> list[GovernedSession]:
+        """Return how the governed episodes stand that run."""
+        return self._read("/operator/sessions", Governed).sessions
+
+    def page(self, after: int = 0, wait_seconds: float = WAIT_SECONDS) -> Page:
+        """Return what was judged after row `after`; if there is nothing yet, wait for it, at most 60 seconds."""
+        query = urlencode({"after": after, "wait": wait_seconds})
+        found = self._read(f"/operator/watch?{query}", JudgedPage, more=max(wait_seconds, 0.0))
+        rows = tuple(_decoded(row, JudgedRow, self.address) for row in found.rows)
+        return Page(rows, found.last, found.missed)
+
+    def watch(
+        self, after: int = 0, *, follow: bool = True, on_missed: Literal["raise", "skip"] = "raise"
+    ) -> Iterator[JudgedRow]:
+        """Yield every line of every governed episode with its verdict, as they come; `after` is the last row that one has.
+
+        With `follow=False` it ends with the last row that there is. Raises Missed if rows are no longer kept.
+        """
+        while True:
+            page = self.page(after, WAIT_SECONDS if follow else 0.0)
+            after = next_after(page, after)
+            if page.missed and on_missed == "raise":
+                first = page.rows[0].row if page.rows else page.last + 1
+                raise Missed(f"{page.missed} rows are no longer kept", missed=page.missed, next_row=first)
+            yield from page.rows
+            if not follow and after >= page.last:
+                return
+
+    # ---------------------------------------------------------------------------------------------------------- acts
+    def answer(self, waiting: Waiting | str, choice: str | None = None, *, text: str = "") -> Done:
+        """Answer an agent's question: by the id of an option, in words, or both."""
+        return self._act("answer", Reply(_id(waiting), choice, text))
+
+    def approve(
+        self, waiting: Waiting | str, *, uses: int | None = None, life_seconds: float | None = None, text: str = ""
+    ) -> Done:
+        """Issue the token that was asked for, or a smaller one."""
+        return self._act("approve", Approval(_id(waiting), uses, life_seconds, text))
+
+    def deny(self, waiting: Waiting | str, *, text: str = "") -> Done:
+        """Do not issue the token that was asked for."""
+        return self._act("deny", Deny(_id(waiting), text))
+
+    def alert(self, session: str, summary: str, *, severity: Severity = "CRITICAL") -> Done:
+        """State that something is wrong; CRITICAL stops the session's agents at once, until `clear`."""
+        return self._act("alert", RaiseAlert(session, summary, severity))
+
+    def clear(self, session: str, summary: str = "") -> Done:
+        """Lift the safe mode of the session's episode."""
+        return self._act("clear", Clear(session, summary))
+
+    def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
+        """Take back a token, or an agent's whole grant; one of the two."""
+        return self._act("revoke", Withdraw(session, token_id, grant))
+
+    def approve_budget(
+        self,
+        session: str,
+        *,
+        token_budget: int = 0,
+        tool_call_budget: int = 0,
+        time_budget_seconds: int = 0,
+        note: str = "",
+    ) -> Done:
+        """Add to what may be spent in the session's episode."""
+        order = ApproveBudget(session, token_budget, tool_call_budget, time_budget_seconds, note)
+        return self._act("budget", order)
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
+        return self._asked(GET, path, None, kind, self._timeout + more)
+
+    def _act(self, name: str, order: msgspec.Struct) -> Done:
+        return self._asked("POST", f"/operator/{name}", _checked(order), Done, self._timeout)
+
+    def _asked(self, method: str, path: str, body: bytes | None, kind: type[T], seconds: float) -> T:
+        answer = exchanged(self.address, method, path, body, connect_seconds=CONNECT_SECONDS, seconds=seconds)
+        if answer.status != 200:
+            raise _refusal(answer, self.address)
+        return _decoded(answer.body, kind, self.address)
+
+
+def next_after(page: Page, after: int) -> int:
+    """Return after which row to ask next: a server that was started anew counts from 1 again."""
+    if page.last < after:
+        return 0
+    return page.rows[-1].row if page.rows else min(after + page.missed, page.last)
+
+
+def _address(url: str, token: str | None, environment: Mapping[str, str]) -> Address:
+    found = address_of(url, token=token)
+    ambient = environment.get(TOKEN_VARIABLE) or None
+    return found if found.token is not None or ambient is None else address_of(url, token=ambient)
+
+
+def _id(waiting: Waiting | str) -> str:
+    return waiting.id if isinstance(waiting, Waiting) else waiting
+
+
+def _checked(order: msgspec.Struct) -> bytes:
+    """Return an order as JSON; what no server would take is a ValidationError."""
+    try:
+        msgspec.convert(msgspec.to_builtins(order), type(order))
+        return msgspec.json.encode(order)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as problem:
+        raise ValidationError(f"this cannot be asked for: {problem}") from None
+
+
+def _decoded(raw: bytes | msgspec.Raw, kind: type[T], address: Address) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConnectionFailed(f"what came from {address} is no answer of an operator's server") from None
+
+
+def _refusal(answer: Answer, address: Address) -> ProctorError:
+    """Return the exception for an answer that is a refusal: coded, or of the door."""
+    try:
+        return exception_of(msgspec.json.decode(answer.body, type=Problem))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        message = REFUSALS.get(answer.status, "the server refused the request")
+        return ConnectionFailed(f"{message} at {address}", found=answer.status)

@@ -1,0 +1,315 @@
+"""Episodes of a ledger as OpenTelemetry spans: one trace an episode, a span for every row and every tool call.
+
+Rule 1: ids are made from the record (the chain's name, the rows' hashes): the same ledger gives the same trace twice.
+Rule 2: a ledger knows when something was put on record, not how long it took. So a row's span has no length; a tool call's
+    goes from its first row to its last, the episode's from its reset to its end.
+Rule 3: observations, settings and the text of packets stay in the ledger: attributes are for searching and counting.
+Rule 4: `otlp_lines` needs no package. `export_spans` hands the spans to any exporter of the SDK, which the extra `otel`
+    brings.
+
+    episode proctor/PlumeSearch-v0          the root: environment, seed, steps, reward, outcome, head
+    ├── reset                               a row
+    ├── tool move                           a call of an agent: its grant, its tool, how many rows
+    │   ├── TaskDirectivePacket             a row: verdict, rules
+    │   └── step                            a row: step, reward, flags
+    └── closed                              a row
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import groupby
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from proctor.errors import ComponentError
+from proctor.ledger.export import required
+from proctor.ledger.reader import EpisodeSummary, Ledger, Row
+from proctor.models.events import (
+    AgentGranted,
+    BatchReset,
+    BatchStepped,
+    EpisodeClosed,
+    EpisodeReset,
+    EpisodeStepped,
+    Failed,
+    PacketJudged,
+    SessionOpened,
+    SessionResumed,
+)
+
+WHAT: Final = "an export of spans"
+SCOPE: Final = "proctor.ledger"
+SERVICE: Final = "proctor"
+AT_ONCE: Final = 512
+"""Spans in one call of an exporter, or on one line of OTLP."""
+INTERNAL: Final = 1
+FAILED: Final = 2
+"""OTLP's numbers of a span's kind and of a status that is an error."""
+
+Attribute: TypeAlias = str | bool | int | float | Sequence[str]
+Attributes: TypeAlias = Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span before any library knows of it; times are in nanoseconds since 1970, `error` is empty where none was."""
+
+    name: str
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes | None
+    start: int
+    end: int
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    error: str = ""
+
+
+class Exporter(Protocol):
+    """What `opentelemetry.sdk.trace.export.SpanExporter` is."""
+
+    def export(self, spans: Sequence[Any], /) -> Any:
+        """Take some spans and say whether that went well."""
+
+
+# ------------------------------------------------------------------------------------------------------- the record
+def spans_of(episode: EpisodeSummary, rows: Iterable[Row]) -> Iterator[Span]:
+    """Yield the spans of one episode; the root comes last, when it is known how the episode ended."""
+    trace = sha256(b"trace\0" + episode.chain.encode()).digest()[:16]
+    root = sha256(b"episode\0" + episode.chain.encode()).digest()[:8]
+    opened: SessionOpened | None = None
+    start = end = None
+    for call, group in groupby(rows, key=_call):
+        told = list(group)
+        if isinstance(told[0].event, SessionOpened):
+            opened = told[0].event
+            continue
+        start = _time(told[0]) if start is None else start
+        end = _time(told[-1])
+        yield from _called(trace, root, call, told)
+    began = _nanoseconds(episode.opened_at) if start is None else start
+    attributes = _of_episode(episode, opened)
+    yield Span(f"episode {episode.environment}", trace, root, None, began, end or began, attributes, _lost(episode))
+
+
+def _called(trace: bytes, root: bytes, call: "_Call | int", rows: Sequence[Row]) -> Iterator[Span]:
+    """Yield the spans of the rows of one call, and then the call's; a row that no call made stands alone."""
+    if isinstance(call, int):
+        yield _span(trace, root, rows[0])
+        return
+    own = sha256(b"call\0" + rows[0].hash).digest()[:8]
+    children = [_span(trace, own, row) for row in rows]
+    yield from children
+    refused = next((child.error for child in children if child.error), "")
+    attributes: dict[str, Attribute] = {"proctor.grant": call[0], "proctor.tool": call[1], "proctor.rows": len(rows)}
+    yield Span(f"tool {call[1]}", trace, own, root, _time(rows[0]), _time(rows[-1]), attributes, refused)
+
+
+_Call: TypeAlias = tuple[str, str, int | None]
+
+
+def _call(row: Row) -> _Call | int:
+    """Return whose call a row belongs to; its own number, which no other row has, if it is no agent's."""
+    event = row.event
+    if isinstance(event, EpisodeStepped | PacketJudged) and event.grant is not None and event.tool is not None:
+        return event.grant, event.tool, event.request_id
+    return row.seq
+
+
+def _span(trace: bytes, parent: bytes, row: Row) -> Span:
+    event = row.event
+    at = _time(row)
+    said = {"proctor.row": row.number, "proctor.seq": row.seq, "proctor.hash": row.hash.hex(), **_attributes(event)}
+    kept = {key: value for key, value in said.items() if value is not None}
+    return Span(_name(event), trace, row.hash[:8], parent, at, at, kept, _error(event))
+
+
+def _time(row: Row) -> int:
+    return _nanoseconds(row.event.at)
+
+
+def _nanoseconds(seconds: float) -> int:
+    # In two parts: a float has no room for the nanoseconds of this century.
+    return int(seconds) * 10**9 + round(seconds % 1 * 10**6) * 1000
+
+
+def _name(event: Any) -> str:
+    match event:
+        case EpisodeReset() | BatchReset():
+            return "reset"
+        case EpisodeStepped() | BatchStepped():
+            return "step"
+        case PacketJudged(kind=kind):
+            return kind or "unreadable packet"
+        case EpisodeClosed():
+            return "closed"
+    tag = type(event).__struct_config__.tag
+    return str(tag)
+
+
+def _error(event: Any) -> str:
+    """Return why a row is an error, in a few words; empty if it is none."""
+    match event:
+        case PacketJudged(accepted=False):
+            return f"refused by {', '.join(event.rules) or 'the door'}: {event.reason}"
+        case Failed():
+            return event.code
+        case SessionResumed(lost=str(lost)):
+            return lost
+    return ""
+
+
+def _attributes(event: Any) -> dict[str, Any]:
+    """Return what is told of a row; None is left out."""
+    common = {"proctor.principal": event.principal, "proctor.request_id": event.request_id}
+    own: dict[str, Any] = {}
+    match event:
+        case EpisodeReset():
+            own = {"epoch": event.epoch, "seed": event.seed, "episode_id": event.episode_id}
+        case BatchReset():
+            own = {"epoch": event.epoch, "episode_id": event.episode_id}
+        case BatchStepped():
+            own = {"step": event.step}
+        case EpisodeStepped():
+            own = {name: getattr(event, name) for name in _OF_STEPS}
+        case PacketJudged():
+            own = {name: getattr(event, name) for name in _OF_PACKETS} | {
+                "verdict": "accepted" if event.accepted else "refused"
+            }
+        case AgentGranted():
+            own = {"grant": event.grant, "agent": event.agent, "tools": event.tools}
+        case Failed():
+            own = {name: getattr(event, name) for name in ("step", "code", "request", "clause", "incident", "lost")}
+        case EpisodeClosed():
+            own = {name: getattr(event, name) for name in ("steps", "reason", "outcome", "state", "obligations")}
+    return common | {f"proctor.{name}": value for name, value in own.items()}
+
+
+_OF_STEPS: Final = ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool")
+_OF_PACKETS: Final = ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool")
+
+
+def _of_episode(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[str, Attribute]:
+    said: dict[str, Any] = {
+        "chain": episode.chain,
+        "session": episode.session,
+        "epoch": episode.epoch,
+        "environment": episode.environment,
+        "target": episode.target,
+        "episode_id": episode.episode_id,
+        "seed": episode.seed if isinstance(episode.seed, int) else None,
+        "steps": episode.steps,
+        "reward": episode.total_reward,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+        "reason": episode.reason or None,
+        "governed": episode.governed,
+        "outcome": episode.outcome,
+        "num_envs": episode.num_envs,
+        "rows": episode.rows,
+        "head": episode.head,
+        "tier": None if opened is None else opened.tier,
+        "version": None if opened is None else opened.server,
+    }
+    return {f"proctor.{name}": value for name, value in said.items() if value is not None}
+
+
+def _lost(episode: EpisodeSummary) -> str:
+    return "the episode is lost" if episode.reason == "lost" else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- OTLP JSON
+def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary]) -> Iterator[bytes]:
+    """Yield OTLP JSON, one `TracesData` a line with its end, as collectors' file receivers read it."""
+    for spans in _in_parts(ledger, episodes):
+        scope = {"scope": {"name": SCOPE}, "spans": [_otlp(span) for span in spans]}
+        resource = {"attributes": _pairs({"service.name": SERVICE})}
+        yield msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}) + b"\n"
+
+
+def _in_parts(ledger: Ledger, episodes: Iterable[EpisodeSummary]) -> Iterator[list[Span]]:
+    part: list[Span] = []
+    for each in episodes:
+        for span in spans_of(each, ledger.rows(each.chain)):
+            part.append(span)
+            if len(part) == AT_ONCE:
+                yield part
+                part = []
+    if part:
+        yield part
+
+
+def _otlp(span: Span) -> dict[str, Any]:
+    return {
+        "traceId": span.trace_id.hex(),
+        "spanId": span.span_id.hex(),
+        "parentSpanId": "" if span.parent_id is None else span.parent_id.hex(),
+        "name": span.name,
+        "kind": INTERNAL,
+        "startTimeUnixNano": str(span.start),
+        "endTimeUnixNano": str(span.end),
+        "attributes": _pairs(span.attributes),
+        "status": {"code": FAILED, "message": span.error} if span.error else {},
+    }
+
+
+def _pairs(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+
+
+def _value(value: Attribute) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case str():
+            return {"stringValue": value}
+    return {"arrayValue": {"values": [_value(each) for each in value]}}
+
+
+# ------------------------------------------------------------------------------------------------------------ the SDK
+def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporter: Exporter) -> int:
+    """Hand the spans of these episodes to `exporter`, and return how many there were.
+
+    A chain may be named by any beginning that is unique. An exporter that does not take them is a ComponentError.
+    """
+    episodes = (ledger.find(each) if isinstance(each, str) else each for each in chains)
+    sdk = required("opentelemetry.sdk.trace", WHAT, extra="otel")
+    taken = required("opentelemetry.sdk.trace.export", WHAT, extra="otel").SpanExportResult.SUCCESS
+    resource = required("opentelemetry.sdk.resources", WHAT, extra="otel").Resource.create({"service.name": SERVICE})
+    scope = required("opentelemetry.sdk.util.instrumentation", WHAT, extra="otel").InstrumentationScope(SCOPE)
+    written = 0
+    for spans in _in_parts(ledger, episodes):
+        said = exporter.export([_readable(sdk, span, resource, scope) for span in spans])
+        if said is not taken:
+            raise ComponentError("the exporter did not take the spans", found=str(said), expected=str(taken))
+        written += len(spans)
+    return written
+
+
+def _readable(sdk: Any, span: Span, resource: Any, scope: Any) -> Any:
+    """Return the span as the SDK's exporters read it."""
+    trace = required("opentelemetry.trace", WHAT, extra="otel")
+    parent = None if span.parent_id is None else _context(trace, span.trace_id, span.parent_id)
+    status = trace.Status(trace.StatusCode.ERROR, span.error) if span.error else trace.Status()
+    return sdk.ReadableSpan(
+        name=span.name,
+        context=_context(trace, span.trace_id, span.span_id),
+        parent=parent,
+        resource=resource,
+        attributes=span.attributes,
+        kind=trace.SpanKind.INTERNAL,
+        status=status,
+        start_time=span.start,
+        end_time=span.end,
+        instrumentation_scope=scope,
+    )
+
+
+def _context(trace: Any, trace_id: bytes, span_id: bytes) -> Any:
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    return trace.SpanContext(int.from_bytes(trace_id), int.from_bytes(span_id), is_remote=False, trace_flags=sampled)

@@ -1,0 +1,263 @@
+"""Walks one file from end to end, and finds what is not as it was written.
+
+Rule 1: every column of every table is held against something: a hash, a signature, or what is derived again from the rows.
+Rule 2: nothing that a file holds makes the walk raise.
+Rule 3: a file without a server's chain is a bundle: its chains are whole, and their numbers have gaps.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from msgspec import UNSET, Raw
+
+from proctor.errors import ValidationError
+from proctor.ledger.blobs import unpacked
+from proctor.ledger.chain import PRUNED, SERVER, seal_message
+from proctor.ledger.claims import Claims
+from proctor.ledger.findings import Finding
+from proctor.ledger.head import Head
+from proctor.ledger.keys import verifies
+from proctor.ledger.links import Link
+from proctor.ledger.rows import SEAL_EVERY, Glance, GlancedEvent, glanced, own_in
+from proctor.ledger.schema import TABLES
+from proctor.ledger.tracks import Tally, stepped
+from proctor.models.events import NULL
+
+Tell: TypeAlias = Callable[[int, int], None]
+
+TELL_EVERY: Final = 5000
+MOST: Final = 20
+"""Of what comes as a list, at most so many are named."""
+UNREADABLE: Final = (sqlite3.Error, MemoryError, OverflowError)
+"""What SQLite raises for a damaged file."""
+_KINDS: Final = (int, int, int, bytes, bytes)
+
+
+class Audit:
+    """What is found in one file, and what was looked at."""
+
+    def __init__(self, path: Path, wanted: list[Head], public: bytes | None) -> None:
+        self.path: Final = path
+        self.findings: list[Finding] = []
+        self.rows = 0
+        self.seals = 0
+        self.met: set[Head] = set()
+        """The heads that were wanted and are here, as they should be or not."""
+        self.links: dict[int, Link] = {}
+        self.claims = Claims({}, public, self.note)
+        self._public = public
+        self._wanted: dict[tuple[str, int], list[Head]] = {}
+        for head in wanted:
+            self._wanted.setdefault((head.chain, head.rows - 1), []).append(head)
+        self._marks: dict[int, tuple[bytes, bytes]] = {}
+        """Seals by the number of their row, of the rows that are still to come."""
+        self._blobs: set[bytes] = set()
+        self._gaps: list[range] = []
+        self._bundle = False
+
+    @property
+    def unsealed(self) -> int:
+        """How many rows come after the last seal of their chain."""
+        return sum(link.seq - link.sealed for link in self.links.values())
+
+    def note(self, what: str, chain: str | None = None, seq: int | None = None, number: int | None = None) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(self.path, chain, seq, number, what))
+
+    def walk(self, connection: sqlite3.Connection, tell: Tell | None) -> None:
+        """Look at everything in the file, as it is at one moment."""
+        self._connection = connection
+        connection.text_factory = lambda text: text.decode(
+            "utf-8", "replace"
+        )  # a name that was changed is no reason to stop
+        try:
+            connection.execute("BEGIN")
+            self._structure()
+            self._load()
+            self._scan(tell)
+            self._conclude()
+        except UNREADABLE as problem:
+            self.note(f"the file cannot be read: {problem}")
+
+    def _structure(self) -> None:
+        for (problem,) in self._connection.execute(f"PRAGMA integrity_check({MOST})"):
+            if problem != "ok":
+                self.note(f"the file is damaged: {problem}")
+        if set(self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")) != _schema():
+            self.note("the tables of the file are not those of a ledger")
+
+    def _load(self) -> None:
+        names: dict[str, Link] = {}
+        for first, name, last in self._connection.execute("SELECT first, name, last FROM chains ORDER BY first"):
+            self.links[first] = names[name] = Link(first, name, last)
+        for number, key, signature in self._connection.execute("SELECT number, key, signature FROM seals"):
+            self._marks[number] = (key, signature)
+        self.seals = len(self._marks)
+        self.claims = Claims(names, self._public, self.note)
+        self._bundle = not any(name.startswith(SERVER) for name in names)
+        if self._bundle and self._marks:
+            self.claims.key = next(iter(self._marks.values()))[0]
+
+    def _scan(self, tell: Tell | None) -> None:
+        (total,) = self._connection.execute("SELECT max(number) FROM rows").fetchone()
+        before = 0
+        for row in self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number"):
+            number = row[0]
+            if number != before + 1:
+                self._gaps.append(range(before + 1, number))
+            before = number
+            self.rows += 1
+            if tell is not None and self.rows % TELL_EVERY == 0:
+                tell(number, total)
+            self._row(*row)
+
+    def _row(self, number: int, first: int, seq: int, body: bytes, stored: bytes) -> None:
+        link = self.links.get(first)
+        if (type(number), type(first), type(seq), type(body), type(stored)) != _KINDS or seq < 0 or number < 0:
+            self.note(
+                "not as it was written: its columns are of other kinds",
+                None if link is None else link.name,
+                None,
+                number,
+            )
+        elif link is None:
+            self.note("in a chain that is not there", None, seq, number)
+        else:
+            problem = link.take(number, seq, body, stored)
+            if problem:
+                self.note(problem, link.name, seq, number)
+            self._read(link, number, body, quiet=bool(problem))
+            self._sealed(link, number, stored)
+            self._headed(link, stored)
+
+    def _read(self, link: Link, number: int, body: bytes, *, quiet: bool) -> None:
+        """Look at what a row says; one that was changed need not make sense."""
+        try:
+            glance = glanced(body)
+            if glance.observations is not None:
+                link.keeps = glance.observations
+            if glance.own is not UNSET:
+                self.claims.hear(link, number, own_in(glance.own))
+            elif glance.event is not UNSET:
+                self._event(link, glance, glance.event)
+        except ValidationError as problem:
+            if not quiet:
+                self.note(str(problem), link.name, link.seq, number)
+
+    def _event(self, link: Link, glance: Glance, event: GlancedEvent) -> None:
+        kind = event.event
+        if kind == "episode_stepped":
+            link.tally = stepped(link.tally, event.step, event.reward, event.terminated, event.truncated)
+        elif kind == "batch_stepped":
+            link.tally = Tally(event.step, link.tally.total, link.tally.ended)
+        link.closed = kind == "episode_closed"
+        value = event.observations if event.observation is UNSET else event.observation
+        if value is not UNSET and sha256(value).hexdigest() != glance.digest:
+            self._absent(link, value, glance.digest)
+        if glance.scene is not None and link.keeps == "all":
+            self._blob(_hash(glance.scene))
+
+    def _absent(self, link: Link, value: Raw, digest: str | None) -> None:
+        """Look at a value that is not in the body, or raise: it is there, and another."""
+        if value != NULL or digest is None:
+            raise ValidationError("its observation has another hash than it says")
+        if link.keeps == "all":
+            self._blob(_hash(digest))
+
+    def _blob(self, digest: bytes) -> None:
+        if digest in self._blobs:
+            return
+        self._blobs.add(digest)
+        found = self._connection.execute(
+            "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
+        ).fetchone()
+        if found is None:
+            raise ValidationError(f"a value that it names is missing: {digest.hex()}")
+        if sha256(unpacked(*found)).digest() != digest:
+            raise ValidationError(f"a value that it names is not as it was written: {digest.hex()}")
+
+    def _sealed(self, link: Link, number: int, stored: bytes) -> None:
+        mark = self._marks.pop(number, None)
+        if mark is not None:
+            link.sealed = link.seq
+            self._check_seal(link, number, stored, *mark)
+        elif self.claims.key is not None and link.seq % SEAL_EVERY == SEAL_EVERY - 1:
+            self.claims.expect_seal(link)
+
+    def _check_seal(self, link: Link, number: int, stored: bytes, key: bytes, signature: bytes) -> None:
+        if self._public is not None and key != self._public:
+            self.note("sealed by another key than the one that was given", link.name, link.seq, number)
+        elif key != self.claims.key and not link.name.startswith(PRUNED):
+            self.note("sealed by another key than that of the run of the server", link.name, link.seq, number)
+        if not verifies(key, seal_message(link.name, link.seq, stored), signature):
+            self.note("its seal is not good", link.name, link.seq, number)
+
+    def _headed(self, link: Link, stored: bytes) -> None:
+        for head in self._wanted.get((link.name, link.seq), ()):
+            self.met.add(head)
+            if head.hash != stored:
+                self.note(f"another row than the head says: {head}", link.name, link.seq, link.number)
+
+    def _conclude(self) -> None:
+        for link in self.links.values():
+            self._conclude_chain(link)
+        for number in self._marks:
+            self.note("the seal of a row that is not there", None, None, number)
+        self.claims.conclude()
+        self._conclude_numbers()
+        self._conclude_blobs()
+
+    def _conclude_chain(self, link: Link) -> None:
+        if link.seq < 0:
+            self.note("a chain without rows", link.name, None, link.first)
+            return
+        ended = link.ended or self._bundle or link.name.startswith(PRUNED)
+        if link.last != (link.number if ended else None):
+            said = "open" if link.last is None else f"row {link.last}"
+            self.note(f"the table of chains says another end: {said}", link.name, link.seq, link.number)
+        if link.sealed != link.seq and self._should_be_sealed(link):
+            self.note("its seal is missing", link.name, link.seq, link.number)
+
+    def _should_be_sealed(self, link: Link) -> bool:
+        """Return whether the end of a chain is sealed, of which no server's chain speaks."""
+        if link.name.startswith(SERVER):
+            return link.ended and link.key is not None
+        return link.name.startswith(PRUNED) or (self._bundle and link.closed and self.claims.key is not None)
+
+    def _conclude_numbers(self) -> None:
+        pruned = sum(stone.rows for stone in self.claims.tombstones.values())
+        if self._bundle or sum(map(len, self._gaps)) == pruned:
+            return
+        for gap in self._gaps[:MOST]:
+            if len(gap):
+                self.note(f"rows are missing: the numbers {gap.start} to {gap.stop - 1}", None, None, gap.start)
+
+    def _conclude_blobs(self) -> None:
+        (count,) = self._connection.execute("SELECT count(*) FROM blobs").fetchone()
+        if count == len(self._blobs):
+            return
+        more = [each for (each,) in self._connection.execute("SELECT digest FROM blobs") if each not in self._blobs]
+        for digest in more[:MOST]:
+            self.note(f"a value that no row names: {digest!r}")
+
+
+def _hash(digest: str) -> bytes:
+    try:
+        return bytes.fromhex(digest)
+    except ValueError as problem:
+        raise ValidationError(f"not the hash of a value: {digest!r}") from problem
+
+
+@cache
+def _schema() -> set[tuple[str, str, str, str | None]]:
+    """Return what SQLite says of the tables of a ledger."""
+    connection = sqlite3.connect(":memory:")
+    for statement in TABLES.values():
+        connection.execute(statement)
+    found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    connection.close()
+    return found

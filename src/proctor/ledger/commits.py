@@ -1,0 +1,166 @@
+"""Group commit: what many sessions record while one commit is on its way goes into the next.
+
+Rule 1: rows are inserted on the caller's thread and committed on a thread of their own: the interpreter's lock is asked for once a
+    commit and not once a row, and the event loop never waits for the disk.
+Rule 2: what is promised is kept after the commit, never before. A commit that fails takes with it what was gathered
+    meanwhile, which stands on it.
+Rule 3: between commits the transaction of the next one is open, so that nobody else can lock the file.
+Rule 4: without a running event loop, a commit is done at once.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeAlias
+
+from proctor.errors import ComponentError
+from proctor.ledger.batch import Batch, Key
+from proctor.ledger.pen import Pen
+
+Loop: TypeAlias = asyncio.AbstractEventLoop
+
+
+class Commits:
+    """Commits what the pen has written; the pen is told what became of it before those who wait are."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, pen: Pen, *, delay: float | None) -> None:
+        self.lost: set[Key] = set()
+        """Whose last events nobody waited for, and were not kept."""
+        self._pen = pen
+        self._connection = connection
+        self._path = path
+        self._delay = delay
+        """None: those who record wait for the commit, which begins at once; else it begins after so many seconds."""
+        self._flying: Batch | None = None
+        self._due = False
+        self._orders: SimpleQueue[tuple[Batch, bool, Loop | None] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[sqlite3.Error | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name=f"commits to {path.name}", daemon=True)
+        self._thread.start()
+
+    def promise(self) -> "asyncio.Future[None] | None":
+        """Return what ends when all that was gathered is safe; None: it is, or nobody waits for it."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            self.settle()
+            return None
+        if self._delay is not None:
+            self._schedule(loop)
+            return None
+        future = loop.create_future()
+        self._pen.batch.waiting.append(future)
+        if not self._due and self._flying is None:
+            self._schedule(loop)
+        return future
+
+    def settle(self) -> None:
+        """Return when everything is committed, or raise a ComponentError: what was gathered last is not."""
+        if self._flying is not None:
+            self._conclude(self._outcomes.get())
+        if self._fly(None):
+            problem = self._outcomes.get()
+            self._conclude(problem)
+            if problem is not None:
+                raise self._error(problem)
+
+    def close(self) -> None:
+        """End the thread; what is still gathered is dropped."""
+        self._orders.put(None)
+        self._thread.join()
+
+    def _schedule(self, loop: Loop) -> None:
+        if self._due:
+            return
+        self._due = True
+        if self._delay is None:
+            loop.call_soon(self._fly, loop)
+        else:
+            loop.call_later(self._delay, self._fly, loop)
+
+    def _fly(self, loop: Loop | None) -> bool:
+        """Send the gathered batch off, if there is one and none is on its way; return whether it did."""
+        self._due = False
+        if self._flying is not None or not self._pen.batch.rows:
+            return False
+        batch, self._pen.batch = self._pen.batch, Batch()
+        self._flying = batch
+        self._orders.put((batch, self._inserted(batch), loop))
+        return True
+
+    def _inserted(self, batch: Batch) -> bool:
+        """Return whether the rows are in the transaction; if not, the thread does it, where it can wait for a lock."""
+        if not self._connection.in_transaction:
+            return False
+        try:
+            batch.insert(self._connection)
+        except sqlite3.Error:
+            self._roll_back()
+            return False
+        return True
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            batch, inserted, loop = order
+            self._outcomes.put(self._committed(batch, inserted=inserted))
+            if loop is not None:
+                with suppress(RuntimeError):  # the loop is closed: `settle` will look
+                    loop.call_soon_threadsafe(self._landed, loop)
+
+    def _committed(self, batch: Batch, *, inserted: bool) -> sqlite3.Error | None:
+        connection = self._connection
+        try:
+            if not inserted:
+                connection.execute("BEGIN IMMEDIATE")
+                batch.insert(connection)
+            batch.insert_blobs(connection)
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as problem:
+            self._roll_back()
+            return problem
+        with suppress(sqlite3.Error):  # the next batch tries again, and says what is wrong
+            connection.execute("BEGIN IMMEDIATE")
+        return None
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.execute("ROLLBACK")
+
+    def _landed(self, loop: Loop) -> None:
+        with suppress(Empty):  # somebody settled meanwhile
+            self._conclude(self._outcomes.get_nowait())
+            if self._delay is None:
+                self._fly(loop)
+            elif self._pen.batch.rows:
+                self._schedule(loop)
+
+    def _conclude(self, problem: sqlite3.Error | None) -> None:
+        batch, self._flying = self._flying, None
+        if batch is None:
+            return
+        if problem is None:
+            self._pen.landed(batch)
+            _tell(batch.waiting, None)
+            return
+        after = self._pen.batch
+        self._pen.failed()
+        if self._delay is not None:
+            self.lost |= {*batch.after, *after.after}
+        _tell([*batch.waiting, *after.waiting], lambda: self._error(problem))
+
+    def _error(self, problem: sqlite3.Error) -> ComponentError:
+        return ComponentError(f"the ledger {self._path} did not take the record: {problem}")
+
+
+def _tell(waiting: "list[asyncio.Future[None]]", error: Callable[[], ComponentError] | None) -> None:
+    """End what was promised; one who gave up is not told, nor one whose loop is closed."""
+    for future in waiting:
+        if not future.done():
+            with suppress(RuntimeError):
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error())

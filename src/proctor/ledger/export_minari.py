@@ -1,0 +1,228 @@
+"""Episodes as a Minari dataset: for offline reinforcement learning.
+
+Rule 1: only episodes of single environments, all with the same spaces, whose observations are on record with their values.
+    Anything else is refused by name before a file is made; an episode without a step is left out.
+Rule 2: the folder is the dataset, and its name is the dataset's id: `~/.minari/datasets/plume-v0` is what
+    `minari.load_dataset("plume-v0")` finds.
+Rule 3: this room knows no environment: whoever calls brings the spaces (`integrations.minari` asks the environment).
+Rule 4: what was written is read back once, and a dataset that Minari would misread does not appear.
+Rule 5: arrays are stored exactly, pictures too. Rewards are those after transforms. `infos` stay in the ledger: they
+    differ from step to step, which Minari's columns cannot hold.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import gymnasium as gym
+import msgspec
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from msgspec import Raw
+
+from proctor.errors import ValidationError
+from proctor.ledger.export import new_folder, required
+from proctor.ledger.reader import EpisodeSummary, Ledger, Row
+from proctor.models.events import EpisodeReset, EpisodeStepped
+from proctor.models.spaces import Codec, codec_of
+
+WHAT: Final = "an export to Minari"
+FORMAT: Final = "arrow"
+"""How Minari stores it: the one of its formats that needs no package beyond those of the extra."""
+DATASET_ID: Final = re.compile(r"[-_\w]+-v\d+")
+HELD: Final = (
+    spaces.Box,
+    spaces.Discrete,
+    spaces.MultiDiscrete,
+    spaces.MultiBinary,
+    spaces.Text,
+    spaces.Dict,
+    spaces.Tuple,
+)
+"""The spaces that Minari can store."""
+
+AnySpace = gym.Space[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """What an environment takes and gives, and how Gymnasium makes it, where it does."""
+
+    action: AnySpace
+    observation: AnySpace
+    spec: EnvSpec | None = None
+
+
+class Exported(NamedTuple):
+    """What came of it; `left_out` are the chains of episodes without a step."""
+
+    dataset_id: str
+    episodes: int
+    steps: int
+    left_out: tuple[str, ...]
+
+
+def write_minari(
+    ledger: Ledger, episodes: Sequence[EpisodeSummary], path: Path, spaces_of_all: Spaces, *, description: str = ""
+) -> Exported:
+    """Write the episodes as the dataset in the new folder `path`."""
+    storage_kind = required("minari.dataset.minari_storage", WHAT).MinariStorage
+    version: str = required("minari", WHAT).__version__
+    dataset_id = checked_id(path)
+    for space in (spaces_of_all.action, spaces_of_all.observation):
+        _check_space(space)
+    wanted = [each for each in episodes if each.steps]
+    left_out = tuple(each.chain for each in episodes if not each.steps)
+    _check_episodes(wanted)
+    with new_folder(path) as folder:
+        storage = storage_kind.new(
+            folder / "data",
+            observation_space=spaces_of_all.observation,
+            action_space=spaces_of_all.action,
+            env_spec=spaces_of_all.spec,
+            data_format=FORMAT,
+            jpeg_encoding=False,
+        )
+        storage.update_metadata({"dataset_id": dataset_id, "minari_version": version, "description": description})
+        storage.update_episodes(_buffers(ledger, wanted, spaces_of_all))
+        _check_read_back(folder / "data", wanted)
+    return Exported(dataset_id, len(wanted), sum(each.steps for each in wanted), left_out)
+
+
+def checked_id(path: Path) -> str:
+    """Return the id of the dataset at `path`, or raise a ValidationError."""
+    if not DATASET_ID.fullmatch(path.name):
+        raise ValidationError(
+            "the folder of a Minari dataset has its id as its name",
+            found=path.name,
+            expected="a name with a version, such as plume-v0",
+        )
+    return path.name
+
+
+def _check_space(space: AnySpace) -> None:
+    if not isinstance(space, HELD):
+        raise ValidationError(
+            "Minari cannot hold this space",
+            found=str(space),
+            expected=f"one of {', '.join(kind.__name__ for kind in HELD)}",
+        )
+    parts: Iterable[AnySpace] = ()
+    if isinstance(space, spaces.Dict):
+        parts = space.spaces.values()
+    elif isinstance(space, spaces.Tuple):
+        parts = space.spaces
+    for part in parts:
+        _check_space(part)
+
+
+def _check_episodes(episodes: Sequence[EpisodeSummary]) -> None:
+    if not episodes:
+        raise ValidationError("there is no episode with a step", expected="at least one")
+    batch = next((each for each in episodes if each.num_envs is not None), None)
+    if batch is not None:
+        raise ValidationError(
+            "a batch is no single episode", found=batch.chain, expected="episodes of sessions with one environment"
+        )
+
+
+def _buffers(ledger: Ledger, episodes: Iterable[EpisodeSummary], all_spaces: Spaces) -> Iterator[Any]:
+    buffer = required("minari.data_collector.episode_buffer", WHAT).EpisodeBuffer
+    for number, each in enumerate(episodes):
+        walk = walk_of(ledger.rows(each.chain), codec_of(all_spaces.action), codec_of(all_spaces.observation))
+        yield buffer(
+            id=number,
+            seed=walk.seed,
+            observations=columns(all_spaces.observation, walk.observations),
+            actions=columns(all_spaces.action, walk.actions),
+            rewards=walk.rewards,
+            terminations=walk.terminations,
+            truncations=walk.truncations,
+        )
+
+
+def _check_read_back(data: Path, episodes: Sequence[EpisodeSummary]) -> None:
+    """Raise a ValidationError if Minari reads other steps than were written.
+
+    Its Arrow storage takes one batch of rows for an episode, and pyarrow makes several of a long one: without a word, a
+    reader would get the beginning of this episode, and of the next one a piece of this.
+    """
+    read = required("minari.dataset.minari_dataset", WHAT).MinariDataset(data).iterate_episodes()
+    for episode in episodes:
+        found = next(read, None)
+        steps = 0 if found is None else len(found.rewards)
+        if steps != episode.steps:
+            raise ValidationError(
+                f"Minari does not read {episode.chain} back whole",
+                found=steps,
+                expected=f"{episode.steps} steps: leave this episode out, or export it as Parquet",
+            )
+
+
+@dataclass(slots=True)
+class Walk:
+    """An episode as values of its spaces: one observation more than there are steps."""
+
+    seed: int | None
+    observations: list[Any]
+    actions: list[Any]
+    rewards: list[float]
+    terminations: list[bool]
+    truncations: list[bool]
+
+
+def walk_of(rows: Iterable[Row], action: Codec, observation: Codec) -> Walk:
+    """Return what these rows say; a ValidationError where an observation was not kept, or does not fit its space."""
+    walk = Walk(None, [], [], [], [], [])
+    for row in rows:
+        event = row.event
+        if isinstance(event, EpisodeReset):
+            walk.seed = _seed(event)
+        elif isinstance(event, EpisodeStepped):
+            walk.actions.append(action.decode(_inside(row, event.action, "action"), bounded=False))
+            walk.rewards.append(0.0 if event.reward is None else event.reward)
+            walk.terminations.append(event.terminated)
+            walk.truncations.append(event.truncated)
+        else:
+            continue
+        _check_values(row)
+        walk.observations.append(observation.decode(_inside(row, event.observation, "observation"), bounded=False))
+    return walk
+
+
+def _seed(event: EpisodeReset) -> int | None:
+    """Return the seed that was asked for, or else the one that the environment says it drew."""
+    if event.seed is not None:
+        return event.seed
+    told = msgspec.json.decode(event.metadata)
+    drawn = told.get("seed") if isinstance(told, dict) else None
+    return drawn if isinstance(drawn, int) else None
+
+
+def _check_values(row: Row) -> None:
+    if not row.values:
+        raise ValidationError(
+            f"the observations of {row.chain} are on record by their digest alone",
+            expected='a ledger that was written with observations = "all"',
+        )
+
+
+def _inside(row: Row, text: Raw, key: str) -> Any:
+    """Return what stands under `key`, as every environment with spaces says it."""
+    said = msgspec.json.decode(text)
+    if not isinstance(said, dict) or key not in said:
+        raise ValidationError(
+            f"row {row.seq} of {row.chain} has no {key} of a space", expected=f'an object with "{key}"'
+        )
+    return said[key]
+
+
+def columns(space: AnySpace, values: Sequence[Any]) -> Any:
+    """Return values of `space` as Minari wants them: a list, or of a Dict and a Tuple one for each part."""
+    if isinstance(space, spaces.Dict):
+        return {key: columns(part, [value[key] for value in values]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(columns(part, [value[place] for value in values]) for place, part in enumerate(space.spaces))
+    return list(values)

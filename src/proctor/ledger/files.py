@@ -1,0 +1,158 @@
+"""One file of a ledger, open for reading: its chains, rows and values as they lie there."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from proctor.errors import ValidationError
+from proctor.ledger.blobs import unpacked
+from proctor.ledger.rows import Own, lacks_value, read_body, statement_in, value_field
+from proctor.ledger.schema import SUFFIX, connected_for_reading, translated
+from proctor.models.events import EpisodeReset, EpisodeStepped, Event
+
+Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
+"""A row of the table: number, chain, seq, body, hash."""
+
+_ALL: Final = "SELECT number, chain, seq, body, hash FROM rows ORDER BY number"
+_ONE: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number = ?"
+_CHAIN: Final = (
+    "SELECT number, chain, seq, body, hash FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number"
+)
+_CHAINS: Final = (
+    "SELECT number, chain, seq, body, hash FROM rows WHERE number >= ? "
+    "AND chain IN (SELECT value FROM json_each(?)) ORDER BY number"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a ledger."""
+
+    number: int
+    """Counted in its file."""
+    chain: str
+    seq: int
+    """Counted in its chain, from 0."""
+    event: Event | Own
+    digest: str | None
+    """The SHA-256 of the observation's exact bytes in hexadecimal digits; None: there is no observation."""
+    values: bool
+    """False: the observation was not stored, and is null in `event`."""
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain as the table of chains has it; `last` is None while it is open."""
+
+    first: int
+    name: str
+    last: int | None
+
+
+def ledger_files(path: Path | str) -> tuple[Path, ...]:
+    """Return the files of the ledger at `path`, or raise a ValidationError: there are none."""
+    path = Path(path)
+    files = tuple(sorted(path.glob(f"*{SUFFIX}"))) if path.is_dir() else (path,) if path.is_file() else ()
+    if not files:
+        raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
+    return files
+
+
+class LedgerFile:
+    """One file; it is closed by `close`."""
+
+    def __init__(self, path: Path, *, live: bool = False) -> None:
+        self.path: Final = path
+        self.connection: Final = connected_for_reading(path, live=live)
+
+    def close(self) -> None:
+        """Let go of the file; calling it again does nothing."""
+        self.connection.close()
+
+    def chains(self) -> list[Chain]:
+        """Return all chains, in order of their first rows."""
+        with self._translated():
+            found = self.connection.execute("SELECT first, name, last FROM chains ORDER BY first").fetchall()
+        return [Chain(*each) for each in found]
+
+    def chain(self, name: str) -> Chain | None:
+        """Return the chain of this name."""
+        with self._translated():
+            found = self.connection.execute("SELECT first, name, last FROM chains WHERE name = ?", (name,)).fetchone()
+        return None if found is None else Chain(*found)
+
+    def stored(self) -> Iterator[Stored]:
+        """Yield every row by number."""
+        return self._selected(_ALL)
+
+    def stored_in(self, chain: Chain) -> Iterator[Stored]:
+        """Yield the rows of a chain."""
+        last = sys.maxsize if chain.last is None else chain.last
+        return self._selected(_CHAIN, chain.first, last, chain.first)
+
+    def stored_of(self, firsts: Iterable[int], *, start: int | None = None) -> Iterator[Stored]:
+        """Yield the rows of the chains that begin at these numbers, by number, from the number `start` on."""
+        chains = sorted(firsts)
+        if not chains:
+            return iter(())
+        return self._selected(_CHAINS, chains[0] if start is None else start, json.dumps(chains))
+
+    def _selected(self, select: str, *parameters: object) -> Iterator[Stored]:
+        with self._translated():
+            # Not `yield from`: one who leaves off would close the cursor, perhaps after its connection.
+            for row in self.connection.execute(select, parameters):  # noqa: UP028
+                yield row
+
+    def stored_at(self, number: int) -> Stored | None:
+        """Return the row of this number."""
+        with self._translated():
+            found: Stored | None = self.connection.execute(_ONE, (number,)).fetchone()
+        return found
+
+    def blob(self, digest: bytes) -> bytes | None:
+        """Return the stored value with this hash."""
+        with self._translated():
+            found = self.connection.execute(
+                "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
+            ).fetchone()
+        return None if found is None else unpacked(*found)
+
+    def row(self, name: str, stored: Stored) -> Row:
+        """Return a row of the chain `name`, with its values."""
+        number, _, seq, body, row_hash = stored
+        try:
+            event, digest, values = self._said(body)
+        except (ValidationError, TypeError) as problem:
+            raise ValidationError(f"row {number} of {self.path} ({name}, {seq}) cannot be read: {problem}") from problem
+        return Row(number, name, seq, event, digest, values, row_hash)
+
+    def _said(self, body: bytes) -> tuple[Event | Own, str | None, bool]:
+        read = read_body(body)
+        event = statement_in(read)
+        if read.scene is not None and isinstance(event, EpisodeReset | EpisodeStepped):
+            scene = self.value(read.scene)
+            event = event if scene is None else replace(event, scene=Raw(scene))
+        if read.digest is None or not lacks_value(event, read.digest):
+            return event, read.digest, True
+        value = self.value(read.digest)
+        if value is None:
+            return event, read.digest, False
+        return replace(event, **{value_field(event) or "": Raw(value)}), read.digest, True
+
+    def value(self, digest: str) -> bytes | None:
+        """Return the stored value with this hash in hexadecimal digits."""
+        try:
+            return self.blob(bytes.fromhex(digest))
+        except ValueError as problem:
+            raise ValidationError(f"not the hash of a value: {digest!r}") from problem
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self.path, ValidationError)

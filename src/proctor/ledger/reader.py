@@ -1,0 +1,105 @@
+"""Reading ledgers: a folder of files, one file or a bundle, beside a live writer or alone.
+
+Rule 1: reading changes nothing, and never waits for a writer.
+Rule 2: rows come as they are in the file: whether they are as they were written is known by `verify` only.
+Rule 3: what cannot be read is a ValidationError that names the file and the row.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from proctor.errors import ValidationError
+from proctor.ledger.files import Chain, LedgerFile, Row, ledger_files
+from proctor.ledger.rows import Observations, read_body
+from proctor.ledger.summaries import EpisodeSummary, summaries
+
+__all__ = ["EpisodeSummary", "Ledger", "Row", "ledger_files"]
+
+MOST_NAMED: Final = 20
+
+
+class Ledger:
+    """A ledger, open for reading."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._files: list[LedgerFile] = []
+        try:
+            for each in ledger_files(path):
+                self._files.append(LedgerFile(each))
+        except BaseException:
+            self.close()
+            raise
+        self.files: Final = tuple(file.path for file in self._files)
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path | str) -> Iterator["Ledger"]:
+        """Open the folder, the file or the bundle at `path` for the block; a ValidationError if it is none."""
+        ledger = cls(path)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def close(self) -> None:
+        """Let go of the files; calling it again does nothing."""
+        for file in self._files:
+            file.close()
+
+    def episodes(self) -> list[EpisodeSummary]:
+        """Return the episodes of all files, in order of opening."""
+        found = [episode for file in self._files for episode in summaries(file)]
+        return sorted(found, key=lambda episode: episode.opened_at)
+
+    def find(self, text: str) -> EpisodeSummary:
+        """Return the episode of this chain, of this episode_id, or of a beginning that only one has."""
+        every = self.episodes()
+        found = [each for each in every if each.chain == text] or [each for each in every if each.episode_id == text]
+        if not found:
+            found = [each for each in every if each.chain.startswith(text) or each.episode_id.startswith(text)]
+        if len(found) == 1:
+            return found[0]
+        raise _not_one(text, found, every)
+
+    def rows(self, chain: str) -> Iterator[Row]:
+        """Return the rows of a chain in order; a ValidationError if there is no such chain."""
+        file, found = self.located(chain)
+        return (file.row(chain, stored) for stored in file.stored_in(found))
+
+    def keeps(self, chain: str) -> Observations:
+        """Return how the chain keeps observations: "all", or their digests only."""
+        file, found = self.located(chain)
+        first = file.stored_at(found.first)
+        return "all" if first is None else read_body(first[3]).observations or "all"
+
+    def all_rows(self) -> Iterator[Row]:
+        """Yield every row, by file and number."""
+        for file in self._files:
+            names = {chain.first: chain.name for chain in file.chains()}
+            for stored in file.stored():
+                yield file.row(names.get(stored[1], ""), stored)
+
+    def observation(self, digest: str) -> bytes | None:
+        """Return the stored bytes with this SHA-256, or None; short ones are in the rows and not found here."""
+        found = (file.value(digest) for file in self._files)
+        return next((value for value in found if value is not None), None)
+
+    def located(self, chain: str) -> tuple[LedgerFile, Chain]:
+        """Return a chain and the file that has it, or raise a ValidationError."""
+        for file in self._files:
+            found = file.chain(chain)
+            if found is not None:
+                return file, found
+        raise ValidationError("there is no such chain", found=chain, expected="the whole name of one")
+
+
+def _not_one(text: str, found: list[EpisodeSummary], every: list[EpisodeSummary]) -> ValidationError:
+    names = [each.chain for each in found or every]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ValidationError(
+        "several episodes are called so" if found else "there is no such episode",
+        found=text,
+        expected=f"one of {', '.join(names[:MOST_NAMED])}{more}" if names else "a ledger with episodes",
+    )

@@ -1,0 +1,268 @@
+"""What earlier runs left open in a file: where its chains stand, and the sessions that nobody closed.
+
+Rule 1: the last server chain says which sessions were open when its run began, so nothing before the oldest of them is read.
+Rule 2: a chain that is not as it was written is said to be so; what to do about it is the reader's to decide.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.chain import SERVER, epoch_of, genesis, is_episode, row_hash, session_of
+from proctor.ledger.files import Chain, LedgerFile, Row
+from proctor.ledger.head import head_text
+from proctor.ledger.rows import Body, Observations, Own, RunBegan, read_body, statement_in, written_opening
+from proctor.ledger.schema import translated
+from proctor.ledger.tracks import NOTHING, Tally, Track, tallied
+from proctor.models.events import Event, SessionClosed, SessionOpened
+
+_STEPS: Final = frozenset({"episode_stepped", "batch_stepped"})
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A session that no run has closed."""
+
+    opened: SessionOpened
+    events: list[Event]
+    """Of its latest chain after the first row, whole, with the values of observations; empty if there was no reset."""
+    last_request_id: int
+    """The highest that any of its events has, in any chain; 0 if none has one."""
+    all_epochs: int
+    """The session's last epoch; 0 if there was no reset."""
+    digests: list[str | None] = field(default_factory=list)
+    """Beside `events`: the SHA-256 of the observation's exact bytes in hexadecimal digits."""
+    steps_before: int = 0
+    """Steps in all its earlier chains, and those of them that agents caused."""
+    agent_steps_before: int = 0
+    damage: str = ""
+    """Why its latest chain cannot be trusted; empty: it is as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the chains of a file stand."""
+
+    next: int
+    """The number of the next row."""
+    previous: str | None
+    """The head of the last server chain."""
+    opened: dict[str, int]
+    """The rows that say SessionOpened of sessions that are not closed, in order."""
+    tracks: dict[str, Track]
+    damages: dict[str, str]
+
+
+class _Peek(Struct, frozen=True, gc=False):
+    """As much of an event as counting needs."""
+
+    event: str
+    session: str
+    request_id: int | None = None
+    epoch: int = 0
+    grant: str | None = None
+
+
+class _PeekOwn(Struct, frozen=True, gc=False):
+    """As much of the ledger's own statements: of which chain one speaks."""
+
+    chain: str = ""
+
+
+class _PeekBody(Struct, frozen=True, gc=False):
+    event: _Peek | None = None
+    own: _PeekOwn | None = None
+
+
+_PEEK: Final = msgspec.json.Decoder(_PeekBody)
+
+
+def recovered(file: LedgerFile, keeps: Observations) -> Found:
+    """Return where the file stands; `keeps` is how new chains will keep observations."""
+    try:
+        with translated(file.path, ComponentError):
+            (last,) = file.connection.execute("SELECT max(number) FROM rows").fetchone()
+        servers = [chain for chain in file.chains() if chain.name.startswith(SERVER)]
+        if not servers:
+            return Found((last or 0) + 1, None, {}, {}, {})
+        previous, opened = _run(file, servers[-1])
+        tracks, damages = _tracks(file, opened, keeps)
+    except ValidationError as problem:
+        raise ComponentError(f"the ledger {file.path} is damaged: {problem}") from problem
+    return Found(last + 1, previous, opened, tracks, damages)
+
+
+def _run(file: LedgerFile, server: Chain) -> tuple[str | None, dict[str, int]]:
+    """Return the head of a server's chain, and which sessions are open at its end."""
+    opened: dict[str, int] = {}
+    head = None
+    for number, _, seq, body, digest in file.stored_in(server):
+        head = head_text(server.name, seq + 1, digest)
+        said = statement_in(read_body(body))
+        if isinstance(said, RunBegan):
+            opened = {_opening(file, each)[1].session: each for each in said.unfinished}
+        elif isinstance(said, SessionOpened):
+            opened[said.session] = number
+        elif isinstance(said, SessionClosed):
+            opened.pop(said.session, None)
+    return head, opened
+
+
+def _opening(file: LedgerFile, number: int) -> tuple[Body, SessionOpened]:
+    """Return the SessionOpened in the row of this number."""
+    found = file.stored_at(number)
+    if found is None:
+        raise ValidationError(f"row {number} is missing", expected="the opening of a session")
+    body = read_body(found[3])
+    said = statement_in(body)
+    if not isinstance(said, SessionOpened):
+        raise ValidationError(f"row {number} is another", expected="the opening of a session")
+    return body, said
+
+
+def _tracks(file: LedgerFile, opened: dict[str, int], keeps: Observations) -> tuple[dict[str, Track], dict[str, str]]:
+    """Return where each session stands, and what is wrong with its latest chain."""
+    latest = {session: chains[-1] for session, chains in _chains(file, opened).items() if chains}
+    walks = {chain.first: _Walk(chain) for chain in latest.values()}
+    for number, first, seq, body, digest in file.stored_of(walks):
+        walks[first].row(number, seq, body, digest)
+    tracks, damages = {}, {}
+    for session, number in opened.items():
+        opening = written_opening(_opening(file, number)[0], keeps)
+        tracks[session] = Track(opening)
+        if session in latest:
+            walk = walks[latest[session].first]
+            tracks[session] = walk.track(opening)
+            damages[session] = walk.damage
+    return tracks, damages
+
+
+def _chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, list[Chain]]:
+    """Return the chains of each session, in order."""
+    found: dict[str, list[Chain]] = {session: [] for session in opened}
+    for chain in file.chains():
+        session = session_of(chain.name)
+        if is_episode(chain.name) and session in opened and chain.first > opened[session]:
+            found[session].append(chain)
+    return found
+
+
+class _Walk:
+    """Goes along a chain, and remembers where it ends and what was not as it was written."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._before = genesis(chain.name)
+        self._keeps: Observations = "all"
+        self._tally: Tally = NOTHING
+        self._seq = -1
+        self._number = 0
+        self.damage = ""
+
+    def row(self, number: int, seq: int, body: bytes, digest: bytes) -> None:
+        if seq != self._seq + 1 or row_hash(self._before, number, seq, body) != digest:
+            self._note(f"row {number} of the chain {self._chain.name} is not as it was written")
+        self._before, self._seq, self._number = digest, seq, number
+        try:
+            self._read(read_body(body))
+        except ValidationError as problem:
+            self._note(f"row {number} of the chain {self._chain.name} cannot be read: {problem}")
+
+    def _read(self, body: Body) -> None:
+        if body.observations is not None:
+            self._keeps = body.observations
+        said: Event | Own = statement_in(body)
+        self._tally = tallied(self._tally, said)
+
+    def _note(self, damage: str) -> None:
+        self.damage = self.damage or damage
+
+    def track(self, opening: bytes) -> Track:
+        """Return where the chain stands."""
+        return Track(
+            opening,
+            self._chain.name,
+            self._chain.first,
+            self._seq,
+            self._number,
+            self._before,
+            self._chain.last is None,
+            self._keeps,
+            self._tally,
+        )
+
+
+def unfinished(path: Path, found: Found) -> list[Unfinished]:
+    """Return the sessions that are not closed, whole."""
+    file = LedgerFile(path, live=True)
+    try:
+        counts = _counted(file, found.opened, {session: track.first for session, track in found.tracks.items()})
+        return [_unfinished(file, session, found, counts[session]) for session in found.opened]
+    except ValidationError as problem:
+        raise ComponentError(f"the ledger {path} is damaged: {problem}") from problem
+    finally:
+        file.close()
+
+
+def _unfinished(file: LedgerFile, session: str, found: Found, counts: "_Counts") -> Unfinished:
+    damage = found.damages.get(session, "")
+    rows: list[Row] = []
+    try:
+        chain = file.chain(found.tracks[session].name)
+        if chain is not None:
+            rows = [file.row(chain.name, stored) for stored in file.stored_in(chain)]
+    except ValidationError as problem:
+        damage = damage or str(problem)
+    rows = [row for row in rows if not isinstance(row.event, SessionOpened)]
+    return Unfinished(
+        opened=_opening(file, found.opened[session])[1],
+        events=[row.event for row in rows],  # type: ignore[misc]  # an episode's chain has none of the ledger's own
+        last_request_id=counts.request_id,
+        all_epochs=counts.epochs,
+        digests=[row.digest for row in rows],
+        steps_before=counts.steps,
+        agent_steps_before=counts.agent_steps,
+        damage=damage,
+    )
+
+
+@dataclass(slots=True)
+class _Counts:
+    request_id: int = 0
+    epochs: int = 0
+    steps: int = 0
+    agent_steps: int = 0
+    latest: int = 0
+    """The first row of the session's latest chain, whose steps are not counted here."""
+
+
+def _counted(file: LedgerFile, opened: dict[str, int], latest: dict[str, int]) -> dict[str, _Counts]:
+    """Return what was counted of each session in all its chains, and in the server's."""
+    counts = {session: _Counts(latest=latest[session]) for session in opened}
+    firsts = [chain.first for each in _chains(file, opened).values() for chain in each]
+    firsts += [chain.first for chain in file.chains() if chain.name.startswith(SERVER)]
+    for _, first, _, body, _ in file.stored_of(firsts, start=min(opened.values(), default=sys.maxsize)):
+        try:
+            told = _PEEK.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # a damaged row: `verify` names it
+        if told.event is not None and told.event.session in counts:
+            _count(counts[told.event.session], first, told.event)
+        elif told.own is not None and session_of(told.own.chain) in counts:
+            # The chain itself may have been pruned; its epoch is not given out again.
+            counted = counts[session_of(told.own.chain)]
+            counted.epochs = max(counted.epochs, epoch_of(told.own.chain))
+    return counts
+
+
+def _count(counts: _Counts, first: int, told: _Peek) -> None:
+    counts.request_id = max(counts.request_id, told.request_id or 0)
+    counts.epochs = max(counts.epochs, told.epoch)
+    if told.event in _STEPS and first != counts.latest:
+        counts.steps += 1
+        counts.agent_steps += told.grant is not None

@@ -1,0 +1,135 @@
+"""The file: its tables, their version, and connections to it. The only place that knows SQLite's settings.
+
+Rule 1: every column is covered: `rows` by the hashes, `blobs` by their own, `seals` by the signatures, and `chains` is
+    derived again from the rows.
+Rule 2: rows are appended by number, and nothing that is written with every row is an index: sixty-four sessions that write
+    at the same time share a few pages.
+Rule 3: the version is in `user_version`. An older file is brought forward by `MIGRATIONS`, which never touch a row's body; a newer
+    one is refused.
+Rule 4: no error of SQLite leaves the room: `translated` makes it one of ours.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from proctor.errors import ComponentError, ProctorError, ValidationError
+
+APPLICATION: Final = 0x50524C47  # "PRLG"
+VERSION: Final = 1
+SUFFIX: Final = ".ledger"
+BUSY_SECONDS: Final = 1.0
+Durability: TypeAlias = Literal["full", "normal", "off"]
+
+TABLES: Final = {
+    "rows": (
+        "CREATE TABLE rows (number INTEGER PRIMARY KEY, chain INTEGER NOT NULL, seq INTEGER NOT NULL, "
+        "body BLOB NOT NULL, hash BLOB NOT NULL) STRICT"
+    ),
+    "chains": "CREATE TABLE chains (first INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER) STRICT",
+    "blobs": (
+        "CREATE TABLE blobs (digest BLOB PRIMARY KEY, packed INTEGER NOT NULL, sum INTEGER NOT NULL, "
+        "content BLOB NOT NULL) STRICT, WITHOUT ROWID"
+    ),
+    "seals": "CREATE TABLE seals (number INTEGER PRIMARY KEY, key BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
+}
+"""`chain` in `rows` is the number of the chain's first row; `last` is null while a chain is open; `number` in `seals` is the
+sealed row's; `packed` says whether the content is compressed with zlib, whose padding no hash of the value would cover:
+`sum` is the CRC-32 of the content as it is stored."""
+
+
+def _made(connection: sqlite3.Connection) -> None:
+    for statement in TABLES.values():
+        connection.execute(statement)
+
+
+Migrations: TypeAlias = Mapping[int, Callable[[sqlite3.Connection], None]]
+MIGRATIONS: Final[Migrations] = {0: _made}
+"""From each version to the next; version 0 is an empty file."""
+
+
+def connected_for_writing(path: Path, durability: Durability) -> sqlite3.Connection:
+    """Return a connection with the settings of a writer, the tables in place; the caller holds the file's lock."""
+    with translated(path, ComponentError):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {durability.upper()}")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+            connection.execute("PRAGMA journal_size_limit = 67108864")
+            connection.execute("PRAGMA cache_size = -16384")
+            brought_forward(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def brought_forward(
+    connection: sqlite3.Connection, path: Path, *, migrations: Migrations = MIGRATIONS, version: int = VERSION
+) -> None:
+    """Make the file one of this version, all or nothing; a ValidationError if it is newer or no ledger."""
+    found = _checked(connection, path, version)
+    if found == version:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in range(found, version):
+            migrations[step](connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _checked(connection: sqlite3.Connection, path: Path, version: int) -> int:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != APPLICATION and (application or tables):
+        raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")
+    if not 0 <= found <= version:
+        raise ValidationError(
+            f"{path} is of a newer version",
+            found=found,
+            expected=f"at most version {version}: a newer Proctor reads it",
+        )
+    return int(found)
+
+
+def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connection:
+    """Return a connection that reads; a ValidationError if there is no ledger at `path`.
+
+    It sees what is committed later if a server has the file open, which `live` says for sure.
+    """
+    if not path.is_file():
+        raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
+    with translated(path, ValidationError):
+        connection = sqlite3.connect(_address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            if _checked(connection, path, VERSION) != VERSION:
+                raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _address(path: Path, live: bool) -> str:
+    # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it.
+    alone = not live and not path.with_name(path.name + "-wal").exists()
+    return f"file:{quote(str(path.absolute()))}?{'immutable=1' if alone else 'mode=ro'}"
+
+
+@contextmanager
+def translated(path: Path, kind: type[ProctorError]) -> Iterator[None]:
+    """Raise what SQLite and the system say as an error of ours."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as problem:
+        raise kind(f"the ledger {path} cannot be used: {problem}") from problem

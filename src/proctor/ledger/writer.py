@@ -1,0 +1,158 @@
+"""The recorder that keeps events in a ledger: one file a worker, one chain an episode, and one for the run of the server.
+
+Rule 1: `record` encodes, numbers and hashes on the caller's thread; the commit is shared with all that came meanwhile. What "safe" means
+    is said by `durability`:
+        full     on the disk: a power cut loses nothing that was acknowledged
+        normal   given to the operating system: a killed server loses nothing; a power cut may lose the last commits
+        off      in memory for about 50 ms: a killed server loses that much; what a commit lost is said at the next event
+Rule 2: a commit that fails leaves no trace: every chain goes on from its last row that is safe.
+Rule 3: a reset begins a chain, which opens with the session's SessionOpened again, so that it stands alone. EpisodeClosed ends it.
+    What a session says without one goes to the server's chain.
+Rule 4: a session that an earlier run left open goes on where it stood.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.commits import Commits
+from proctor.ledger.files import LedgerFile
+from proctor.ledger.keys import Signer
+from proctor.ledger.lock import WriterLock
+from proctor.ledger.pen import Pen
+from proctor.ledger.recovery import Unfinished, recovered, unfinished
+from proctor.ledger.rows import Observations, RunBegan
+from proctor.ledger.schema import SUFFIX, VERSION, Durability, connected_for_writing
+from proctor.models.events import Event
+
+__all__ = ["LedgerWriter", "Unfinished"]
+
+OFF_SECONDS: Final = 0.05
+_CLOSED: Final = "the recorder is closed"
+_DURABILITIES: Final = ("full", "normal", "off")
+
+
+class LedgerWriter:
+    """A Recorder that appends to `worker-<n>.ledger` in a folder; see the rules at the head.
+
+    `boot` names the run of the server, `server` is the version of Proctor, `wall` the time in seconds since 1970. With
+    a `signer`, what ends is sealed. A ComponentError says that the file cannot be written, a ValidationError that it is
+    no ledger or of a newer version.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        worker: int = 0,
+        boot: str,
+        server: str,
+        signer: Signer | None,
+        durability: Durability = "full",
+        observations: Observations = "all",
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        _check_settings(durability, observations)
+        self.path: Final = Path(folder) / f"worker-{worker}{SUFFIX}"
+        self._over = ""
+        """Why nothing more is taken; empty while events are."""
+        with ExitStack() as held:
+            _make_file(self.path)
+            held.callback(WriterLock(self.path).release)
+            connection = connected_for_writing(self.path, durability)
+            held.callback(_close, connection)
+            self._file = LedgerFile(self.path, live=True)
+            held.callback(self._file.close)
+            self._found = found = recovered(self._file, observations)
+            self._pen = Pen(found.tracks, found.next, keeps=observations, signer=signer, has=self._has, wall=wall)
+            delay = OFF_SECONDS if durability == "off" else None
+            self._commits = Commits(connection, self.path, self._pen, delay=delay)
+            held.callback(self._commits.close)
+            began = RunBegan(
+                at=wall(),
+                boot=boot,
+                server=server,
+                schema=VERSION,
+                worker=worker,
+                durability=durability,
+                public=None if signer is None else signer.public.hex(),
+                previous=found.previous,
+                unfinished=list(found.opened.values()),
+            )
+            self._pen.begin_run(began)
+            self._commits.settle()
+            self._held = held.pop_all()
+
+    def record(self, event: Event) -> Awaitable[None] | None:
+        """Take the event; what is returned ends when it is safe, and raises a ComponentError if it is not on record."""
+        if self._over:
+            raise ComponentError(self._over, expected="no more events")
+        if self._commits.lost and event.session in self._commits.lost:
+            self._commits.lost.discard(event.session)
+            raise ComponentError("what was recorded of this session before could not be kept")
+        self._pen.write(event)
+        return self._commits.promise()
+
+    def head(self, session: str) -> str | None:
+        """Return the head of the session's latest chain, of what is safe; None if there is no such chain."""
+        return self._pen.head(session)
+
+    def unfinished(self) -> list[Unfinished]:
+        """Return the sessions that earlier runs left open, in order of opening; ask before the first event of one."""
+        return unfinished(self.path, self._found)
+
+    def close(self) -> None:
+        """Commit what is left, state and seal the end, and let go of the file; calling it again does nothing.
+
+        A ComponentError says that the end could not be stated: what was acknowledged is there all the same, but for
+        the last events of durability "off".
+        """
+        if self._over:
+            return
+        self._over = _CLOSED
+        with self._held:
+            failure: ComponentError | None = None
+            try:
+                self._commits.settle()
+            except ComponentError as problem:
+                failure = problem
+            self._pen.end_run()
+            self._commits.settle()
+            if failure is not None:
+                raise failure
+
+    def _has(self, name: str) -> bool:
+        try:
+            return self._file.chain(name) is not None
+        except ValidationError as problem:
+            raise ComponentError(f"the ledger {self.path} cannot be read: {problem}") from problem
+
+
+def _check_settings(durability: str, observations: str) -> None:
+    for value, allowed in ((durability, _DURABILITIES), (observations, ("all", "digest"))):
+        if value not in allowed:
+            raise ValidationError("not a setting of a ledger", found=value, expected=" or ".join(allowed))
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):
+        connection.close()
+
+
+def _make_file(path: Path) -> None:
+    """Make the file if it is not there, for its owner only, and have the disk keep its name."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600))
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as problem:
+        raise ComponentError(f"the ledger {path} cannot be written: {problem.strerror}") from problem

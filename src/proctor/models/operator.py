@@ -1,0 +1,199 @@
+"""What an operator asks for and is told: the messages about governed episodes, as JSON objects.
+
+Rule 1: a request has exactly the fields that are described here; anything else is refused.
+Rule 2: what an operator does is a packet or a record of the episode: the answer (`Done`) says what the judge said of it.
+Rule 3: rows are numbered by server and never renumbered, so that whoever was cut off asks for those after the last one it
+    has.
+
+    request                 body           answer
+    GET  /operator/pending  -              Pending
+    GET  /operator/sessions -              Governed
+    GET  /operator/watch    after, wait    JudgedPage
+    POST /operator/answer   Answer         Done
+    POST /operator/approve  Approve        Done
+    POST /operator/deny     Deny           Done
+    POST /operator/alert    RaiseAlert     Done
+    POST /operator/clear    Clear          Done
+    POST /operator/revoke   Withdraw       Done
+    POST /operator/budget   ApproveBudget  Done
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Raw, Struct
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300)]
+Words: TypeAlias = Annotated[str, Meta(max_length=10_000)]
+Amount: TypeAlias = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Severity: TypeAlias = Literal["INFO", "WARNING", "ERROR", "CRITICAL"]
+
+
+class Choice(Struct):
+    """One of the things that an operator can choose."""
+
+    option_id: str
+    description: str
+
+
+class Waiting(Struct):
+    """Something that waits for an operator: an agent's question, or its request of a token."""
+
+    id: str
+    """Names it in `answer`, `approve` and `deny`."""
+    session: str
+    epoch: int
+    kind: Literal["escalation", "token"]
+    since: float
+    """In seconds since 1970."""
+    question: str
+    options: list[Choice]
+    """Of an escalation; a token is approved or denied."""
+    packet: Raw
+    """What the agent stated, whole."""
+    grant: str | None = None
+    """Whose agent asked."""
+
+
+class Pending(Struct):
+    """All that waits, the oldest first."""
+
+    waiting: list[Waiting]
+
+
+class GovernedSession(Struct):
+    """How one governed episode stands."""
+
+    session: str
+    epoch: int
+    episode_id: str | None
+    policy: str
+    state: str
+    """One of the ten states, S0_IDLE to S9_SAFEMODE."""
+    safe_mode: bool
+    legal_next: list[str]
+    obligations: list[str]
+    tokens: list[str]
+    """The ids of tokens that can still be used."""
+    steps: int
+    packets: int
+    """Accepted so far."""
+    refusals: int
+    """Lines that were refused so far."""
+    over: bool
+    """The environment has ended: what still goes on is the review."""
+    waiting: int
+    """How many questions and requests wait for an operator."""
+
+
+class Governed(Struct):
+    """All governed episodes that run."""
+
+    sessions: list[GovernedSession]
+
+
+class JudgedRow(Struct, omit_defaults=True):
+    """A line of some governed episode, and the verdict on it. `row` counts the lines of all of them, from 1."""
+
+    row: int
+    session: str
+    epoch: int
+    step: int
+    at: float
+    """In seconds since 1970."""
+    principal: str
+    """agent, operator or system."""
+    kind: str
+    accepted: bool
+    judged: bool
+    state: str
+    """Where the episode stood afterwards."""
+    line: Raw
+    packet_id: str | None = None
+    path: list[str] = []
+    rules: list[str] = []
+    reason: str = ""
+    grant: str | None = None
+    tool: str | None = None
+
+
+class JudgedPage(Struct):
+    """Rows in order, none left out but the `missed` ones, which are no longer kept."""
+
+    rows: list[Raw]
+    """Each a `JudgedRow`."""
+    last: int
+    """The last row that there is: with it in `rows`, all has been read so far."""
+    missed: int
+    boot: str = ""
+    """Names this run of the server; in another one rows count from 1 again."""
+
+
+class Answer(Struct, forbid_unknown_fields=True):
+    """Answer an escalation: choose one of its options, say something, or both."""
+
+    id: Name
+    choice: Name | None = None
+    """An option's id."""
+    text: Words = ""
+
+
+class Approve(Struct, forbid_unknown_fields=True):
+    """Issue the token that was asked for; uses and life may be less than that, never more than the policy's."""
+
+    id: Name
+    uses: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
+    life_seconds: Annotated[float, Meta(gt=0, le=10**9)] | None = None
+    text: Words = ""
+
+
+class Deny(Struct, forbid_unknown_fields=True):
+    """Do not issue the token that was asked for."""
+
+    id: Name
+    text: Words = ""
+
+
+class RaiseAlert(Struct, forbid_unknown_fields=True):
+    """State that something is wrong; CRITICAL puts the episode into safe mode at once."""
+
+    session: Name
+    summary: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    severity: Severity = "CRITICAL"
+
+
+class Clear(Struct, forbid_unknown_fields=True):
+    """Lift safe mode."""
+
+    session: Name
+    summary: Words = ""
+
+
+class Withdraw(Struct, forbid_unknown_fields=True):
+    """Take back a token, or an agent's whole grant; one of the two."""
+
+    session: Name
+    token_id: Name | None = None
+    grant: Name | None = None
+
+
+class ApproveBudget(Struct, forbid_unknown_fields=True):
+    """Add to what may be spent in an episode."""
+
+    session: Name
+    token_budget: Amount = 0
+    tool_call_budget: Amount = 0
+    time_budget_seconds: Amount = 0
+    note: Words = ""
+
+
+class Done(Struct):
+    """What an operator did, and what came of it."""
+
+    session: str
+    epoch: int
+    accepted: bool
+    """Whether the judge took it; if not, nothing has changed."""
+    state: str
+    packet_id: str | None = None
+    rules: list[str] = []
+    reason: str = ""

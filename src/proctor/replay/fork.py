@@ -1,0 +1,237 @@
+"""An episode at one of its steps: what stood there, and what other actions would have led to.
+
+Rule 1: the way there is driven again and compared; if it differs from the record, that is said with the result, for then
+    what follows is not what was.
+Rule 2: a branch is never recorded, and the record is never changed.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from proctor.errors import ValidationError
+from proctor.ledger.reader import Ledger, Row
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
+from proctor.replay.batch_driver import BatchDriver, FoundBatch
+from proctor.replay.comparison import Compared, numbers
+from proctor.replay.difference import Difference, unfolded
+from proctor.replay.driver import Found, Raised, asked
+from proctor.replay.redrive import redriven
+from proctor.replay.report import opening_of, reading
+from proctor.replay.supply import Driver, Supply
+
+NOT_STORED: Final = "(not stored)"
+"""Stands for an observation of a record that keeps digests only."""
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an episode stands after `step` steps; every value is one that JSON can say. Of a batch they are lists.
+
+    `total_reward` is what was paid up to here, after the transforms, and `raw_total` what the environment gave.
+    """
+
+    step: int
+    state: Any
+    observation: Any
+    metadata: Any
+    scene: Any
+    total_reward: Any
+    raw_total: Any
+    terminated: Any
+    truncated: Any
+    first: Difference | None = None
+    """Where the replay first differed from the record on the way here; None: nowhere."""
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one action led to."""
+
+    action: Any
+    observation: Any
+    reward: Any
+    """As the environment gave it."""
+    terminated: Any
+    truncated: Any
+    metadata: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One step of a branch, beside that of the record with the same number, if there is one."""
+
+    step: int
+    branch: Answer
+    recorded: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A branch: where it leaves the record, its steps, and how many actions were left when the episode ended."""
+
+    standing: Standing
+    rows: tuple[Branch, ...]
+    left: int = 0
+
+
+def state_at(ledger: Ledger, chain: str, step: int) -> Standing:
+    """Return where the episode stood after so many steps; a ValidationError if it had fewer, or cannot be replayed."""
+    with _driven(ledger, chain, step) as (_, standing, _):
+        return standing
+
+
+def forked(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Forked:
+    """Return what other actions lead to from there on.
+
+    An action is said as on the wire; where the wire has `{"action": value}`, the value alone will do. One that the
+    environment does not take is a ValidationError; those after the end of the episode are left.
+    """
+    with _driven(ledger, chain, step) as (driver, standing, rows):
+        rest = (row for row in rows if isinstance(row.event, EpisodeStepped | BatchStepped))
+        branch: list[Branch] = []
+        last: Standing | Answer = standing
+        # Of a batch the flags are lists: it goes on whoever has ended.
+        while len(branch) < len(actions) and last.terminated is not True and last.truncated is not True:
+            last = _acted(driver, actions[len(branch)])
+            then = next(rest, None)
+            branch.append(Branch(step + len(branch) + 1, last, None if then is None else _recorded(then)))
+        return Forked(standing, tuple(branch), len(actions) - len(branch))
+
+
+@contextmanager
+def _driven(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, Standing, Iterator[Row]]]:
+    """Yield an environment that has been driven up to a step, where it stands, and the rows that follow."""
+    supply = Supply()
+    try:
+        with reading(ledger, chain) as rows:
+            way = _Way()
+            for each in redriven(opening_of(rows, chain), _up_to(rows, step), supply=supply):
+                way.add(each)
+            driver = supply.current
+            if driver is None or way.step != step:
+                raise way.short_of(step)
+            yield driver, way.standing(driver), rows
+    except Raised as problem:
+        raise ValidationError(f"the environment does not say where it stands: {problem}") from problem
+    finally:
+        supply.drop()
+
+
+def _up_to(rows: Iterator[Row], step: int) -> Iterator[Row]:
+    """Yield the rows up to the one after which so many steps have been done."""
+    done = -1
+    for row in rows:
+        yield row
+        # Of the resets only the first counts; a batch may have more, by masks.
+        done += isinstance(row.event, EpisodeStepped | BatchStepped)
+        done += done < 0 and isinstance(row.event, EpisodeReset | BatchReset)
+        if done == step:
+            return
+
+
+class _Way:
+    """What has come together on the way to a step."""
+
+    def __init__(self) -> None:
+        self.step = -1
+        self._paid: Any = 0.0
+        self._given: Any = 0.0
+        self._last: Compared | None = None
+        self._first: Compared | None = None
+
+    def add(self, each: Compared) -> None:
+        """Take one more row."""
+        if each.found is not None:
+            self.step = each.step
+        self._last = each
+        if each.differences and self._first is None:
+            self._first = each
+        event, found = each.event, each.found
+        if isinstance(event, EpisodeStepped) and isinstance(found, Found):
+            self._paid += event.reward or 0.0
+            self._given += found.reward or 0.0
+        elif isinstance(event, BatchStepped) and isinstance(found, FoundBatch):
+            self._paid = self._paid + numbers(event.rewards)
+            self._given = self._given + numbers(found.rewards)
+
+    def short_of(self, step: int) -> ValidationError:
+        """Return why the step was not reached."""
+        if self._last is not None and self._last.found is None:
+            return ValidationError(f"the environment failed on the way: {self._last.differences[0]}")
+        return ValidationError(
+            "this episode has no such step", found=step, expected=f"0, which is the reset, to {max(self.step, 0)}"
+        )
+
+    def standing(self, driver: Driver) -> Standing:
+        """Return where the episode stands now."""
+        found = None if self._last is None else self._last.found
+        if found is None:
+            raise self.short_of(self.step)
+        answer = _answer(None, found)
+        first = self._first
+        return Standing(
+            self.step,
+            asked(driver.state),
+            answer.observation,
+            answer.metadata,
+            asked(lambda: driver.scene(begins=True)),
+            _plain(self._paid),
+            _plain(self._given),
+            answer.terminated,
+            answer.truncated,
+            None if first is None else first.differences[0],
+            None if first is None else first.step,
+        )
+
+
+def _acted(driver: Driver, action: Any) -> Answer:
+    try:
+        return _answer(action, driver.act(_spoken(driver, action)))
+    except Raised as problem:
+        raise ValidationError(
+            f"this action was not taken: {problem}", found=action, expected="an action as on the wire"
+        ) from problem
+
+
+def _spoken(driver: Driver, action: Any) -> bytes:
+    """Return an action as on the wire."""
+    if isinstance(driver, BatchDriver):
+        whole = isinstance(action, dict) and "actions" in action
+        return _encode(action if whole else {"actions": action})
+    fields = driver.environment.action_type.model_fields
+    bare = not isinstance(action, dict) or "action" not in action
+    return _encode({"action": action} if bare and list(fields) == ["action"] else action)
+
+
+def _answer(action: Any, found: Found | FoundBatch) -> Answer:
+    if isinstance(found, Found):
+        observation, metadata = _decode(found.observation), _decode(found.metadata)
+        return Answer(action, observation, found.reward, found.terminated, found.truncated, metadata)
+    texts = (found.observations, found.rewards, found.terminations, found.truncations, found.infos)
+    return Answer(action, *(unfolded(_decode(each)) for each in texts))
+
+
+def _recorded(row: Row) -> Answer | None:
+    event = row.event
+    if isinstance(event, EpisodeStepped):
+        observation = _decode(event.observation) if row.values else NOT_STORED
+        flags = (event.terminated, event.truncated)
+        return Answer(_decode(event.action), observation, event.raw_reward, *flags, _decode(event.metadata))
+    if isinstance(event, BatchStepped):
+        observations = unfolded(_decode(event.observations)) if row.values else NOT_STORED
+        texts = (event.raw_rewards, event.terminations, event.truncations, event.infos)
+        return Answer(_decode(event.actions), observations, *(unfolded(_decode(each)) for each in texts))
+    return None
+
+
+def _plain(total: Any) -> Any:
+    return total.tolist() if isinstance(total, np.ndarray) else total

@@ -1,0 +1,116 @@
+"""The OpenAPI document: the routes of `http.py` and, where episodes are governed, those of `operating.py`.
+
+Rule: what is described is answered, with the statuses and types that stand here, and nothing else is; tests compare the two.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from proctor import __version__
+from proctor.models.control import Problem
+from proctor.models.operator import Done, JudgedPage, JudgedRow
+from proctor.server.control.description import Description
+from proctor.server.control.operating import ACTS, JSON, READINGS, WATCH_PATH, Act, Reading, WatchQuery
+
+Item = dict[str, Any]
+OBJECT: Final[Item] = {"type": "object"}
+SECURED: Final[Item] = {"401": {"description": "a valid credential is needed"}}
+STATUS: Final[Item] = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+STOPPING: Final = "the server is stopping"
+REFERENCE: Final = "#/components/schemas/{name}"
+ABOUT: Final = "Sessions are driven over the WebSocket /ws; HTTP carries no reset, step or state."
+BEARER: Final[Item] = {"type": "http", "scheme": "bearer"}
+OPERATOR: Final[Item] = {"security": [{"operator": []}]}
+
+
+def openapi_document(description: Description, *, governed: bool = False) -> Item:
+    """Return the document; the operator's routes are in it where episodes are governed."""
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": f"proctor: {description.metadata.name}", "version": __version__, "description": ABOUT},
+        "components": {"securitySchemes": {"control": BEARER}},
+        "security": [{"control": []}],
+        "paths": _pages(),
+    }
+    return _governed(document) if governed else document
+
+
+def _pages() -> dict[str, Item]:
+    rpc = _answer("For agents there is another socket; this one says so.", OBJECT)
+    rpc["requestBody"] = {"content": {JSON: {"schema": OBJECT}}}
+    rpc["responses"]["413"] = {"description": "the body is too large"}
+    stopping = {"503": _content(STOPPING, STATUS)}
+    return {
+        "/health": {"get": {**_answer("Whether the server takes sessions.", STATUS, stopping), "security": []}},
+        "/metadata": {"get": _answer("Who serves what.", OBJECT)},
+        "/schema": {"get": _answer("JSON Schemas of the wire types.", OBJECT)},
+        "/openapi.json": {"get": _answer("This document.", OBJECT)},
+        "/metrics": {"get": _answer("Counts for Prometheus.", {"type": "string"}, media="text/plain")},
+        "/mcp": {"post": rpc},
+    }
+
+
+def _governed(document: Item) -> Item:
+    """Return the document with what an operator finds, who may also read what the server is."""
+    metadata = {**document["paths"]["/metadata"]["get"], "security": [{"control": []}, {"operator": []}]}
+    paths = {each.path: {"get": _reading(each)} for each in READINGS} | {WATCH_PATH: {"get": _watching()}}
+    paths |= {each.path: {"post": _act(each)} for each in ACTS}
+    return {
+        **document,
+        "components": {"securitySchemes": {"control": BEARER, "operator": BEARER}, "schemas": _schemas()},
+        "paths": {**document["paths"], "/metadata": {"get": metadata}, **paths},
+    }
+
+
+def _reading(row: Reading) -> Item:
+    return {**_answer(row.about, _named(row.says)), **OPERATOR}
+
+
+def _watching() -> Item:
+    (query,), parts = msgspec.json.schema_components([WatchQuery])
+    parameters = [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in parts[query["$ref"].rpartition("/")[2]]["properties"].items()
+    ]
+    refusals = {
+        "400": _refusal("the query is not acceptable"),
+        "429": _refusal("too many wait already"),
+        "503": _refusal(STOPPING),
+    }
+    told = _answer("What was judged after a row; waits for it.", _named(JudgedPage), {**SECURED, **refusals})
+    return {**told, "parameters": parameters, **OPERATOR}
+
+
+def _act(row: Act) -> Item:
+    refusals = {
+        "400": _refusal("the body is not acceptable; nothing has changed"),
+        "409": _refusal("it cannot be done as things are; nothing has changed"),
+        "413": _refusal("the body is too large"),
+    }
+    body = {"required": True, "content": {JSON: {"schema": _named(row.asks)}}}
+    return {**_answer(row.about, _named(Done), {**SECURED, **refusals}), "requestBody": body, **OPERATOR}
+
+
+def _schemas() -> dict[str, Item]:
+    kinds = [Problem, Done, JudgedPage, JudgedRow, *(each.says for each in READINGS), *(each.asks for each in ACTS)]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schemas["JudgedPage"]["properties"]["rows"]["items"] = _named(JudgedRow)
+    return schemas
+
+
+def _named(kind: type[msgspec.Struct]) -> Item:
+    return {"$ref": REFERENCE.format(name=kind.__name__)}
+
+
+def _refusal(words: str) -> Item:
+    return _content(words, _named(Problem))
+
+
+def _content(words: str, schema: Item, media: str = JSON) -> Item:
+    return {"description": words, "content": {media: {"schema": schema}}}
+
+
+def _answer(summary: str, schema: Item, extra: Item | None = None, media: str = JSON) -> Item:
+    responses = {"200": _content("the answer", schema, media), **(SECURED if extra is None else extra)}
+    return {"summary": summary, "responses": responses}

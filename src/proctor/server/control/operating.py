@@ -1,0 +1,292 @@
+"""The operator's side over HTTP: what waits, how episodes stand, what was judged, and the operator's acts.
+
+Rule 1: the door has let an operator in before anything here runs (`plane.py`); there is no reset and no step among these routes.
+Rule 2: a request that cannot be read is 400 (413 if it is too large) and reaches nobody; what cannot be done as things are is
+    409. Either has a code and changes nothing. What the judge refuses is an answer like any other.
+Rule 3: a wait is bounded, ends when the peer leaves, and ends when the server stops. So many can wait and no more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proctor.door.limits import Limits, has_duplicate_keys, too_deep
+from proctor.models.control import Code, Problem
+from proctor.models.operator import (
+    Answer,
+    Approve,
+    ApproveBudget,
+    Clear,
+    Deny,
+    Done,
+    Governed,
+    JudgedPage,
+    Pending,
+    RaiseAlert,
+    Withdraw,
+)
+from proctor.server.answers import Failed, Refused, refused
+from proctor.server.incidents import inside_problem
+from proctor.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    # Not at run time: a server that governs nothing need not know the machine.
+    from proctor.server.governed.operator import Operator
+
+JSON: Final = "application/json"
+WATCH_PATH: Final = "/operator/watch"
+MOST_WAITING: Final = 64
+"""Operators who may wait for news at once."""
+LONGEST: Final = 200
+UNREADABLE, IMPOSSIBLE, FAILED = 400, 409, 500
+STATUSES: Final[dict[str, int]] = {Code.TOO_LARGE: 413, Code.BUSY: 429, Code.SHUTTING_DOWN: 503}
+"""Of refusals that are neither unreadable nor impossible."""
+
+
+class WatchQuery(Struct, forbid_unknown_fields=True):
+    """What was judged after row `after`; if there is nothing yet, the answer waits for it, up to `wait` seconds."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    wait: Annotated[float, Meta(ge=0, le=60)] = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A page that an operator reads."""
+
+    path: str
+    about: str
+    says: type[Struct]
+    read: Callable[["Operator"], Struct]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that an operator does: what it is asked with, and who does it."""
+
+    path: str
+    about: str
+    asks: type[Struct]
+    do: Callable[["Operator", Any], Awaitable[Done]]
+
+
+READINGS: Final = (
+    Reading("/operator/pending", "What waits for an operator.", Pending, lambda to: Pending(to.pending())),
+    Reading("/operator/sessions", "How governed episodes stand.", Governed, lambda to: Governed(to.sessions())),
+)
+ACTS: Final = (
+    Act(
+        "/operator/answer",
+        "Answer an agent's question.",
+        Answer,
+        lambda to, asked: to.answer(asked.id, choice=asked.choice, text=asked.text),
+    ),
+    Act(
+        "/operator/approve",
+        "Issue the token that an agent asked for.",
+        Approve,
+        lambda to, asked: to.approve(asked.id, uses=asked.uses, life_seconds=asked.life_seconds, text=asked.text),
+    ),
+    Act(
+        "/operator/deny",
+        "Refuse the token that an agent asked for.",
+        Deny,
+        lambda to, asked: to.deny(asked.id, text=asked.text),
+    ),
+    Act(
+        "/operator/alert",
+        "State that something is wrong; CRITICAL stops the episode's agents.",
+        RaiseAlert,
+        lambda to, asked: to.alert(asked.session, asked.severity, asked.summary),
+    ),
+    Act(
+        "/operator/clear",
+        "Lift safe mode.",
+        Clear,
+        lambda to, asked: to.clear(asked.session, asked.summary),
+    ),
+    Act(
+        "/operator/revoke",
+        "Take back a token or a grant.",
+        Withdraw,
+        lambda to, asked: to.revoke(asked.session, token_id=asked.token_id, grant=asked.grant),
+    ),
+    Act(
+        "/operator/budget",
+        "Add to what may be spent in an episode.",
+        ApproveBudget,
+        lambda to, asked: to.approve_budget(
+            asked.session,
+            token_budget=asked.token_budget,
+            tool_call_budget=asked.tool_call_budget,
+            time_budget_seconds=asked.time_budget_seconds,
+            note=asked.note,
+        ),
+    ),
+)
+
+
+class Operating:
+    """The routes of one server's operator."""
+
+    def __init__(self, operator: "Operator", metrics: Metrics, limits: Limits) -> None:
+        self._operator = operator
+        self._metrics = metrics
+        self._limits = limits
+        self._stopped = asyncio.Event()
+        self._waiting = 0
+
+    def routes(self) -> list[Route]:
+        """Return the routes, as `openapi.py` describes them."""
+        readings = [Route(each.path, self._reading(each)) for each in READINGS]
+        acts = [Route(each.path, self._act(each), methods=["POST"]) for each in ACTS]
+        return [*readings, Route(WATCH_PATH, self._watch), *acts]
+
+    def stop(self) -> None:
+        """Let everybody who waits go; from now on nobody waits."""
+        self._stopped.set()
+
+    def _reading(self, row: Reading) -> Callable[[Request], Awaitable[Response]]:
+        async def read(request: Request) -> Response:
+            return await self._told(_done(row.read, self._operator))
+
+        return read
+
+    def _act(self, row: Act) -> Callable[[Request], Awaitable[Response]]:
+        async def act(request: Request) -> Response:
+            try:
+                asked = order_of(row.asks, await self._body(request), self._limits.max_depth)
+            except ClientDisconnect:
+                return Response(status_code=UNREADABLE)
+            except Refused as refusal:
+                return self._refusal(refusal.problem, UNREADABLE)
+            return await self._told(row.do(self._operator, asked))
+
+        return act
+
+    async def _watch(self, request: Request) -> Response:
+        try:
+            query = query_of(request.query_params.multi_items())
+        except Refused as refusal:
+            return self._refusal(refusal.problem, UNREADABLE)
+        return await self._told(self._news(request, query))
+
+    async def _news(self, request: Request, query: WatchQuery) -> JudgedPage:
+        """Return the rows that there are, or those that come first; a stop is told when all rows have been.
+
+        Who has seen more rows than there are has seen another run of the server, and is told so at once by `last`.
+        """
+        page = await self._operator.watch(query.after, 0)
+        if query.wait and query.after <= page.last and not (_says(page) or self._stopped.is_set()):
+            page = await self._waited(request, query) or await self._operator.watch(query.after, 0)
+        if self._stopped.is_set() and not _says(page):
+            raise refused(Code.SHUTTING_DOWN, "the server is stopping")
+        return page
+
+    async def _waited(self, request: Request, query: WatchQuery) -> JudgedPage | None:
+        """Return what came while a peer waited; None if it left, or the server stops."""
+        if self._waiting >= MOST_WAITING:
+            raise refused(Code.BUSY, f"no more than {MOST_WAITING} can wait at once")
+        self._waiting += 1
+        watch = asyncio.ensure_future(self._operator.watch(query.after, query.wait))
+        others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self._stopped.wait())]
+        try:
+            await asyncio.wait([watch, *others], return_when=asyncio.FIRST_COMPLETED)
+            return await watch if watch.done() else None
+        finally:
+            self._waiting -= 1
+            await _ended([watch, *others])
+
+    async def _told(self, work: Awaitable[Struct]) -> Response:
+        """Return the answer that comes of it, or what a peer may know of why there is none."""
+        try:
+            return _json(await work)
+        except Refused as refusal:
+            return self._refusal(refusal.problem, IMPOSSIBLE)
+        except Failed as failure:
+            return self._refusal(failure.problem, FAILED)
+        except Exception as problem:  # noqa: BLE001  # an entry: what is wrong inside is logged, and told as a number
+            return self._refusal(inside_problem(problem), FAILED)
+
+    def _refusal(self, problem: Problem, otherwise: int) -> Response:
+        self._metrics.refused(problem.code)
+        return _json(problem, STATUSES.get(problem.code, otherwise))
+
+    async def _body(self, request: Request) -> bytes:
+        body, most = bytearray(), self._limits.max_body_bytes
+        async for piece in request.stream():
+            body += piece
+            if len(body) > most:
+                raise refused(Code.TOO_LARGE, f"a body may have {most} bytes")
+        return bytes(body)
+
+
+def order_of(kind: type[Struct], raw: bytes, max_depth: int) -> Struct:
+    """Return a body as what it must be, or refuse it."""
+    if too_deep(raw, max_depth):
+        raise refused(Code.TOO_DEEP, f"a body may nest {max_depth} levels deep")
+    try:
+        order = msgspec.convert(_whole(msgspec.json.decode(raw)), kind)
+    except msgspec.ValidationError as problem:
+        raise _misshapen(problem) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise refused(Code.INVALID_JSON, "this is not JSON") from None
+    if has_duplicate_keys(raw):
+        raise refused(Code.INVALID_JSON, "an object has the same key twice")
+    return order
+
+
+def _whole(body: Any) -> Any:
+    """Return a body in which a whole number is an integer, however it is written: to JSON Schema 3.0 is one."""
+    if not isinstance(body, dict):
+        return body
+    return {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in body.items()
+    }
+
+
+def query_of(items: Iterable[tuple[str, str]]) -> WatchQuery:
+    """Return what a query asks for, or refuse it."""
+    pairs = list(items)
+    if len(dict(pairs)) != len(pairs):
+        raise refused(Code.VALIDATION_ERROR, "a parameter is there twice")
+    try:
+        return msgspec.convert(dict(pairs), WatchQuery, strict=False)
+    except msgspec.ValidationError as problem:
+        raise _misshapen(problem) from None
+
+
+def _misshapen(problem: msgspec.ValidationError) -> Refused:
+    # The text may repeat a name that the peer made up.
+    return refused(Code.VALIDATION_ERROR, f"this is not what is asked for: {str(problem)[:LONGEST]}")
+
+
+async def _done(read: Callable[["Operator"], Struct], operator: "Operator") -> Struct:
+    return read(operator)
+
+
+def _says(page: JudgedPage) -> bool:
+    return bool(page.rows or page.missed)
+
+
+async def _gone(request: Request) -> None:
+    """Return when the peer has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ended(tasks: Iterable["asyncio.Future[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _json(value: Struct, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=JSON)

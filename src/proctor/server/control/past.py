@@ -1,0 +1,151 @@
+"""What an earlier run of the server has answered: known again by the request's id, and never carried out twice.
+
+Rule 1: a request that is repeated gets the reply that the rebuilt session gave; one that says something else than what is
+    on record under its id is refused.
+Rule 2: what was refused had changed nothing: it is judged anew. So is the reset of an episode that could not be rebuilt,
+    if nothing was asked since: nobody need have heard of that episode.
+Rule 3: the token of a grant was kept by nobody. Whoever asks for it again gets a new one, and the one before is dead.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from proctor.models.control import Code, Kind, Problem, Request, Reset, Seen
+from proctor.models.events import (
+    AgentGranted,
+    AgentRevoked,
+    BatchReset,
+    BatchStepped,
+    EpisodeReset,
+    EpisodeStepped,
+    Event,
+    Failed,
+    SessionClosed,
+    SessionOpened,
+)
+from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
+from proctor.server.answers import Refused
+from proctor.server.control.granting import Granting
+from proctor.server.control.protocol import data_of, reply
+from proctor.server.orders import AnyReset, order_of, order_on_record
+from proctor.server.rebuilding import Answered
+from proctor.server.session import Session
+
+REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
+_RESETS: Final = (EpisodeReset, BatchReset)
+
+
+class Past:
+    """The requests on record of one session, whose latest is `last_id`; `unspent` are those that may come as if new."""
+
+    def __init__(self, session: Session, granting: Granting, answered: Iterable[Answered], last_id: int) -> None:
+        self.last_id: Final = last_id
+        self.unspent: Final[set[int]] = set()
+        self._session = session
+        self._granting = granting
+        self._loss = session.loss
+        """Why the episode of these requests could not be rebuilt, though another may have begun since."""
+        self._answered: dict[int, Answered] = {}
+        self._grants: dict[int, AgentGranted] = {}
+        self._given: dict[int, bytes] = {}
+        """Replies with a token that was made now."""
+        self._giving = asyncio.Lock()
+        for each in answered:
+            self._take(each, each.event.request_id or 0)
+
+    def _take(self, answered: Answered, request_id: int) -> None:
+        event = answered.event
+        refused = isinstance(event, Failed) and not event.lost
+        unheard = isinstance(event, _RESETS) and self._loss is not None and request_id == self.last_id
+        if refused or unheard:
+            self.unspent.add(request_id)
+        elif isinstance(event, AgentGranted):
+            self._grants[request_id] = event
+            self._answered.setdefault(request_id, answered)
+        else:
+            self._answered[request_id] = answered
+
+    def __contains__(self, request_id: int) -> bool:
+        return request_id in self._answered
+
+    async def reply(self, request: Request) -> bytes:
+        """Return the reply to a request that is known, or raise a refusal."""
+        known = self._answered[request.id or 0]
+        if not _is_same(known.event, request):
+            raise Refused(REUSED)
+        self._check(known.event)
+        wish = _wish(request)
+        if wish is None:
+            return self._said(known, request)
+        async with self._giving:
+            given = self._given.get(request.id or 0)
+            if given is None:
+                given = self._given[request.id or 0] = await self._granted(known, request, wish)
+            return given
+
+    def _check(self, event: Event) -> None:
+        """Raise what is to be said of a request that has lost the episode, or whose episode could not be rebuilt."""
+        loss = self._loss
+        if isinstance(event, Failed):
+            incident = UNSET if event.incident is None else event.incident
+            raise Refused(Problem(f"this {event.request} failed", event.code, incident=incident, lost=True))
+        if loss is not None and not isinstance(event, AgentRevoked):
+            raise Refused(
+                Problem(f"this episode is lost: {loss.message}", Code.EPISODE_LOST, lost=True, expected="a reset")
+            )
+
+    def _said(self, known: Answered, request: Request) -> bytes:
+        event = known.event
+        if isinstance(event, AgentRevoked):
+            return self._reply("revoked", Revoked(event.grant, live=True), request, event.epoch)
+        kind = "observation" if self._session.opening.num_envs is None else "batch"
+        epoch = 0 if isinstance(event, SessionOpened | SessionClosed) else event.epoch
+        return self._reply(kind, Raw(known.data), request, epoch)
+
+    async def _granted(self, known: Answered, request: Request, wish: GrantWish) -> bytes:
+        granted = await self._given_again(request, wish)
+        if not isinstance(known.event, EpisodeReset):
+            return self._reply("granted", granted, request, self._session.epoch)
+        seen = msgspec.json.decode(known.data, type=Seen)
+        seen.grant = granted
+        seen.head = UNSET if self._session.head is None else self._session.head
+        return self._reply("observation", Raw(msgspec.json.encode(seen)), request, known.event.epoch)
+
+    async def _given_again(self, request: Request, wish: GrantWish) -> Granted:
+        """Return the grant with a new token; one that the earlier run did not come to give is given now."""
+        before = self._grants.get(request.id or 0)
+        if before is None:
+            return await self._granting.grant(self._session, wish, request.id)
+        return await self._granting.grant_again(self._session, before, request.id)
+
+    def _reply(self, kind: str, data: object, request: Request, epoch: int) -> bytes:
+        return reply(kind, data, request.id, self._session.name, epoch)
+
+
+def _wish(request: Request) -> GrantWish | None:
+    if request.type == Kind.GRANT:
+        return data_of(request, GrantWish)
+    return data_of(request, Reset).grant if request.type == Kind.RESET else None
+
+
+def _is_same(event: Event, request: Request) -> bool:
+    """Return whether the request is the one that led to the event."""
+    if isinstance(event, _RESETS):
+        return request.type == Kind.RESET and _is_same_reset(event, data_of(request, Reset))
+    if isinstance(event, EpisodeStepped | BatchStepped):
+        action = event.actions if isinstance(event, BatchStepped) else event.action
+        same = (bytes(request.data) or b"{}") == bytes(action)
+        return request.type == Kind.STEP and request.epoch == event.epoch and same
+    if isinstance(event, AgentGranted):
+        return request.type == Kind.GRANT and data_of(request, GrantWish).agent == event.agent
+    if isinstance(event, AgentRevoked):
+        return request.type == Kind.REVOKE and data_of(request, Revoke).grant == event.grant
+    return isinstance(event, Failed) and request.type == event.request
+
+
+def _is_same_reset(event: AnyReset, reset: Reset) -> bool:
+    return order_of(reset, event.episode_id) == order_on_record(event)

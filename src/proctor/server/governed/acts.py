@@ -1,0 +1,210 @@
+"""What an operator does in one governed episode: answers, tokens, alerts, budgets; and what waits for it.
+
+Rule 1: an act is one line, judged at once, whatever call of an agent runs; who waits for it is woken.
+Rule 2: what waits is read off the episode and its memory: an escalation that was presented, tokens that were asked for.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from proctor.episode.coercion import word
+from proctor.episode.kinds import CLEAR, Severity
+from proctor.episode.packets import AnyPacket
+from proctor.episode.payloads import Alert, Escalation
+from proctor.episode.records import Record
+from proctor.episode.states import Position
+from proctor.episode.verdicts import Verdict
+from proctor.errors import ValidationError
+from proctor.models.control import Code
+from proctor.models.operator import Choice, Done, Waiting
+from proctor.server.answers import refusal_of, refused
+from proctor.server.governed.bell import Bell
+from proctor.server.governed.memory import Asked, Denied
+from proctor.server.governed.stream import OPERATOR, Stream
+from proctor.server.governed.wording import token
+
+METHOD: Final = "an operator's own judgment"
+
+
+class Acts:
+    """The operator's acts in one episode; `is_open` says whether it still runs."""
+
+    def __init__(self, stream: Stream, bell: Bell, is_open: Callable[[], bool]) -> None:
+        self._stream = stream
+        self._bell = bell
+        self._is_open = is_open
+
+    # ------------------------------------------------------------------------------------------------------- waiting
+    @property
+    def question(self) -> AnyPacket | None:
+        """The escalation that waits for an answer."""
+        return self._stream.memory.escalation if self._stream.position is Position.ESCALATED else None
+
+    def waiting(self) -> list[Waiting]:
+        """Return what waits for an operator."""
+        asked = self.question
+        tokens = [self._requested(each) for each in self._stream.memory.requests.values()]
+        return tokens if asked is None else [self._asked(asked), *tokens]
+
+    def waits(self, name: str) -> bool:
+        """Return whether something of this id waits."""
+        return any(name == waiting.id for waiting in self.waiting())
+
+    def _asked(self, packet: AnyPacket) -> Waiting:
+        payload: Escalation = packet.payload
+        return Waiting(
+            id=packet.header.packet_id,
+            session=self._stream.session.name,
+            epoch=self._stream.epoch,
+            kind="escalation",
+            since=packet.header.created_at.timestamp(),
+            question=packet.compliance.intent.summary,
+            options=[Choice(option.option_id, option.description) for option in payload.top_options],
+            packet=Raw(packet.line()),
+            grant=self._stream.memory.asker,
+        )
+
+    def _requested(self, asked: Asked) -> Waiting:
+        why = f": {asked.rationale}" if asked.rationale else ""
+        return Waiting(
+            id=asked.id,
+            session=self._stream.session.name,
+            epoch=self._stream.epoch,
+            kind="token",
+            since=asked.since,
+            question=f"{' and '.join(asked.operations)} with {', '.join(asked.tools)}, {asked.uses} times{why}",
+            options=[],
+            packet=Raw(msgspec.json.encode(asked)),
+            grant=asked.grant,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- answers
+    async def answer(self, name: str, choice: str | None, text: str) -> Done:
+        """Answer the escalation that waits; a choice is the id of one of its options."""
+        packet = self.question
+        if packet is None or packet.header.packet_id != name:
+            raise refused(Code.VALIDATION_ERROR, "this is no escalation", expected="approve or deny, for a token")
+        ids = [option.option_id for option in packet.payload.top_options]
+        if choice is not None and choice not in ids:
+            raise refused(Code.VALIDATION_ERROR, "there is no such option", expected=f"one of {', '.join(ids)}")
+        said: dict[str, object] = {"choice": choice, "text": text, "escalation": name}
+        return await self._stated(self._stream.record("user_input", said, "operator"))
+
+    async def approve(self, name: str, uses: int | None, seconds: float | None, text: str) -> Done:
+        """Issue a token that was asked for."""
+        asked = self._request(name)
+        limits = self._stream.policy.tokens
+        count = asked.uses if uses is None else uses
+        life = limits.life_seconds if seconds is None else seconds
+        if count > limits.max_uses or life > limits.life_seconds:
+            raise refused(
+                Code.VALIDATION_ERROR,
+                "the policy allows no such token",
+                expected=f"at most {limits.max_uses} uses and {limits.life_seconds:g} seconds",
+            )
+        if text:
+            asked = msgspec.structs.replace(asked, rationale=f"{asked.rationale} (approved: {text})")
+        return await self._stated(token(self._stream, asked, count, life))
+
+    async def deny(self, name: str, text: str) -> Done:
+        """Refuse a token that was asked for."""
+        self._request(name)
+        self._check_open()
+        await self._stream.note(Denied(name, text), OPERATOR)
+        self._bell.ring()
+        return self.done()
+
+    def _request(self, name: str) -> Asked:
+        asked = self._stream.memory.requests.get(name)
+        if asked is None:
+            raise refused(Code.VALIDATION_ERROR, "this is no request of a token", expected="answer, for an escalation")
+        return asked
+
+    # ---------------------------------------------------------------------------------------------------------- acts
+    async def alert(self, severity: str, summary: str, kind: str = "operator") -> Done:
+        """State an alert; CRITICAL is safe mode."""
+        try:
+            payload = Alert(
+                alert_id=self._stream.new_id("alert"),
+                alert_type=kind,
+                severity=word(Severity, severity, "/payload/severity"),
+                summary=summary,
+                detected_at=self._stream.now(),
+                detection_method=METHOD,
+            )
+            return await self._stated(self._stream.packet(payload))
+        except ValidationError as problem:
+            raise refusal_of(problem) from None
+
+    async def clear(self, summary: str) -> Done:
+        """Lift safe mode; where there is none, that is said."""
+        if not self._stream.halted:
+            return self.done(accepted=False, reason="the episode is not in safe mode")
+        return await self.alert(Severity.INFO, summary or "it is safe to go on", CLEAR)
+
+    async def revoke(self, token_id: str) -> Done:
+        """Take a token back."""
+        permit = self._stream.standing.tokens.get(token_id)
+        if permit is None:
+            known = ", ".join(self._stream.standing.tokens) or "nothing: no token was issued"
+            raise refused(Code.VALIDATION_ERROR, "there is no such token", expected=known)
+        payload = Alert(
+            alert_id=self._stream.new_id("alert"),
+            alert_type="revocation",
+            severity=Severity.WARNING,
+            summary=f"the token {token_id} is taken back",
+            detected_at=self._stream.now(),
+            detection_method=METHOD,
+            revoked_token_ids=[token_id],
+        )
+        return await self._stated(self._stream.packet(payload))
+
+    async def approve_budget(self, tokens: int, calls: int, seconds: int, note: str) -> Done:
+        """Add to what may be spent."""
+        if not tokens and not calls and not seconds:
+            raise refused(Code.VALIDATION_ERROR, "nothing is added", expected="an amount above 0")
+        said: dict[str, object] = {
+            "token_budget": tokens,
+            "tool_call_budget": calls,
+            "time_budget_seconds": seconds,
+            **({"note": note} if note else {}),
+        }
+        try:
+            return await self._stated(self._stream.record("approval", said, "operator"))
+        except ValidationError as problem:
+            raise refusal_of(problem) from None
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    async def _stated(self, said: AnyPacket | Record) -> Done:
+        self._check_open()
+        verdict = await self._stream.state(said, OPERATOR)
+        self._bell.ring()
+        return self._told(verdict)
+
+    def _check_open(self) -> None:
+        if not self._is_open():
+            raise refused(Code.ENDED, "this episode is closed", expected="one that `sessions` lists")
+
+    def _told(self, verdict: Verdict) -> Done:
+        return self.done(
+            accepted=verdict.accepted,
+            packet_id=verdict.packet_id,
+            rules=list(verdict.rules),
+            reason=verdict.reason,
+        )
+
+    def done(
+        self, *, accepted: bool = True, reason: str = "", packet_id: str | None = None, rules: list[str] | None = None
+    ) -> Done:
+        """Return what came of an act."""
+        stream = self._stream
+        return Done(stream.session.name, stream.epoch, accepted, stream.standing.state, packet_id, rules or [], reason)
+
+
+def live_tokens(stream: Stream) -> list[str]:
+    """Return the ids of tokens that can still be used."""
+    now = stream.now()
+    return [permit.token_id for permit in stream.standing.tokens.values() if permit.live(now)]

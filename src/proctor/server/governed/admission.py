@@ -1,0 +1,186 @@
+"""What an agent may submit as a packet: GOV-1 to GOV-3, checked before the judge sees it. Pure.
+
+GOV-1  An agent states beliefs, decisions, plans, directives and escalations, from layers 2 to 5. Observations, results, tokens,
+       alerts and records come from the proctor or an operator. A directive names a tool of this episode.
+GOV-2  The proctor sets `created_at`, `correlation_id` and `routing.tools_state` itself. An agent may leave them out. Its own time
+       is kept as the note `_stated_at`; another episode, or tools that are worse than they are, is refused.
+GOV-3  Nothing is played down: no stakes and no quality below the policy's, no budget above it, and no tool that acts as one
+       that reads.
+
+Rule: what is not a packet at all passes here: the judge says what is wrong with it, field by field.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from proctor.contracts.tools import ToolSafety
+from proctor.episode.envelope import Budgets, Quality, RiskBudget, Stakes
+from proctor.episode.events import safety_of
+from proctor.episode.kinds import Method, PacketKind, ToolsState
+from proctor.episode.packets import AnyPacket
+from proctor.episode.payloads import Directive
+from proctor.episode.states import Event
+from proctor.server.governed.policy import STRICTNESS, GovernancePolicy
+from proctor.server.governed.stream import Bar
+
+GOV_1, GOV_2, GOV_3 = "GOV-1", "GOV-2", "GOV-3"
+SENTENCES: Final[Mapping[str, str]] = {
+    GOV_1: "An agent states beliefs, decisions, plans, directives to its tools and escalations, from layers 2 to 5.",
+    GOV_2: "The proctor sets the time, the episode and the state of the tools.",
+    GOV_3: "Stakes and quality are not below the policy's, budgets not above it, and no tool is safer than it is.",
+}
+KINDS: Final = (
+    PacketKind.BELIEF_UPDATE,
+    PacketKind.DECISION,
+    PacketKind.VERIFICATION_PLAN,
+    PacketKind.DIRECTIVE,
+    PacketKind.ESCALATION,
+)
+"""What an agent may state."""
+LAYERS: Final = (2, 3, 4, 5)
+STATED_AT: Final = "_stated_at"
+_KINDS: Final = ", ".join(KINDS)
+encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the proctor says of the packet that comes next."""
+
+    correlation_id: str
+    packet_id: str
+    now: datetime
+    tools_state: ToolsState
+
+
+def barred(submitted: Mapping[str, Any], terms: Terms, policy: GovernancePolicy) -> tuple[Bar, ...]:
+    """Return why a submitted object may not be said by an agent; nothing if it may."""
+    return (*_kind_bars(submitted), *_setting_bars(submitted, terms), *_measure_bars(submitted, policy))
+
+
+def completed(submitted: Mapping[str, Any], terms: Terms) -> bytes:
+    """Return the line that is judged: what was submitted, with what the proctor sets."""
+    packet = {key: value for key, value in submitted.items() if key != STATED_AT}
+    header, envelope = submitted.get("header"), submitted.get("mcp")
+    if isinstance(header, dict):
+        if "created_at" in header:
+            packet[STATED_AT] = header["created_at"]
+        ours = {"correlation_id": terms.correlation_id, "created_at": terms.now}
+        packet["header"] = {"packet_id": terms.packet_id, **header, **ours}
+    if isinstance(envelope, dict) and isinstance(envelope.get("routing"), dict):
+        packet["mcp"] = {**envelope, "routing": {**envelope["routing"], "tools_state": terms.tools_state}}
+    return encode(packet)
+
+
+def directive_bars(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[Bar, ...]:
+    """Return why the proctor does not carry a directive out that was submitted; `tools` are those of its agent."""
+    payload: Directive = packet.payload
+    method, tool = payload.execution_method.method, payload.execution_method.tool_id
+    names = ", ".join(tools)
+    if method is not Method.TOOL:
+        reason = f"the proctor carries out tools only, not {method}; the tools are {names}"
+        return (Bar(GOV_1, reason, "/payload/execution_method/method"),)
+    if tool is None or tool not in tools:
+        return (Bar(GOV_1, f"there is no such tool here; the tools are {names}", "/payload/execution_method/tool_id"),)
+    if safety_of(payload) is Event.READ and STRICTNESS[tools[tool]]:
+        reason = f"the tool {tool} is {tools[tool]} under the policy, so its directive is no READ"
+        return (Bar(GOV_3, reason, "/payload/tool_safety_class"),)
+    return ()
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-1
+def _kind_bars(submitted: Mapping[str, Any]) -> Iterator[Bar]:
+    if "record" in submitted:
+        yield Bar(GOV_1, f"records are stated by the proctor or an operator; an agent states {_KINDS}", "/record")
+        return
+    header = submitted.get("header")
+    if not isinstance(header, dict):
+        return
+    kind, layer = header.get("packet_type"), header.get("layer_source")
+    if kind is not None and kind not in KINDS:
+        reason = f"an agent may not state this; it states {_KINDS}. The rest comes from the proctor or an operator"
+        yield Bar(GOV_1, reason, "/header/packet_type")
+    if layer is not None and (isinstance(layer, bool) or layer not in LAYERS):
+        yield Bar(GOV_1, "an agent speaks from the layers 2, 3, 4 and 5", "/header/layer_source")
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-2
+def _setting_bars(submitted: Mapping[str, Any], terms: Terms) -> Iterator[Bar]:
+    header, envelope = submitted.get("header"), submitted.get("mcp")
+    if isinstance(header, dict) and header.get("correlation_id", terms.correlation_id) != terms.correlation_id:
+        reason = "a packet belongs to this episode and no other: leave correlation_id out, the proctor sets it"
+        yield Bar(GOV_2, reason, "/header/correlation_id")
+    routing = envelope.get("routing") if isinstance(envelope, dict) else None
+    if isinstance(routing, dict) and routing.get("tools_state", ToolsState.OK) not in (
+        ToolsState.OK,
+        terms.tools_state,
+    ):
+        reason = f"the tools are {terms.tools_state}: leave tools_state out, the proctor sets it"
+        yield Bar(GOV_2, reason, "/mcp/routing/tools_state")
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-3
+def _measure_bars(submitted: Mapping[str, Any], policy: GovernancePolicy) -> Iterator[Bar]:
+    envelope = submitted.get("mcp")
+    if not isinstance(envelope, dict):
+        return
+    defaults = policy.defaults
+    stakes, quality = _read(envelope.get("stakes"), Stakes), _read(envelope.get("quality"), Quality)
+    budgets = _read(envelope.get("budgets"), Budgets)
+    if stakes is not None:
+        for name in Stakes.__struct_fields__:
+            yield from _below(f"/mcp/stakes/{name}", getattr(stakes, name), getattr(defaults.stakes, name))
+    if quality is not None:
+        yield from _poorer(quality, defaults.quality)
+    if budgets is not None:
+        yield from _dearer(budgets, defaults.budgets)
+
+
+def _read(section: Any, kind: type[Any]) -> Any:
+    """Return a section of the envelope, or None if it is none: then the judge says what is wrong with it."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(section), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _below(pointer: str, stated: StrEnum, least: StrEnum) -> Iterator[Bar]:
+    order = list(type(least))
+    if order.index(stated) < order.index(least):
+        yield Bar(GOV_3, f"{stated} is below what the policy says, {least}", pointer)
+
+
+def _poorer(stated: Quality, least: Quality) -> Iterator[Bar]:
+    yield from _below("/mcp/quality/quality_tier", stated.quality_tier, least.quality_tier)
+    requirement = "/mcp/quality/verification_requirement"
+    yield from _below(requirement, stated.verification_requirement, least.verification_requirement)
+    if stated.satisficing_mode and not least.satisficing_mode:
+        yield Bar(GOV_3, "the policy does not let good enough be enough", "/mcp/quality/satisficing_mode")
+
+
+_BUDGETS: Final = ("token_budget", "tool_call_budget", "time_budget_seconds")
+
+
+def _dearer(stated: Budgets, most: Budgets) -> Iterator[Bar]:
+    for name in _BUDGETS:
+        if getattr(stated, name) > getattr(most, name):
+            reason = f"{getattr(stated, name)} is more than the policy allows, {getattr(most, name)}"
+            yield Bar(GOV_3, reason, f"/mcp/budgets/{name}")
+    if not _within(stated.risk_budget, most.risk_budget):
+        reason = (
+            f"the policy's risk budget is {most.risk_budget.envelope!r} with a loss of {most.risk_budget.max_loss!r}"
+        )
+        yield Bar(GOV_3, reason, "/mcp/budgets/risk_budget")
+
+
+def _within(stated: RiskBudget, most: RiskBudget) -> bool:
+    """Return whether no more risk is stated: of two texts nobody knows which is more, so they must be the same."""
+    if stated.envelope != most.envelope:
+        return False
+    numbers = isinstance(stated.max_loss, int | float) and isinstance(most.max_loss, int | float)
+    return stated.max_loss <= most.max_loss if numbers else stated.max_loss == most.max_loss  # type: ignore[operator]  # two numbers

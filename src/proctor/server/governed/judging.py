@@ -1,0 +1,98 @@
+"""How an agent's packet is judged: first by the machine, then by the policy, and only then it counts.
+
+POLICY-1  Under VERIFY_ONE nothing is decided to ACT before a verification of this episode, under VERIFY_ALL each ACT has one.
+POLICY-2  What the policy escalates is done only after an operator's answer in this episode.
+
+Rule: what the machine refuses is its own refusal, on record as such. The policy speaks only where the machine would accept.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from proctor.episode.events import event_of
+from proctor.episode.kinds import VerificationRequirement
+from proctor.episode.packets import AnyPacket
+from proctor.episode.states import Event
+from proctor.episode.verdicts import Verdict
+from proctor.server.governed.conditions import Deed
+from proctor.server.governed.replies import Teller
+from proctor.server.governed.stream import Bar, Stream, Voice
+from proctor.server.telling import Told
+
+POLICY_1, POLICY_2 = "POLICY-1", "POLICY-2"
+MOST_KEPT: Final = 64 * 1024
+"""Bytes of a call's arguments that are put on record where it is refused before it is a packet."""
+DEEDS: Final = {Event.ACT: Deed.ACT, Event.WRITE: Deed.WRITE, Event.TOKEN: Deed.WRITE}
+
+
+class Judging:
+    """Judges what agents say in one episode."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def judged(
+        self, packet: AnyPacket, voice: Voice, teller: Teller, *, tried: str | None = None
+    ) -> Verdict | Told:
+        """Return the verdict on a packet that counts now, or what its agent is told if it does not."""
+        if self._stream.check(packet).accepted:
+            bars = self.bars(packet)
+            if bars:
+                await self._stream.bar(packet.kind, packet.line(), bars, voice, packet.header.packet_id)
+                return teller.barred(bars, _way_on(bars[0].rule, teller, tried or voice.tool or ""))
+        verdict = await self._stream.state(packet, voice)
+        return verdict if verdict.accepted else teller.refused(verdict, tried or voice.tool or "")
+
+    async def barred(
+        self, tool: str, bars: Sequence[Bar], voice: Voice, teller: Teller, arguments: bytes = b"null"
+    ) -> Told:
+        """Put on record that a call was refused before it was a packet; return what its agent is told."""
+        await self._stream.bar(tool, attempt(tool, arguments), bars, voice)
+        return teller.barred(bars)
+
+    def bars(self, packet: AnyPacket) -> tuple[Bar, ...]:
+        """Return why the policy does not let a packet count that the machine would accept."""
+        event = event_of(packet)
+        policy, memory = self._stream.policy, self._stream.memory
+        if event is Event.ACT and not self._is_verified():
+            required = policy.quality.verification_requirement
+            return (Bar(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),)
+        deed = DEEDS.get(event)
+        if deed is None or memory.answer is not None:
+            return ()
+        return tuple(
+            Bar(POLICY_2, f"the policy says that an operator is asked first: {condition}")
+            for condition in policy.escalation.conditions()
+            if condition.holds(deed, packet)
+        )
+
+    def _is_verified(self) -> bool:
+        memory = self._stream.memory
+        match self._stream.policy.quality.verification_requirement:
+            case VerificationRequirement.VERIFY_ONE:
+                return memory.verified
+            case VerificationRequirement.VERIFY_ALL:
+                return memory.unspent
+        return True
+
+
+def _way_on(rule: str, teller: Teller, tried: str) -> list[str]:
+    """Return the calls that make the policy let something pass, and what was tried, if it is to be called once more."""
+    act = 'decide(outcome="ACT")'
+    if rule == POLICY_1:
+        return ['decide(outcome="VERIFY_FIRST")', "plan_verification", teller.reading, "believe", act]
+    again = [] if tried in ("decide", "submit_packet") else [tried]
+    return [*teller.way_to(Event.ESCALATION), act, *again]
+
+
+def attempt(tool: str, arguments: bytes) -> bytes:
+    """Return what is on record of a call that is no packet: the arguments, as far as they can be said as JSON."""
+    said: dict[str, object] = {"tool": tool}
+    try:
+        if len(arguments) <= MOST_KEPT:
+            said["arguments"] = msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said["unreadable"] = len(arguments)
+    return msgspec.json.encode(said)

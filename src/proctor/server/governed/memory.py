@@ -1,0 +1,164 @@
+"""What a governor remembers of its episode besides what the judge does: made from the lines on record, and from nothing else.
+
+Rule: `Memory.note` is told of every line, in order, when it is stated and when it is read back from the record; so a
+governor that was rebuilt knows what the one before knew.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from proctor.episode.history import BEGINNING
+from proctor.episode.kinds import DecisionOutcome, RecordKind
+from proctor.episode.packets import AnyPacket, Packet
+from proctor.episode.payloads import BeliefUpdate, Decision, Escalation, Observation, Result, Token
+from proctor.episode.records import Record
+from proctor.episode.states import State
+from proctor.models.events import PacketJudged
+
+MOST_BELIEFS: Final = 1000
+"""Whose last value is remembered."""
+
+
+class Asked(Struct, frozen=True, tag="token_request"):
+    """An agent's request of a token, which waits for an operator: what is put on record of it."""
+
+    id: str
+    tools: list[str]
+    operations: list[str]
+    uses: int
+    rationale: str
+    grant: str | None = None
+    since: float = 0.0
+
+
+class Denied(Struct, frozen=True, tag="token_denied"):
+    """An operator's no to such a request."""
+
+    id: str
+    text: str = ""
+
+
+Note: TypeAlias = Asked | Denied
+"""What is on record of a governed episode without being a line of the judge's stream."""
+NOTES: Final = {"token_request": Asked, "token_denied": Denied}
+REQUEST: Final = "_request"
+"""The note of a token that names the request which it answers."""
+
+
+class Answered(Struct, frozen=True):
+    """What an operator answered to an escalation."""
+
+    choice: str | None = None
+    text: str = ""
+    escalation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The latest observation: its packet, and what it says."""
+
+    packet_id: str
+    at: datetime
+    data: bytes
+    tool: str | None
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered."""
+
+    lines: int = 0
+    """How many there have been, for ids."""
+    refusals: int = 0
+    at: datetime = BEGINNING
+    """The time of the latest line."""
+    previous: str | None = None
+    """The latest packet that was accepted."""
+    seen: Seen | None = None
+    decision: str | None = None
+    escalation: AnyPacket | None = None
+    asker: str | None = None
+    """Whose agent escalated."""
+    answer: Answered | None = None
+    """The latest answer of an operator."""
+    verified: bool = False
+    """Whether a verification was completed in this episode."""
+    unspent: bool = False
+    """Whether no ACT was decided since."""
+    times: dict[str, datetime] = field(default_factory=dict)
+    """When evidence was stated, by packet."""
+    beliefs: dict[tuple[str, str], Raw] = field(default_factory=dict)
+    requests: dict[str, Asked] = field(default_factory=dict)
+    """Tokens that were asked for and neither issued nor denied."""
+    issued: dict[str, str] = field(default_factory=dict)
+    """The tokens that answered requests."""
+    denied: dict[str, Denied] = field(default_factory=dict)
+    decided: dict[str, str] = field(default_factory=dict)
+    """The latest request of each grant that was issued or denied."""
+
+    def note(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
+        """Remember a line; `said` is what it says, None if nobody can read it."""
+        self.lines += 1
+        if not event.accepted:
+            self.refusals += 1
+        if isinstance(said, Packet) and event.judged:
+            self.at = max(self.at, said.header.created_at)
+            if event.accepted:
+                self._accepted(event, said)
+        elif isinstance(said, Record) and event.judged:
+            self.at = max(self.at, said.at)
+            if event.accepted and said.record is RecordKind.USER_INPUT:
+                self.answer = _answered(said)
+        elif isinstance(said, Asked) and event.accepted:
+            self.requests[said.id] = said
+        elif isinstance(said, Denied):
+            self.denied[said.id] = said
+            self._decided_on(said.id)
+
+    def _accepted(self, event: PacketJudged, packet: AnyPacket) -> None:
+        header, payload = packet.header, packet.payload
+        self.previous = header.packet_id
+        if isinstance(payload, Observation):
+            data = msgspec.json.encode(payload.data)
+            self.seen = Seen(header.packet_id, header.created_at, data, payload.source_tool)
+        if isinstance(payload, Observation | Result):
+            self.times[header.packet_id] = header.created_at
+        elif isinstance(payload, Decision):
+            self._decided(header.packet_id, payload)
+        elif isinstance(payload, BeliefUpdate):
+            self._believed(event, payload)
+        elif isinstance(payload, Escalation):
+            self.escalation, self.asker = packet, event.grant
+        if isinstance(payload, Token) and REQUEST in packet.notes:
+            request = msgspec.json.decode(packet.notes[REQUEST], type=str)
+            self.issued[request] = payload.token_id
+            self._decided_on(request)
+
+    def _decided_on(self, request: str) -> None:
+        asked = self.requests.pop(request, None)
+        if asked is not None:
+            self.decided[asked.grant or ""] = request
+
+    def _decided(self, packet_id: str, payload: Decision) -> None:
+        self.decision = packet_id
+        if payload.decision_outcome is DecisionOutcome.ACT:
+            self.unspent = False
+
+    def _believed(self, event: PacketJudged, payload: BeliefUpdate) -> None:
+        if event.path[:1] == [State.VERIFY]:
+            self.verified = self.unspent = True
+        for change in payload.belief_changes:
+            if (change.domain, change.key) in self.beliefs or len(self.beliefs) < MOST_BELIEFS:
+                self.beliefs[change.domain, change.key] = change.new_value
+
+
+def _answered(record: Record) -> Answered:
+    """Return what an operator's record says; the proctor wrote it, so anything else in it says nothing."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(record.data), type=Answered)
+    except msgspec.MsgspecError:
+        return Answered()

@@ -1,0 +1,269 @@
+"""What governs the episodes of agents: stakes, quality, budgets, tools, tokens, escalations; from a TOML file.
+
+Rule 1: a policy that makes no sense is refused when it is read, with the place and what was expected.
+Rule 2: a policy is a value that goes on record whole (`as_document`) and comes back from there (`policy_of`).
+Rule 3: a policy makes tools stricter than the environment says they are, never weaker.
+Rule 4: names are the packets' own (`stakes_level`, `tool_call_budget`, ...), so that a file reads like an envelope.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError as ModelError
+
+from proctor.contracts.tools import Tool, ToolSafety
+from proctor.episode import envelope
+from proctor.episode.house_rules import HouseRule, load_rules
+from proctor.episode.kinds import (
+    Adversariality,
+    Irreversibility,
+    Level,
+    OperationType,
+    PacketKind,
+    QualityTier,
+    Uncertainty,
+    VerificationRequirement,
+)
+from proctor.episode.policy import LAYERS
+from proctor.episode.policy import Policy as Defaults
+from proctor.episode.settings import LayerRules, OnOverrun, Profile, Settings
+from proctor.errors import ProctorError, ValidationError
+from proctor.server.governed.conditions import Condition, condition_of
+
+FOLDER: Final = Path(__file__).parent / "policies"
+SHIPPED: Final = ("open", "standard", "strict")
+LONGEST: Final = 10**9
+Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
+Count = Annotated[int, Field(ge=0, le=envelope.GREATEST)]
+Some = Annotated[int, Field(ge=1, le=envelope.GREATEST)]
+Text = Annotated[str, Field(min_length=1, max_length=10_000)]
+STRICTNESS: Final = {ToolSafety.READ: 0, ToolSafety.MIXED: 1, ToolSafety.WRITE: 1}
+"""A tool that does both counts as one that acts."""
+
+
+class Part(BaseModel):
+    """Any part of a policy: a value that refuses what it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stakes(Part):
+    """What could go wrong, and how badly: the least that an agent may state."""
+
+    impact: Level = Level.LOW
+    irreversibility: Irreversibility = Irreversibility.REVERSIBLE
+    uncertainty: Uncertainty = Uncertainty.LOW
+    adversariality: Adversariality = Adversariality.BENIGN
+    stakes_level: Level = Level.LOW
+
+
+class DefinitionOfDone(Part):
+    """When the work counts as done."""
+
+    text: Text = "the environment's own end, or a decision not to go on"
+    checks: Annotated[tuple[Text, ...], Field(min_length=1)] = ("every directive has its result",)
+
+
+class Quality(Part):
+    """How good the work is meant to be: the least that an agent may state."""
+
+    quality_tier: QualityTier = QualityTier.PAR
+    satisficing_mode: bool = True
+    definition_of_done: DefinitionOfDone = DefinitionOfDone()
+    verification_requirement: VerificationRequirement = VerificationRequirement.OPTIONAL
+    """VERIFY_ONE: no ACT before a verification in this episode; VERIFY_ALL: each ACT has one of its own."""
+
+
+class RiskBudget(Part):
+    """How much may be lost."""
+
+    envelope: str = "low"
+    max_loss: str | float = 0.0
+
+
+class Budgets(Part):
+    """What may be spent in an episode: the most that an agent may state."""
+
+    token_budget: Count = 100_000
+    tool_call_budget: Count = 1000
+    time_budget_seconds: Count = 600
+    """Of the time that tools take."""
+    risk_budget: RiskBudget = RiskBudget()
+
+
+class Issuer(StrEnum):
+    """Who issues tokens."""
+
+    AUTO = "auto"
+    HUMAN = "human"
+    NEVER = "never"
+
+
+class Tokens(Part):
+    """Who issues tokens, and what one may allow at most."""
+
+    issuer: Issuer = Issuer.AUTO
+    max_uses: Some = 10
+    life_seconds: Seconds = 300.0
+    operations: Annotated[frozenset[OperationType], Field(min_length=1)] = frozenset({OperationType.WRITE})
+
+
+class Escalations(Part):
+    """What an agent may do only after an operator has answered it, and how long one call waits for that at most."""
+
+    when: tuple[str, ...] = ()
+    answer_seconds: Annotated[float, Field(ge=0, le=3600)] = 300.0
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse what is no condition."""
+        self.conditions()
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the conditions, read."""
+        return tuple(condition_of(text) for text in self.when)
+
+
+class GovernancePolicy(Part):
+    """What governs the episodes of one server."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    profile: Profile = Profile.STRICT
+    on_overrun: OnOverrun = OnOverrun.SAFEMODE
+    initial_beliefs: bool = False
+    stakes: Stakes = Stakes()
+    quality: Quality = Quality()
+    budgets: Budgets = Budgets()
+    tools: Mapping[str, ToolSafety] = {}
+    """What tools are, where that is stricter than what the environment says."""
+    tokens: Tokens = Tokens()
+    escalation: Escalations = Escalations()
+    wrap_up_seconds: Annotated[float, Field(ge=0, le=LONGEST)] = 30.0
+    """How long an agent may still review an episode whose environment has ended."""
+    house_rules: str | None = None
+    """A file of rules about the order of packets, beside the policy's own file."""
+    rules: str = ""
+    """What is in that file."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse rules that cannot be read."""
+        load_rules(self.rules)
+
+    @property
+    def settings(self) -> Settings:
+        """How episodes are judged: a packet from the wrong layer is refused."""
+        return Settings(
+            self.profile, LayerRules.ERROR, on_overrun=self.on_overrun, initial_beliefs=self.initial_beliefs
+        )
+
+    @property
+    def written_rules(self) -> tuple[HouseRule, ...]:
+        """The rules of the file, read."""
+        return load_rules(self.rules)
+
+    @property
+    def defaults(self) -> Defaults:
+        """What packets say where nobody says otherwise; tokens come from layer 1."""
+        done, risk = self.quality.definition_of_done, self.budgets.risk_budget
+        return Defaults(
+            intent=envelope.Intent(summary=f"an episode under the policy {self.name}", scope="this episode"),
+            stakes=envelope.Stakes(**dict(self.stakes)),
+            quality=envelope.Quality(
+                quality_tier=self.quality.quality_tier,
+                satisficing_mode=self.quality.satisficing_mode,
+                definition_of_done=envelope.DefinitionOfDone(done.text, list(done.checks)),
+                verification_requirement=self.quality.verification_requirement,
+            ),
+            budgets=envelope.Budgets(
+                token_budget=self.budgets.token_budget,
+                tool_call_budget=self.budgets.tool_call_budget,
+                time_budget_seconds=self.budgets.time_budget_seconds,
+                risk_budget=envelope.RiskBudget(risk.envelope, risk.max_loss),
+            ),
+            layers={**LAYERS, PacketKind.TOKEN: 1},
+            token_life=timedelta(seconds=self.tokens.life_seconds),
+        )
+
+    def safety_of(self, tool: Tool) -> ToolSafety:
+        """Return what a tool is under this policy: what the environment says, or something stricter."""
+        stated = self.tools.get(tool.name, tool.safety)
+        return stated if STRICTNESS[stated] >= STRICTNESS[tool.safety] else tool.safety
+
+    def check(self, tools: Iterable[Tool], reserved: Iterable[str]) -> None:
+        """Raise a ValidationError if this policy cannot govern an environment with these tools.
+
+        None may be called like one of `reserved`, those that every governed agent has, and what the policy says of tools
+        must be about tools that there are, and not weaker than what the environment says.
+        """
+        known = {tool.name: tool for tool in tools}
+        taken = sorted(known.keys() & set(reserved))
+        if taken:
+            raise ValidationError(
+                "this environment cannot be governed: one of its tools has a name that is taken in governed episodes",
+                found=taken[0],
+                expected=f"tools with other names than {', '.join(reserved)}: tool(..., name=)",
+            )
+        for name, safety in self.tools.items():
+            if name not in known:
+                raise ValidationError(
+                    f"the policy {self.name} speaks of a tool that there is not", found=name, expected=_names(known)
+                )
+            if STRICTNESS[safety] < STRICTNESS[known[name].safety]:
+                raise ValidationError(
+                    f"the policy {self.name} makes the tool {name} weaker than its environment says",
+                    found=str(safety),
+                    expected=str(known[name].safety),
+                )
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the policy as JSON values, for the record."""
+        said = self.model_dump(mode="json")
+        said["tokens"]["operations"].sort()
+        return said
+
+
+def load_policy(name_or_path: str | Path) -> GovernancePolicy:
+    """Return a shipped policy by its name, or the one in a TOML file; what is wrong is a ValidationError."""
+    name = str(name_or_path)
+    path = FOLDER / f"{name}.toml" if name in SHIPPED else Path(name_or_path)
+    try:
+        said = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as problem:
+        raise ValidationError(f"the policy {name!r} is no TOML: {problem}") from problem
+    beside = said.get("house_rules")
+    if isinstance(beside, str):
+        if "rules" in said:
+            raise ValidationError(f"the policy {name!r} has rules twice", expected="house_rules or rules, not both")
+        said["rules"] = _text(path.parent / beside)
+    return policy_of(said, name)
+
+
+def policy_of(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:
+    """Return the policy that a document says, as `as_document` wrote it."""
+    try:
+        return GovernancePolicy.model_validate(document)
+    except ModelError as problem:
+        found = problem.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, found["loc"])) or "the file"
+        raise ValidationError(f"the policy {name!r} is not valid at {where}: {found['msg']}") from problem
+    except ProctorError as problem:
+        raise ValidationError(f"the policy {name!r} is not valid: {problem}") from problem
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as problem:
+        words = problem.strerror if isinstance(problem, OSError) else "it is not text in UTF-8"
+        shipped = ", ".join(SHIPPED)
+        raise ValidationError(
+            f"cannot read {str(path)!r}: {words}", expected=f"a file, or one of {shipped}"
+        ) from problem
+
+
+def _names(known: Mapping[str, Tool]) -> str:
+    return f"one of {', '.join(known)}"

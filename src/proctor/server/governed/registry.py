@@ -1,0 +1,47 @@
+"""The governors of one server whose episodes run, and the lines of all of them for whoever watches."""
+
+import secrets
+from collections.abc import Iterator
+from typing import Final, Generic, Protocol, TypeVar
+
+from proctor.server.rows import Rows
+from proctor.server.session import Session
+
+
+class Registered(Protocol):
+    """What a registry must know of a governor."""
+
+    @property
+    def session(self) -> Session:
+        """Whose episode it governs."""
+        ...
+
+
+GovernorT = TypeVar("GovernorT", bound=Registered)
+
+
+class Registry(Generic[GovernorT]):
+    """Governors by session: of each the latest."""
+
+    def __init__(self) -> None:
+        self.rows: Final = Rows()
+        self.boot: Final = secrets.token_hex(8)
+        """Names this run, in which rows are counted from 1."""
+        self._governors: dict[str, GovernorT] = {}
+
+    def __iter__(self) -> Iterator[GovernorT]:
+        return iter(list(self._governors.values()))
+
+    def add(self, governor: GovernorT) -> None:
+        """Know a governor from now on; the one of its session's earlier episode is forgotten."""
+        self._governors.pop(governor.session.name, None)
+        self._governors[governor.session.name] = governor
+
+    def remove(self, governor: GovernorT) -> None:
+        """Forget a governor whose episode is closed."""
+        if self._governors.get(governor.session.name) is governor:
+            del self._governors[governor.session.name]
+
+    def find(self, session: str) -> GovernorT | None:
+        """Return the governor of a session's episode, if one runs."""
+        return self._governors.get(session)

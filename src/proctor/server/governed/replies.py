@@ -1,0 +1,295 @@
+"""What a governed agent is told of its words and its calls: as one JSON object, and in sentences that it can act on.
+
+Rule 1: a refusal names the rule, the reason, and the calls that lead on. Nobody needs to know the protocol to go on.
+Rule 2: packets are the protocol's words and calls are the agent's: `legal_next` says the first, `next_calls` and `way` the second.
+Rule 3: pure, but for reading where the stream stands.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from proctor.contracts.tools import ToolSafety
+from proctor.episode.history import Episode
+from proctor.episode.packets import AnyPacket
+from proctor.episode.states import Event, Position
+from proctor.episode.verdicts import Verdict
+from proctor.episode.ways import shortest_way
+from proctor.server.governed.advice import ADVICE, IN_WORDS
+from proctor.server.governed.memory import Answered
+from proctor.server.governed.stream import Bar, Stream
+from proctor.server.telling import Told
+
+REFUSED: Final = "REFUSED"
+"""The code of a refusal by the judge or by the policy."""
+SAFE_MODE: Final = "SAFE_MODE"
+MOST_TOLD: Final = 4000
+"""Bytes of an observation that are repeated."""
+encode: Final = msgspec.json.Encoder().encode
+
+# Calls that stand for packets and records; the rest is said by the proctor or by an operator.
+_CALLS: Final = {
+    "BeliefUpdatePacket": "believe",
+    "DecisionPacket": "decide",
+    "VerificationPlanPacket": "plan_verification",
+    "ToolAuthorizationToken": "request_token",
+    "EscalationPacket": "escalate",
+    "user_input record": "escalate() again, to wait for the operator's answer",
+    "ObservationPacket(user_input)": "escalate() again, to wait for the operator's answer",
+}
+
+
+def _say(text: str) -> Any:
+    return Meta(description=text)
+
+
+class Permission(Struct):
+    """A token that was issued."""
+
+    token_id: str
+    tools: list[str]
+    operations: list[str]
+    uses_left: int
+    expires_at: str
+    seconds_left: int
+
+
+class Reply(Struct, omit_defaults=True):
+    """What is answered."""
+
+    verdict: Annotated[
+        Literal["accepted", "refused", "waiting"],
+        _say("accepted; refused: nothing has changed; waiting: an operator has not answered yet"),
+    ]
+    state: Annotated[str, _say("The state of the episode now, S0_IDLE to S9_SAFEMODE.")]
+    legal_next: Annotated[list[str], _say("The packets that are legal now, in the protocol's words.")]
+    next_calls: Annotated[list[str], _say("What you can call now.")]
+    obligations: Annotated[list[str], _say("What is still open.")]
+    packet_id: Annotated[str | UnsetType, _say("The packet that was made of your words.")] = UNSET
+    rules: Annotated[list[str] | UnsetType, _say("The rules that were broken.")] = UNSET
+    reason: Annotated[str | UnsetType, _say("Why it was refused.")] = UNSET
+    way: Annotated[list[str] | UnsetType, _say("The calls that lead to what you tried, it itself last.")] = UNSET
+    warnings: Annotated[list[str] | UnsetType, _say("What was accepted but is not as it should be.")] = UNSET
+    token: Annotated[Permission | UnsetType, _say("The token that was issued.")] = UNSET
+    answer: Annotated[Answered | UnsetType, _say("What the operator answered.")] = UNSET
+    observation: Annotated[Raw | UnsetType, _say("What was observed when the episode began.")] = UNSET
+    result: Annotated[Raw | UnsetType, _say("What the tool of a directive answered.")] = UNSET
+    closed: Annotated[bool, _say("The episode is closed: there is nothing more to do.")] = False
+    code: str | UnsetType = UNSET
+
+
+def _schema() -> dict[str, Any]:
+    (found,), parts = msgspec.json.schema_components([Reply], ref_template="#/$defs/{name}")
+    whole: dict[str, Any] = parts.pop(found["$ref"].removeprefix("#/$defs/"))
+    return {**whole, "$defs": parts}
+
+
+REPLY_SCHEMA: Final = _schema()
+
+
+class Standing(Struct):
+    """Where an episode stands, beside what an environment's tool answered."""
+
+    state: str
+    legal_next: list[str]
+    next_calls: list[str]
+    obligations: list[str]
+    observation_packet_id: str | None
+    """What a belief may name as its evidence."""
+
+
+STANDING_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "Where the governed episode stands after the call.",
+    "properties": {
+        "state": {"type": "string"},
+        "legal_next": {"type": "array", "items": {"type": "string"}},
+        "next_calls": {"type": "array", "items": {"type": "string"}},
+        "obligations": {"type": "array", "items": {"type": "string"}},
+        "observation_packet_id": {"type": ["string", "null"]},
+    },
+    "required": ["state", "legal_next", "next_calls", "obligations", "observation_packet_id"],
+}
+SPOILT: Final = frozenset({"E4", "INV-007"})
+"""The rules that a token breaks which is there and opens nothing."""
+GOVERNED: Final = "governed"
+"""Under this key it stands in what a tool of the environment answers."""
+
+Tools = Mapping[str, ToolSafety]
+"""The environment's tools that an agent has, as the policy sees them."""
+
+
+class Teller:
+    """Tells one agent of an episode: `tools` are those that it has."""
+
+    def __init__(self, stream: Stream, tools: Tools) -> None:
+        self._stream = stream
+        self._reads = [name for name, safety in tools.items() if safety is ToolSafety.READ]
+        self._acts = [name for name in tools if name not in self._reads]
+
+    @property
+    def reading(self) -> str:
+        """The tools that only read, as one call."""
+        return " or ".join(self._reads) or "a tool that only reads"
+
+    # ------------------------------------------------------------------------------------------------------- replies
+    def accepted(self, verdict: Verdict, **more: Any) -> Told:
+        """Return what is told of a packet that was accepted."""
+        reply = self._reply("accepted", **more)
+        if verdict.packet_id is not None:
+            reply.packet_id = verdict.packet_id
+        if verdict.warnings:
+            reply.warnings = [f"{warning.rule}: {warning.reason}" for warning in verdict.warnings]
+        named = "" if verdict.packet_id is None else f" as {verdict.packet_id}"
+        return Told(f"Accepted{named}.{_seen(reply)} {self._where(reply)}", encode(reply))
+
+    def refused(self, verdict: Verdict, tool: str) -> Told:
+        """Return what is told of a packet that was refused; `tool` is what the agent had called."""
+        labels = verdict.way
+        if not labels and SPOILT & set(verdict.rules):
+            # The table has a row, and the token that is there does not open it: as if there were none.
+            labels = self._labels_to(Event.WRITE, replace(self._stream.standing, tokens={}))
+        way = [*self._way(labels[:-1]), tool] if labels else []
+        if tool in self._acts:
+            way = [f'request_token(tools=["{tool}"])' if call == "request_token" else call for call in way]
+        reasons = "; ".join(dict.fromkeys(finding.reason for finding in verdict.findings[:3]))
+        return self._refusal(verdict.rules, reasons, way)
+
+    def barred(self, bars: Sequence[Bar], way: Sequence[str] = ()) -> Told:
+        """Return what is told of words that were refused before the judge saw them; `way` are the calls that lead on."""
+        reason = "; ".join(f"{bar.reason} ({bar.pointer})" if bar.pointer else bar.reason for bar in bars[:3])
+        return self._refusal(tuple(dict.fromkeys(bar.rule for bar in bars)), reason, list(way))
+
+    def way_to(self, event: Event) -> list[str]:
+        """Return the calls by which something becomes legal, its own call last."""
+        return self._way(self._labels_to(event, self._stream.standing))
+
+    def waiting(self, text: str, again: str) -> Told:
+        """Return that an operator has not answered yet, and what to call to go on waiting."""
+        reply = self._reply("waiting")
+        reply.next_calls = [again]
+        return Told(f"{text} Call {again} to go on waiting.", encode(reply))
+
+    def answered(self, answer: Answered) -> Told:
+        """Return an operator's answer to an escalation."""
+        reply = self._reply("accepted", answer=answer)
+        chosen = "" if answer.choice is None else f" The operator chose {answer.choice}."
+        said = f" The operator says: {answer.text}" if answer.text else ""
+        return Told(f"Answered.{chosen}{said} {self._where(reply)}", encode(reply))
+
+    def issued(self, token: Permission) -> Told:
+        """Return that the token was issued that was asked for."""
+        reply = self._reply("accepted", token=token)
+        tools, uses = ", ".join(token.tools), "once" if token.uses_left == 1 else f"{token.uses_left} times"
+        text = f"A token was issued: you may use {tools} {uses} within {token.seconds_left} seconds."
+        return Told(f"{text} {self._where(reply)}", encode(reply))
+
+    def halted(self, before: str = "") -> Told:
+        """Return that the episode is in safe mode; `before` says what was done before it was."""
+        reply = self._reply("refused", rules=["E7"], reason="the episode is in safe mode", code=SAFE_MODE)
+        text = (
+            f"{SAFE_MODE}: the episode was stopped. {before}No tool does anything until an operator lifts safe mode. "
+            "Stop here, and try again later."
+        )
+        return Told(text, encode(reply), is_error=True)
+
+    def closing(self, told: Told) -> Told:
+        """Return what was told, and that the episode is closed."""
+        reply = msgspec.json.decode(told.structured, type=Reply)
+        reply.closed, reply.next_calls = True, []
+        before = told.text if told.is_error else "Accepted."
+        return Told(f"{before} {self._where(reply)}", encode(reply), told.is_error)
+
+    def standing(self) -> Standing:
+        """Return where the episode stands."""
+        stream = self._stream
+        seen = None if stream.memory.seen is None else stream.memory.seen.packet_id
+        return Standing(stream.standing.state, list(stream.legal_next), self.next_calls(), stream.obligations, seen)
+
+    def beside(self, told: Told, *, inside: bool) -> Told:
+        """Return what a tool of the environment told, with where the episode stands; `inside` the object if it may be."""
+        standing = self.standing()
+        text = f"{told.text}\n{self._where(standing)}"
+        if not inside:
+            return Told(text, told.structured)
+        answer = told.structured.rstrip()
+        comma = b"" if answer == b"{}" else b","
+        return Told(text, b'%b%b"%b":%b}' % (answer[:-1], comma, GOVERNED.encode(), encode(standing)))
+
+    def result(self, told: Told, packet: AnyPacket) -> Told:
+        """Return what the tool of a directive told that the agent wrote itself."""
+        reply = self._reply("accepted", packet_id=packet.header.packet_id, result=Raw(told.structured))
+        return Told(f"{told.text}\n{self._where(reply)}", encode(reply))
+
+    # --------------------------------------------------------------------------------------------------------- words
+    def place(self) -> str:
+        """Return where the episode stands, in words."""
+        return self._where(self.standing())
+
+    def next_calls(self) -> list[str]:
+        """Return what the agent can call now."""
+        if self._stream.halted:
+            return []
+        if self._stream.position is Position.REVIEW and not self._stream.session.over:
+            return ["believe, which begins a new cycle"]
+        return self._calls(self._stream.legal_next)
+
+    def _labels_to(self, event: Event, episode: Episode) -> tuple[str, ...]:
+        return shortest_way(episode, self._stream.context.settings, event)
+
+    def _way(self, labels: Iterable[str]) -> list[str]:
+        """Return the calls of a way, one for each packet that is the agent's to say."""
+        steps = (" or ".join(self._call_of(label)) for label in labels)
+        return [step for step in steps if step]
+
+    def _calls(self, labels: Iterable[str]) -> list[str]:
+        """Return packets as calls; what others say, and decisions of which all are possible, is said in short."""
+        return list(dict.fromkeys(call for label in labels for call in self._call_of(label)))
+
+    def _call_of(self, label: str) -> list[str]:
+        if label in _CALLS:
+            return [_CALLS[label]]
+        kind, _, variant = label.removesuffix(")").partition("(")
+        if kind == "DecisionPacket":
+            return [f'decide(outcome="{variant}")']
+        if kind == "TaskDirectivePacket":
+            return [*(self._reads if variant != "WRITE" else ()), *(self._acts if variant != "READ" else ())]
+        return []
+
+    def _reply(self, verdict: Literal["accepted", "refused", "waiting"], **more: Any) -> Reply:
+        stream = self._stream
+        memory = stream.memory
+        # Not every client shows its model the instructions, so it is repeated until the first decision.
+        if memory.seen is not None and memory.decision is None and len(memory.seen.data) <= MOST_TOLD:
+            more.setdefault("observation", Raw(memory.seen.data))
+        state = stream.standing.state
+        return Reply(verdict, state, list(stream.legal_next), self.next_calls(), stream.obligations, **more)
+
+    def _refusal(self, rules: Sequence[str], reason: str, way: list[str]) -> Told:
+        reply = self._reply("refused", rules=list(rules), reason=reason, code=REFUSED)
+        if way:
+            reply.way = way
+        lead = f" To get there, call in this order: {', then '.join(way)}." if way else _advised(rules)
+        text = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done.{lead}{_seen(reply)} {self._where(reply)}"
+        return Told(text, encode(reply), is_error=True)
+
+    def _where(self, reply: Reply | Standing) -> str:
+        state = f"The episode is in {reply.state}: {IN_WORDS[self._stream.position]}."
+        if isinstance(reply, Reply) and reply.closed:
+            return "The episode is closed: there is nothing more to do."
+        calls = f" You can call now: {', '.join(reply.next_calls)}." if reply.next_calls else ""
+        return f"{state}{calls}"
+
+
+def _advised(rules: Sequence[str]) -> str:
+    advice = next((ADVICE[rule] for rule in rules if rule in ADVICE), None)
+    return "" if advice is None else f" {advice}"
+
+
+def _seen(reply: Reply) -> str:
+    if not isinstance(reply.observation, Raw):
+        return ""
+    return f" What was observed when the episode began: {bytes(reply.observation).decode()}."

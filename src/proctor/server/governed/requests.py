@@ -1,0 +1,91 @@
+"""Requests of tokens: issued by the proctor within limits, put before an operator, or refused, as the policy says."""
+
+from proctor.server.governed import wording
+from proctor.server.governed.forms import RequestToken
+from proctor.server.governed.judging import Judging
+from proctor.server.governed.memory import Asked
+from proctor.server.governed.policy import Issuer
+from proctor.server.governed.questions import Question
+from proctor.server.governed.replies import Teller, Tools
+from proctor.server.governed.stream import Bar, Stream, Voice
+from proctor.server.governed.tokens import POLICY_3, excess, permission
+from proctor.server.telling import Told
+
+PENDING = "your request of a token waits for an operator: call request_token without tools to wait for the answer"
+NOTHING_PENDING = "no request of yours is pending: name the tools that you need"
+MOST_PENDING = 16
+"""Requests of all agents of an episode."""
+
+
+class Requests:
+    """What agents ask for in one episode."""
+
+    def __init__(self, stream: Stream, judging: Judging) -> None:
+        self._stream = stream
+        self._judging = judging
+
+    async def made(self, form: RequestToken, voice: Voice, tools: Tools, teller: Teller) -> Told | Question:
+        """Return what the agent is told of its request, or what it waits for."""
+        pending = self._pending(voice)
+        if form.tools is None:
+            if pending is None:
+                return self._unasked(voice, teller)
+            return Question(pending.id, form.wait_seconds)
+        limits = self._stream.policy.tokens
+        asked = Asked(
+            id=self._stream.new_id("request"),
+            tools=list(dict.fromkeys(form.tools)),
+            operations=wording.operations_of(form.operations, limits.operations),
+            uses=limits.max_uses if form.uses is None else form.uses,
+            rationale=form.rationale or "",
+            grant=voice.grant,
+            since=self._stream.now().timestamp(),
+        )
+        bars = excess(asked.tools, asked.operations, asked.uses, list(tools), self._stream.policy)
+        if not bars and (pending is not None or len(self._stream.memory.requests) >= MOST_PENDING):
+            bars = (Bar(POLICY_3, PENDING),)
+        if bars:
+            return await self._judging.barred(voice.tool or "", bars, voice, teller, wording.spoken(asked))
+        if limits.issuer is Issuer.AUTO:
+            return await self._issued(asked, voice, teller)
+        return await self._put_before(asked, form.wait_seconds, voice, teller)
+
+    async def _issued(self, asked: Asked, voice: Voice, teller: Teller) -> Told:
+        """Issue a token at once: the proctor states it, because of the agent's call."""
+        packet = wording.token(self._stream, asked, asked.uses, self._stream.policy.tokens.life_seconds)
+        verdict = await self._judging.judged(packet, Voice("system", voice.grant, voice.tool), teller)
+        if isinstance(verdict, Told):
+            return verdict
+        return teller.issued(permission(self._stream.standing.tokens[packet.payload.token_id], self._stream.now()))
+
+    async def _put_before(self, asked: Asked, seconds: float, voice: Voice, teller: Teller) -> Told | Question:
+        """Put a request before an operator, unless no token could be issued now."""
+        packet = wording.token(self._stream, asked, asked.uses, self._stream.policy.tokens.life_seconds)
+        if not self._stream.check(packet).accepted or self._judging.bars(packet):
+            told = await self._judging.judged(packet, Voice("system", voice.grant, voice.tool), teller)
+            return told if isinstance(told, Told) else teller.accepted(told)
+        await self._stream.note(asked, voice)
+        return Question(asked.id, seconds)
+
+    def _pending(self, voice: Voice) -> Asked | None:
+        asked = self._stream.memory.requests.values()
+        return next((each for each in asked if each.grant == voice.grant), None)
+
+    def _unasked(self, voice: Voice, teller: Teller) -> Told:
+        decided = self._decided(voice)
+        return teller.barred((Bar(POLICY_3, NOTHING_PENDING),)) if decided is None else self.answered(decided, teller)
+
+    def _decided(self, voice: Voice) -> str | None:
+        """Return the request of this agent that was decided last."""
+        return self._stream.memory.decided.get(voice.grant or "")
+
+    def answered(self, request: str, teller: Teller) -> Told:
+        """Return what an operator decided about a request."""
+        memory = self._stream.memory
+        issued = memory.issued.get(request)
+        permit = None if issued is None else self._stream.standing.tokens.get(issued)
+        if permit is not None:
+            return teller.issued(permission(permit, self._stream.now()))
+        denied = memory.denied.get(request)
+        said = f": {denied.text}" if denied is not None and denied.text else ""
+        return teller.barred((Bar(POLICY_3, f"the operator denied the token{said}"),))

@@ -1,0 +1,269 @@
+"""The lines of one governed episode: each is timed, judged, put on record and shown to whoever watches.
+
+Rule 1: what is judged is on record, in the order in which it was judged, before anybody is answered; accepted or refused.
+    Between the judging and the recorder's taking it nothing else can run.
+Rule 2: the clock is the proctor's: the time on the wall, made to grow by at least a microsecond from line to line.
+Rule 3: what is refused before the judge sees it, and what is no line of the stream, is on record as well, as not judged.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Unpack
+
+import msgspec
+from msgspec import Raw
+
+from proctor.episode.envelope import EvidenceRef, Routing
+from proctor.episode.history import Episode, begin
+from proctor.episode.house_rules import unmarked
+from proctor.episode.judge import Judge
+from proctor.episode.kinds import EvidenceKind, TaskClass, ToolsState
+from proctor.episode.packets import AnyPacket, Malformed, Packet, read
+from proctor.episode.records import Record
+from proctor.episode.states import Position
+from proctor.episode.verdicts import Context, Verdict, obligations_of
+from proctor.episode.ways import legal_next
+from proctor.episode.writer import Said, Writer
+from proctor.errors import ComponentError
+from proctor.models.events import PacketJudged, Principal
+from proctor.models.operator import JudgedRow
+from proctor.server.governed.memory import NOTES, Memory, Note
+from proctor.server.governed.policy import GovernancePolicy
+from proctor.server.rows import Rows
+from proctor.server.session import Session
+
+TICK: Final = timedelta(microseconds=1)
+encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """Who speaks: the proctor itself, an operator, or an agent with a grant and one of its tools."""
+
+    principal: Principal = "system"
+    grant: str | None = None
+    tool: str | None = None
+
+
+PROCTOR: Final = Voice()
+OPERATOR: Final = Voice("operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Why something is refused before the judge sees it."""
+
+    rule: str
+    reason: str
+    pointer: str = ""
+
+
+class Stream:
+    """The lines of one episode; `standing` is the episode as the judge sees it."""
+
+    def __init__(
+        self, policy: GovernancePolicy, session: Session, epoch: int, *, wall: Callable[[], float], rows: Rows
+    ) -> None:
+        self.name: Final = f"corr_{session.name}_{epoch}"
+        self.policy: Final = policy
+        self.session: Final = session
+        self.epoch: Final = epoch
+        self.memory: Final = Memory()
+        self.context: Final = Context(policy.settings, policy.written_rules)
+        self.standing: Episode = begin(self.name, unmarked(self.context.house_rules))
+        self._judge = Judge(policy.settings, rules=self.context.house_rules)
+        self._wall = wall
+        self._rows = rows
+        self._writer = Writer(self.name, at=self.now(), policy=policy.defaults, step=TICK)
+
+    # ------------------------------------------------------------------------------------------------- how it stands
+    @property
+    def position(self) -> Position:
+        """The state, with what is pending in it."""
+        return self.standing.position
+
+    @property
+    def halted(self) -> bool:
+        """Whether the episode is in safe mode."""
+        return self.standing.position is Position.SAFEMODE
+
+    @property
+    def tools_state(self) -> ToolsState:
+        """Whether the environment's tools can be used."""
+        return ToolsState.DOWN if self.session.over else ToolsState.OK
+
+    @property
+    def legal_next(self) -> tuple[str, ...]:
+        """The packets and records that are legal now."""
+        return legal_next(self.standing, self.context.settings)
+
+    @property
+    def obligations(self) -> list[str]:
+        """What is open, in words."""
+        return [
+            " ".join(part for part in (f"{owed.kind}:", owed.id, owed.what) if part)
+            for owed in obligations_of(self.standing, self.context)
+        ]
+
+    # ----------------------------------------------------------------------------------------------------- packets
+    def now(self) -> datetime:
+        """Return the time of the next line."""
+        return max(datetime.fromtimestamp(self._wall(), UTC), self.memory.at + TICK)
+
+    def new_id(self, prefix: str) -> str:
+        """Return an id that nothing in this episode has."""
+        tail, number = self.name.removeprefix("corr_"), self.memory.lines + 1
+        while (found := f"{prefix}_{tail}_{number}") in self.standing.seen:
+            number += 1
+        return found
+
+    def packet(self, payload: Any, **said: Unpack[Said]) -> AnyPacket:
+        """Return a packet with this payload; its envelope is the policy's. A ValidationError says what cannot be said."""
+        said.setdefault("packet_id", self.new_id("pkt"))
+        said.setdefault("at", self.now())
+        said.setdefault("previous", self.memory.previous)
+        said.setdefault("routing", Routing(TaskClass.FIND, self.tools_state))
+        return self._writer.packet(payload, **said)
+
+    def record(self, kind: str, data: dict[str, object], by: str) -> Record:
+        """Return a record of this episode."""
+        return self._writer.record(kind, data, by=by, at=self.now())
+
+    def references(self, named: Sequence[str]) -> list[EvidenceRef]:
+        """Return references to packets as evidence; of one that nobody knows the time is now."""
+        now = self.now()
+        return [EvidenceRef(EvidenceKind.TOOL_OUTPUT, name, self.memory.times.get(name, now)) for name in named]
+
+    # ----------------------------------------------------------------------------------------------------- judging
+    def check(self, said: AnyPacket | Record) -> Verdict:
+        """Return the verdict that `state` would give; nothing changes."""
+        return self._judge.check(said)
+
+    async def state(self, said: AnyPacket | Record, voice: Voice) -> Verdict:
+        """Judge a packet or a record and put it on record; return the verdict."""
+        return await self._stated(said.line(), said, voice)
+
+    async def state_line(self, line: bytes, voice: Voice) -> Verdict:
+        """Judge a line that may be no packet, and put it on record; return the verdict."""
+        said = read(line)
+        return await self._stated(line, None if isinstance(said, Malformed) else said, voice)
+
+    async def bar(
+        self, kind: str, line: bytes, bars: Sequence[Bar], voice: Voice, packet_id: str | None = None
+    ) -> None:
+        """Put on record that something was refused before the judge saw it."""
+        event = self._event(
+            voice,
+            line,
+            kind,
+            packet_id=packet_id,
+            judged=False,
+            accepted=False,
+            rules=list(dict.fromkeys(bar.rule for bar in bars)),
+            pointers=list(dict.fromkeys(bar.pointer for bar in bars if bar.pointer)),
+            reason=bars[0].reason,
+        )
+        await self._on_record(event, None)
+
+    async def note(self, note: Note, voice: Voice) -> None:
+        """Put on record what is no line of the stream."""
+        kind = str(type(note).__struct_config__.tag)
+        await self._on_record(self._event(voice, encode(note), kind, judged=False, accepted=True), note)
+
+    async def _stated(self, line: bytes, said: AnyPacket | Record | None, voice: Voice) -> Verdict:
+        verdict = self._judge.apply(line if said is None else said)
+        self._moved(verdict)
+        event = self._event(
+            voice,
+            line,
+            _kind(said),
+            packet_id=verdict.packet_id,
+            judged=True,
+            accepted=verdict.accepted,
+            path=list(verdict.path),
+            rules=list(verdict.rules),
+            pointers=list(verdict.pointers),
+            reason=verdict.reason,
+            warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings],
+        )
+        await self._on_record(event, said)
+        return verdict
+
+    def _moved(self, verdict: Verdict) -> None:
+        if verdict.after is not None and verdict.correlation_id == self.name:
+            self.standing = verdict.after
+
+    def _event(self, voice: Voice, line: bytes, kind: str, **said: Any) -> PacketJudged:
+        return PacketJudged(
+            session=self.session.name,
+            at=self._wall(),
+            principal=voice.principal,
+            epoch=self.epoch,
+            step=self.session.step_count,
+            line=Raw(line),
+            kind=kind,
+            state=self.standing.state,
+            grant=voice.grant,
+            tool=voice.tool,
+            **said,
+        )
+
+    async def _on_record(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
+        self.memory.note(event, said)
+        await self.session.record(event)
+        self._rows.add(encode(row_of(self._rows.last + 1, event)))
+
+    # ----------------------------------------------------------------------------------------------------- restoring
+    def restore(self, events: Sequence[PacketJudged]) -> None:
+        """Take up the episode that these lines tell; a ComponentError if they get other verdicts than they did."""
+        for event in events:
+            line = bytes(event.line)
+            if not event.judged:
+                self.memory.note(event, _note_of(event.kind, line))
+                continue
+            said = read(line)
+            verdict = self._judge.apply(line)
+            self._moved(verdict)
+            if verdict.accepted != event.accepted or self.standing.state != event.state:
+                raise ComponentError(
+                    "a line on record gets another verdict than it did",
+                    found=f"{verdict.accepted}, {self.standing.state}",
+                    expected=f"{event.accepted}, {event.state}",
+                )
+            self.memory.note(event, None if isinstance(said, Malformed) else said)
+
+
+def row_of(number: int, event: PacketJudged) -> JudgedRow:
+    """Return what an operator sees of a line."""
+    return JudgedRow(
+        number,
+        event.session,
+        event.epoch,
+        event.step,
+        event.at,
+        event.principal,
+        event.kind,
+        event.accepted,
+        event.judged,
+        event.state,
+        event.line,
+        event.packet_id,
+        event.path,
+        event.rules,
+        event.reason,
+        event.grant,
+        event.tool,
+    )
+
+
+def _kind(said: AnyPacket | Record | None) -> str:
+    if said is None:
+        return ""
+    return str(said.kind) if isinstance(said, Packet) else str(said.record)
+
+
+def _note_of(kind: str, line: bytes) -> Note | None:
+    """Return what a line says that is no line of the stream."""
+    known = NOTES.get(kind)
+    return None if known is None else msgspec.json.decode(line, type=known)

@@ -1,0 +1,64 @@
+"""What a reset asks for: read from a request, or from the record of one that was carried out. Pure."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Raw
+
+from proctor.errors import ValidationError
+from proctor.models.arrays import unpacked
+from proctor.models.control import Code, Reset
+from proctor.models.events import BatchReset, EpisodeReset
+from proctor.server.answers import refused
+from proctor.server.desk import ResetOrder
+
+AnyReset = EpisodeReset | BatchReset
+
+
+def order_of(reset: Reset, episode_id: str) -> ResetOrder:
+    """Return what a request asks for, or refuse what is no options or no mask; `episode_id` is for one that names none."""
+    try:
+        options = msgspec.json.decode(reset.options, type=dict | None)
+        mask = msgspec.json.decode(reset.mask, type=list[bool] | None)
+    except msgspec.DecodeError as problem:
+        raise refused(Code.VALIDATION_ERROR, f"not a reset: {problem}", expected="options and a mask") from None
+    return ResetOrder(reset.seed, episode_id if reset.episode_id is None else reset.episode_id, options or None, mask)
+
+
+def order_on_record(event: AnyReset) -> ResetOrder:
+    """Return what a reset on record had asked for."""
+    seed: Any = event.seed  # a batch's seeds came from a request, where none of them is None
+    mask = msgspec.json.decode(event.mask) if isinstance(event, BatchReset) else None
+    return ResetOrder(seed, event.episode_id, msgspec.json.decode(event.options), mask)
+
+
+def order_again(event: AnyReset) -> ResetOrder:
+    """Return what leads to the same beginning: where no seed was asked for, the one that the environment said it drew."""
+    order = order_on_record(event)
+    if order.seed is not None:
+        return order
+    seed = _seed_in(event.metadata) if isinstance(event, EpisodeReset) else _seeds_in(event.infos)
+    return msgspec.structs.replace(order, seed=seed)
+
+
+def _seed_in(metadata: Raw) -> int | None:
+    told = msgspec.json.decode(metadata)
+    seed = told.get("seed") if isinstance(told, dict) else None
+    return seed if type(seed) is int and seed >= 0 else None
+
+
+def _seeds_in(infos: Raw) -> list[int] | None:
+    """Return a seed for each sub-environment; those that did not begin have any."""
+    told = msgspec.json.decode(infos)
+    if not isinstance(told, dict) or "seed" not in told:
+        return None
+    try:
+        seeds = _array(told["seed"])
+        return None if seeds.dtype.kind not in "iu" or seeds.ndim != 1 else [max(0, int(each)) for each in seeds]
+    except (ValidationError, ValueError, TypeError):
+        return None
+
+
+def _array(value: Any) -> Any:
+    return unpacked(value) if isinstance(value, dict) else np.array(value)

@@ -1,0 +1,56 @@
+"""Ports that were chosen for a server, so that its next run takes the same: clients and agents come back to an address.
+
+Rule 1: a port that was asked for is taken or refused, as ever; only one that anybody may choose is remembered.
+Rule 2: a remembered port that is taken by somebody else meanwhile is replaced by a free one.
+"""
+
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from proctor.door.gate import HIGHEST_PORT
+from proctor.errors import ValidationError
+from proctor.server.sockets import bound_tcp, port_of
+
+FILE: Final = "ports.json"
+
+
+class Ports:
+    """The ports of the server that keeps its ledger in `folder`; without one nothing is remembered."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / FILE
+
+    def bound(self, name: str, host: str, port: int) -> socket.socket:
+        """Return a socket that listens on the port; for port 0, on the one that `name` had before, if it is free."""
+        if port != 0 or self._file is None:
+            return bound_tcp(host, port)
+        remembered = self._remembered(self._file)
+        listener = self._before(host, remembered.get(name, 0)) or bound_tcp(host, 0)
+        self._remember(self._file, remembered | {name: port_of(listener) or 0})
+        return listener
+
+    def _before(self, host: str, port: int) -> socket.socket | None:
+        if 0 < port <= HIGHEST_PORT:
+            with suppress(ValidationError):
+                return bound_tcp(host, port)
+        return None
+
+    def _remembered(self, file: Path) -> dict[str, int]:
+        """Return what was written down; what cannot be read was not."""
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def _remember(self, file: Path, ports: dict[str, int]) -> None:
+        """Write the ports down; where that is not possible, the ledger itself will say so."""
+        beside = file.with_name(f"{file.name}.new")
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(ports, indent=1))
+            beside.replace(file)

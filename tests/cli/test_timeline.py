@@ -1,0 +1,285 @@
+"""A timeline says who did what and what came of it, and no line is wider than its terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from rich.cells import cell_len
+
+from proctor.cli.action_words import COLUMNS, COMPASS, GRID, action_words
+from proctor.cli.columns import Sheet, clipped, elapsed, padded, shortened, wrapped
+from proctor.cli.narrator import Narrator
+from proctor.cli.packet_words import UNREADABLE, packet_words, places
+from proctor.cli.tellers import NOT_KEPT, Entry, Tone, seen
+from proctor.cli.timeline import entries
+from proctor.cli.timeline_page import Page
+from proctor.envs.plume.tools import EIGHT, FOUR
+from proctor.envs.popper.rules import CONTRACT_BOARD
+from proctor.ledger.reader import Ledger, Row
+from proctor.models.events import AgentRevoked, Event, SessionClosed, SessionResumed
+from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, stepped, written
+from tests.cli.streams import conforming
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def rows(events: Iterable[Event], *, values: bool = True) -> list[Row]:
+    return [Row(number, "s.1", number, event, None, values, b"") for number, event in enumerate(events)]
+
+
+def told(events: Iterable[Event], **options: Any) -> list[Entry]:
+    return list(entries(rows(events), Narrator(), **options))
+
+
+# ----------------------------------------------------------------------------------------------------------- the story
+def test_an_orchestrators_episode_is_told() -> None:
+    began, up, right, over, _ = told(free())
+
+    assert (began.who, began.what, began.step, began.remark) == ("control", "reset seed=7", "0", "[0]")
+    assert (up.step, up.what, up.result, up.at) == ("1-2", "up x2", "reward 1", 0.25)
+    assert (right.step, right.result, right.tone) == ("3", "reward 1, terminated", Tone.ENDED)
+    assert (over.who, over.what, over.at) == ("system", "episode over (closed)", 10.0)
+
+
+def test_an_agent_has_its_name_its_tool_and_what_it_did() -> None:
+    story = {entry.what: entry for entry in told(played())}
+
+    assert story["move north x3"].who == "agent walker"
+    assert story["move north x3"].result == "reward 1.5"
+    assert story["reset seed=99 (drawn)"].who == "control"
+    assert story["call"].result == "refused: VALIDATION_ERROR"
+    assert story["taken up after a restart"].result == "rebuilt, every digest as it was"
+    assert story["grant to agent walker"].result == "2 tools"
+
+
+def test_every_step_can_have_its_line() -> None:
+    assert [entry.step for entry in told(free(), folded=False)][1:4] == ["1", "2", "3"]
+
+
+def test_steps_are_told_apart_by_actor_tool_action_and_end() -> None:
+    steps = [
+        stepped("s", 1),
+        stepped("s", 2, principal="agent", grant="g", tool="move"),
+        stepped("s", 3, principal="agent", grant="g", tool="go"),
+        stepped("s", 4, principal="agent", grant="g", tool="go", action=1, truncated=True),
+        stepped("s", 5, principal="agent", grant="g", tool="go", action=1),
+    ]
+
+    assert [entry.step for entry in told(steps)] == ["1", "2", "3", "4", "5"]
+
+
+def test_only_the_rows_that_are_wanted_are_told_with_what_came_before_them() -> None:
+    (only,) = told(played(), wanted=range(3, 5))
+
+    assert (only.who, only.step, only.at) == ("agent walker", "1-2", 0.25)
+
+
+def test_packets_tell_their_kind_and_the_verdict() -> None:
+    story = [(entry.who, entry.what, entry.result) for entry in told(governed())]
+
+    assert ("agent walker", "ObservationPacket tool_output", "accepted S0>S1") in story
+    assert ("agent walker", "TaskDirectivePacket heater", "accepted S5>S6") in story
+    assert ("system", "record close", "accepted S7>S0") in story
+    refused = next(entry for entry in told(governed()) if entry.result.startswith("refused by FSM, E1: "))
+    assert (refused.what, refused.tone, refused.whole) == ("DecisionPacket ACT decided: ACT", Tone.BAD, True)
+
+
+def test_a_judgement_is_told_when_the_episode_is_over() -> None:
+    over = closed("s", 3, outcome="open", state="S6_EXECUTE", obligations=["task t1"], reason="reset")
+
+    (entry,) = told([over])
+
+    assert entry.result == "open, in S6, still open: task t1"
+    assert told([closed("s", 0, reason="lost")])[0].tone is Tone.BAD
+
+
+def test_other_events_are_told_too() -> None:
+    lost = SessionResumed(session="s", at=NOON, epoch=1, step=2, boot="b", server="0", lost="a digest differs")
+    revoked = AgentRevoked(session="s", at=NOON, epoch=1, grant="g7")
+    over = SessionClosed(session="s", at=NOON, reason="idle", episodes=2, steps=9)
+
+    assert [(entry.what, entry.result) for entry in told([lost, revoked, over])] == [
+        ("taken up after a restart", "lost: a digest differs"),
+        ("revoke agent g7", "revoked"),
+        ("session over: idle", "2 episodes"),
+    ]
+
+
+def test_a_batch_is_told_in_sums() -> None:
+    began, step, *_ = told(batch())
+
+    assert began.what == "reset batch seed=3"
+    assert (step.what, step.result) == ("step of 2", "reward 1 in all, 1 terminated")
+
+
+def test_what_was_not_kept_is_said() -> None:
+    first, *_ = entries(rows(free(), values=False), Narrator())
+
+    assert first.remark == NOT_KEPT
+
+
+def test_a_packed_array_is_told_by_its_shape() -> None:
+    text = Raw(b'{"observation":{"a":{"dtype":"<f4","shape":[2,3],"data":"AAAA"}}}')
+
+    assert seen(text, True) == "{a: <f4 of shape [2, 3]}"
+
+
+def test_a_step_without_a_reward_says_so() -> None:
+    (entry,) = told([stepped("s", 1, reward=None, raw_reward=None)])
+
+    assert entry.result == "no reward"
+
+
+# ------------------------------------------------------------------------------------------------------------- actions
+def test_actions_are_called_as_the_environments_call_them() -> None:
+    assert GRID == FOUR
+    assert COMPASS == EIGHT
+    assert CONTRACT_BOARD[1] == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("said", "action", "words"),
+    [
+        ({}, 3, "left"),
+        ({"settings": {"action": "eight_direction_stay"}}, 8, "stay"),
+        ({"settings": {"action": {"type": "oriented_grid"}}}, 1, "turn left"),
+        ({"settings": {"action": {"type": "continuous"}}}, [0.5, -1.0], "[0.5, -1]"),
+        ({"settings": {"config": "some.toml"}}, 1, "1"),
+        ({"settings": {"action": 7}}, 1, "1"),
+        ({"environment": "proctor/ColumnPopper-v0"}, 2, "column 2"),
+        ({"environment": "proctor/ColumnPopper-v0", "settings": {"columns": 4}}, 4, "fall"),
+        ({"environment": "CartPole-v1"}, 1, "1"),
+        ({"num_envs": 2}, [0, 1], "[0, 1]"),
+        ({}, 99, "99"),
+    ],
+)
+def test_an_action_has_its_name_where_the_record_tells_it(said: dict[str, Any], action: object, words: str) -> None:
+    event = stepped("s", 1, action=action)
+
+    assert action_words(opened("s", **said))(event.action) == words
+
+
+def test_an_action_of_a_typed_environment_is_told_as_it_is() -> None:
+    assert action_words(None)(Raw(b'{"speed":2,"turn":"left"}')) == "{speed: 2, turn: left}"
+
+
+# ------------------------------------------------------------------------------------------------------------- packets
+def test_every_packet_of_an_episode_says_what_matters() -> None:
+    words = [packet_words(str(getattr(each, "record", None) or each.kind), Raw(each.line())) for each in conforming()]
+
+    assert words[1] == "BeliefUpdatePacket world.warm"
+    assert words[2].startswith("DecisionPacket VERIFY_FIRST")
+    assert words[4] == "TaskDirectivePacket thermometer"
+    assert words[5] == "TaskResultPacket SUCCESS"
+    assert words[9].startswith("ToolAuthorizationToken heater token_")
+    assert words[-1] == "record close"
+
+
+@given(st.binary(max_size=40), st.sampled_from(["", "DecisionPacket", "open"]))
+def test_whatever_a_packet_holds_it_has_words(line: bytes, kind: str) -> None:
+    assert packet_words(kind, Raw(line)).removeprefix("record ").startswith(kind or UNREADABLE)
+
+
+def test_an_operators_answer_is_told_by_what_was_chosen() -> None:
+    line = Raw(b'{"record":"user_input","data":{"choice":"wait","text":"not yet","escalation":"pkt_1"}}')
+
+    assert packet_words("user_input", line) == "record user_input wait not yet"
+
+
+def test_many_names_are_counted() -> None:
+    line = Raw(b'{"payload":{"token_id":"t","authorized_scope":{"tool_ids":["a","b","c","d","e"]}}}')
+
+    assert packet_words("ToolAuthorizationToken", line) == "ToolAuthorizationToken a, b, c and 2 more t"
+
+
+def test_states_are_told_by_their_numbers() -> None:
+    assert places(["S2_MODEL", "S2_MODEL", "S3_DECIDE", "S2_MODEL"]) == "S2>S3>S2"
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(60, 200),
+    st.text(max_size=60),
+    st.text(max_size=90),
+    st.text(max_size=120),
+    st.text(max_size=60),
+    st.booleans(),
+)
+def test_no_line_is_wider_than_the_terminal(
+    width: int, who: str, what: str, result: str, remark: str, whole: bool
+) -> None:
+    page = Page(Sheet(width, terminal=True, coloured=True), 12)
+
+    text = page.entry(Entry(1e6, "1000000-2000000", who, what, result, Tone.BAD, remark, whole))
+
+    assert text.endswith("\n")
+    assert max(cell_len(ANSI.sub("", line)) for line in text.split("\n")) <= width
+
+
+def test_the_reason_of_a_refusal_is_never_cut() -> None:
+    reason = "refused by RULE: " + " ".join(f"word{number}" for number in range(40))
+    page = Page(Sheet(80, terminal=True, coloured=False), 7)
+
+    text = page.entry(Entry(0.0, "1", "agent", "DecisionPacket", reason, Tone.BAD, whole=True))
+
+    assert text.split()[5:] == reason.split()
+
+
+def test_without_a_terminal_nothing_is_cut() -> None:
+    page = Page(Sheet(60, terminal=False, coloured=False), 7)
+
+    text = page.entry(Entry(0.0, "1", "agent", "a" * 100, "b" * 100, remark="c" * 100))
+
+    assert text.count("\n") == 1
+    assert all(letter * 100 in text for letter in "abc")
+
+
+def test_nothing_unprintable_reaches_the_page() -> None:
+    page = Page(Sheet(200, terminal=True, coloured=False), 7)
+
+    text = page.entry(Entry(0.0, "1", "agent \x1b[2J", "\x07", "\x9b", Tone.BAD, "\u202e"))
+
+    assert text.removesuffix("\n").isprintable()
+
+
+# ------------------------------------------------------------------------------------------------------------- columns
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0.000 s"), (59.9, "59.900 s"), (60, "1m00.0s"), (119.97, "2m00.0s"), (3600, "1h00m"), (7384, "2h03m")],
+)
+def test_a_length_of_time_is_short(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text
+
+
+@given(st.text(max_size=40), st.integers(0, 30))
+def test_a_cell_has_its_width(text: str, width: int) -> None:
+    assert cell_len(padded(text, width)) == width
+    assert cell_len(clipped(text, width)) <= width
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "Zs"]), max_size=80), st.integers(4, 30))
+def test_wrapping_loses_no_sign(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(clipped(text, 1 << 20).split())
+
+
+def test_a_name_loses_its_middle() -> None:
+    assert shortened("abcdefghij", 5) == "ab…ij"
+    assert shortened("abc", 5) == "abc"
+
+
+def test_the_rows_of_the_stories_are_the_rows_of_a_ledger(tmp_path: Path) -> None:
+    with Ledger.open(written(tmp_path / "ledger", played())) as ledger:
+        real = list(entries(ledger.rows("played.1"), Narrator()))
+
+    assert real == told(played())

@@ -1,0 +1,86 @@
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.bundle import write_bundle
+from proctor.ledger.keys import Signer
+from proctor.ledger.reader import Ledger
+from proctor.ledger.verify import verify
+from proctor.models.events import encoded
+from tests.ledger.damage import story
+from tests.ledger.stories import SIGNER, rows, session, written
+
+
+def bundled(path: Path, chain: str, into: Path) -> str:
+    """Write the bundle; return the episode's head."""
+    with Ledger.open(path) as ledger:
+        write_bundle(ledger, chain, into)
+        return ledger.find(chain).head
+
+
+@pytest.mark.parametrize("chain", ["a.1", "b.1"])
+def test_a_bundle_has_the_episode_whole_and_stands_alone(tmp_path: Path, chain: str) -> None:
+    path, bundle = written(tmp_path / "ledger", story(9)), tmp_path / "episode.ledger"
+
+    head = bundled(path, chain, bundle)
+    for each in path.parent.iterdir():
+        each.unlink()
+
+    report = verify(bundle, public=SIGNER.public, heads=[head])
+    assert report.ok
+    assert (report.chains, report.signed, report.headed) == (1, True, True)
+    with Ledger.open(bundle) as ledger:
+        (episode,) = ledger.episodes()
+        found = list(ledger.rows(chain))
+    assert (episode.chain, episode.head, episode.steps) == (chain, head, 9)
+    assert all(row.values for row in found)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["episode.ledger", "ledger"]
+
+
+def test_a_bundle_says_what_the_ledger_says(tmp_path: Path) -> None:
+    path, bundle = written(tmp_path / "ledger", story(9)), tmp_path / "episode.ledger"
+
+    bundled(path, "b.1", bundle)
+
+    assert rows(bundle, "b.1")[0].hash == rows(path, "b.1")[0].hash
+    assert [encoded(row.event) for row in rows(bundle, "b.1")] == [encoded(row.event) for row in rows(path, "b.1")]  # type: ignore[arg-type]
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("table", ["rows", "blobs", "seals"])
+def test_whatever_is_dropped_from_a_bundle_is_found(tmp_path: Path, table: str) -> None:
+    path, bundle = written(tmp_path / "ledger", story(5)), tmp_path / "episode.ledger"
+    head = bundled(path, "a.1" if table == "seals" else "b.1", bundle)
+    connection = sqlite3.connect(bundle)
+    column = "digest" if table == "blobs" else "number"
+
+    connection.execute(f"DELETE FROM {table} WHERE {column} = (SELECT max({column}) FROM {table})")
+    connection.commit()
+    connection.close()
+
+    report = verify(bundle, public=SIGNER.public, heads=[head])
+    assert not report.signed if table == "seals" else not report.ok
+
+
+def test_a_bundle_by_another_key_is_found(tmp_path: Path) -> None:
+    path, bundle = written(tmp_path / "ledger", session()), tmp_path / "episode.ledger"
+    bundled(path, "s.1", bundle)
+
+    assert not verify(bundle, public=Signer.of(bytes(32)).public).ok
+
+
+def test_a_bundle_replaces_nothing(tmp_path: Path) -> None:
+    path, bundle = written(tmp_path / "ledger", session()), tmp_path / "episode.ledger"
+    bundle.write_bytes(b"mine")
+
+    with pytest.raises(ValidationError, match="there already"):
+        bundled(path, "s.1", bundle)
+    with pytest.raises(ValidationError, match="no such chain"):
+        bundled(path, "none", tmp_path / "other.ledger")
+    with pytest.raises(ComponentError, match="cannot be used"):
+        bundled(path, "s.1", tmp_path / "none" / "episode.ledger")
+    assert bundle.read_bytes() == b"mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["episode.ledger", "ledger"]

@@ -1,0 +1,188 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import ValidationError
+from proctor.ledger.reader import EpisodeSummary, Ledger
+from tests.ledger.stories import (
+    NOON,
+    batch_reset,
+    batch_step,
+    closed,
+    episode,
+    left,
+    opened,
+    reset,
+    rows,
+    session,
+    step,
+    writer,
+    written,
+)
+
+
+def found(path: Path, text: str) -> EpisodeSummary:
+    with Ledger.open(path) as ledger:
+        return ledger.find(text)
+
+
+def test_an_episode_is_summed_up(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        [
+            opened(policy={"name": "strict"}),
+            reset(),
+            step(number=1, reward=None),
+            step(number=2, reward=0.25, truncated=True),
+            step(number=3, reward=0.5, terminated=True),
+            closed(steps=3, outcome="conforming"),
+            left(),
+        ],
+    )
+
+    one = found(path, "s.1")
+
+    assert one == EpisodeSummary(
+        chain="s.1",
+        session="s",
+        epoch=1,
+        environment="plume",
+        target="proctor/Plume-v0",
+        episode_id="s-e1",
+        seed=7,
+        opened_at=NOON + 1,
+        closed_at=NOON + 1.9,
+        steps=3,
+        total_reward=0.75,
+        terminated=True,
+        truncated=True,
+        reason="closed",
+        governed=True,
+        outcome="conforming",
+        num_envs=None,
+        rows=6,
+        head=f"s.1@6:{rows(path, 's.1')[-1].hash.hex()}",
+        file=path,
+        boot="b",
+    )
+
+
+def test_a_summary_is_the_same_whether_the_server_ended_the_chain_or_not(tmp_path: Path) -> None:
+    """Of an ended chain four rows are read; of others, as here after the server's row has gone, all of them."""
+    path = written(tmp_path, session("s", steps=5))
+    quick = found(path, "s.1")
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
+    connection.commit()
+    connection.close()
+
+    assert found(path, "s.1") == quick
+
+
+def test_a_batch_and_an_open_episode_are_summed_up(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(num_envs=2), batch_reset(), batch_step(number=4)])
+
+    one = found(path, "s.1")
+
+    assert (one.num_envs, one.steps, one.total_reward, one.seed, one.reason) == (2, 4, None, None, "")
+
+
+def test_episodes_come_in_order_of_opening_from_all_files(tmp_path: Path) -> None:
+    written(tmp_path, [opened("a"), reset("a", epoch=5)], worker=0)
+    written(tmp_path, [opened("b"), reset("b", epoch=2)], worker=1)
+
+    with Ledger.open(tmp_path) as ledger:
+        assert [each.chain for each in ledger.episodes()] == ["b.2", "a.5"]
+        assert [path.name for path in ledger.files] == ["worker-0.ledger", "worker-1.ledger"]
+        assert [row.number for row in ledger.all_rows()] == [1, 2, 3, 4, 5, 6] * 2
+
+
+def test_an_episode_is_found_by_its_name_its_id_or_a_beginning(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, [*session("abc", episodes=2), *session("abd"), opened("x"), reset("x", epoch=10), reset("x", epoch=1)]
+    )
+
+    assert found(path, "abc.1").chain == "abc.1"
+    assert found(path, "abc-e2").chain == "abc.2"
+    assert found(path, "abd").chain == "abd.1"
+    assert found(path, "x.1").chain == "x.1"
+    with pytest.raises(ValidationError, match=r"several.*abc\.1, abc\.2"):
+        found(path, "abc")
+    with pytest.raises(ValidationError, match=r"no such episode.*abc\.1, abd\.1, x\.1, abc\.2"):
+        found(path, "zzz")
+    with pytest.raises(ValidationError, match="no such chain"):
+        rows(path, "abc")
+
+
+def test_what_there_is_is_listed_shortly(tmp_path: Path) -> None:
+    path = written(tmp_path, session("s", episodes=25, steps=0))
+
+    with pytest.raises(ValidationError, match=r"and 5 more"):
+        found(path, "zzz")
+    with pytest.raises(ValidationError, match="a ledger with episodes"):
+        found(written(tmp_path / "empty", []), "zzz")
+
+
+def test_a_reader_sees_what_a_live_writer_has_committed(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    with Ledger.open(tmp_path) as ledger:
+        for count, event in enumerate(episode(), start=1):
+            into.record(event)
+
+            assert len(list(ledger.rows("s.1"))) == count
+    into.close()
+
+
+def test_reading_makes_no_files(tmp_path: Path) -> None:
+    path = written(tmp_path, session())
+    before = {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()}
+
+    found(path, "s.1")
+
+    assert {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
+
+
+def test_a_ledger_can_be_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    path = written(tmp_path, session())
+    path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        assert found(path, "s.1").rows == 6
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_there_must_be_a_ledger(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ValidationError, match="no ledger"):
+            Ledger(path)
+
+
+def test_one_file_that_is_none_closes_the_others(tmp_path: Path) -> None:
+    written(tmp_path, session())
+    (tmp_path / "worker-1.ledger").write_bytes(b"no")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(ValidationError):
+        Ledger(tmp_path)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, session())
+    number = rows(path, "s.1")[3].number
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE rows SET body = x'7b' WHERE number = ?", (number,))
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(ValidationError, match=rf"row {number} .*s\.1, 3"):
+        rows(path, "s.1")
+    assert found(path, "s.1").rows == 6
+
+
+def test_a_hash_that_is_none_finds_no_observation(tmp_path: Path) -> None:
+    with Ledger.open(written(tmp_path, session())) as ledger, pytest.raises(ValidationError, match="hash"):
+        ledger.observation("xyz")

@@ -1,0 +1,123 @@
+from hashlib import sha256
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.rows import (
+    SHORT,
+    Body,
+    Observations,
+    RunEnded,
+    named_values,
+    read_body,
+    statement_in,
+    written_event,
+    written_opening,
+    written_own,
+)
+from proctor.models.events import Event, encoded
+from tests.ledger.stories import batch_step, opened, reset, step
+from tests.models.events_strategies import events
+
+LONG = b'"' + b"x" * SHORT + b'"'
+keeping = st.sampled_from(["all", "digest"])
+
+
+def restored(body: bytes, blobs: list[tuple[bytes, bytes]] | None) -> Event:
+    """The event of a body, its values put back by their hashes, as a reader does it."""
+    read, event = read_body(body), statement_in(read_body(body))
+    for field in ("observation", "observations", "scene"):
+        for digest, value in blobs or ():
+            if digest.hex() == (read.scene if field == "scene" else read.digest) and hasattr(event, field):
+                event = replace(event, **{field: Raw(value)})
+    return event  # type: ignore[return-value]
+
+
+@given(events, st.booleans())
+def test_an_event_comes_back_equal_from_its_body(event: Event, first: bool) -> None:
+    body, blobs = written_event(event, "all", first=first)
+
+    assert encoded(restored(body, blobs)) == encoded(event)
+
+
+@given(events, keeping, st.booleans())
+def test_a_body_has_its_keys_in_order_and_is_what_msgspec_would_write_of_it(
+    event: Event, keeps: Observations, first: bool
+) -> None:
+    body, _ = written_event(event, keeps, first=first)
+    read = msgspec.json.decode(body, type=dict[str, Raw])
+
+    assert list(read) == sorted(read)
+    assert msgspec.json.encode(read_body(body), order="sorted") == body
+
+
+@pytest.mark.parametrize("event", [step(), reset(), batch_step()], ids=lambda event: type(event).__name__)
+def test_the_hash_of_an_observation_is_of_its_exact_bytes(event: Event) -> None:
+    field = "observations" if hasattr(event, "observations") else "observation"
+    value = b'{ "observation" : [1.0] }'
+
+    body, _ = written_event(replace(event, **{field: Raw(value)}), "all")
+
+    assert read_body(body).digest == sha256(value).hexdigest()
+
+
+@pytest.mark.parametrize("length", [SHORT - 1, SHORT])
+def test_a_value_is_in_the_body_or_a_blob_by_its_length(length: int) -> None:
+    value = b'"' + b"x" * (length - 2) + b'"'
+
+    body, blobs = written_event(step(observation=Raw(value), scene=Raw(value)), "all")
+
+    assert (value in body) == (length < SHORT)
+    assert blobs == (None if length < SHORT else [(sha256(value).digest(), value)] * 2)
+    assert set(named_values(body)) == {sha256(value).digest()}
+
+
+def test_where_digests_are_kept_no_value_is() -> None:
+    body, blobs = written_event(step(observation=Raw(b'"secret"'), scene=Raw(b'"picture"')), "digest")
+
+    assert blobs is None
+    assert b"secret" not in body
+    assert b"picture" not in body
+    assert read_body(body).digest == sha256(b'"secret"').hexdigest()
+    assert read_body(body).scene == sha256(b'"picture"').hexdigest()
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"nul", b"1 2"])
+def test_what_is_no_json_is_not_written(raw: bytes) -> None:
+    with pytest.raises(ComponentError, match="no JSON form"):
+        written_event(step(action=Raw(raw)), "all")
+
+
+def test_what_has_no_json_form_is_not_written() -> None:
+    with pytest.raises(ComponentError, match="no JSON form"):
+        written_event(opened(settings={"callback": print}), "all")
+
+
+def test_an_opening_becomes_a_first_row_again() -> None:
+    plain, _ = written_event(opened(), "all")
+    first, _ = written_event(opened(), "digest", first=True)
+
+    assert written_opening(read_body(plain), "digest") == first
+
+
+def test_a_statement_of_the_ledgers_own_comes_back() -> None:
+    assert statement_in(read_body(written_own(RunEnded(at=1.5), "all", first=True))) == RunEnded(at=1.5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"event":{},"own":{}}', b'{"event":{}}', b'{"own":{"own":"no"}}', b'{"more":1}', b"[" * 9999],
+)
+def test_what_is_no_body_is_a_validation_error(body: bytes) -> None:
+    with pytest.raises(ValidationError):
+        statement_in(read_body(body))
+    assert named_values(body) == []
+
+
+def test_a_body_knows_its_parts_by_name_only() -> None:
+    assert [field.name for field in msgspec.structs.fields(Body)] == ["digest", "event", "observations", "own", "scene"]

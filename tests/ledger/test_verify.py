@@ -1,0 +1,306 @@
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import ValidationError
+from proctor.ledger.keys import Signer
+from proctor.ledger.reader import Ledger
+from proctor.ledger.verify import Report, verify
+from tests.ledger.damage import COLUMNS, Touched, story, story_file
+from tests.ledger.stories import SIGNER, opened, reset, rows, session, step, writer, written
+
+STEPS = 44
+"""So that there are a hundred rows and some more."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return story_file(tmp_path_factory.mktemp("whole"), STEPS)
+
+
+@pytest.fixture
+def touched(whole: Path, tmp_path: Path) -> Iterator[Touched]:
+    found = Touched(whole, tmp_path)
+    yield found
+    found.connection.close()
+
+
+def head_of(path: Path, chain: str) -> str:
+    with Ledger.open(path) as ledger:
+        return ledger.find(chain).head
+
+
+def looked(path: Path, **keywords: object) -> Report:
+    return verify(path, public=SIGNER.public, **keywords)  # type: ignore[arg-type]
+
+
+def test_what_was_written_is_as_it_was_written(whole: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    report = verify(whole, public=SIGNER.public, heads=[head_of(whole, "a.1")], progress=lambda *of: told.append(of))
+
+    assert report.ok
+    assert report.rows > 100
+    assert report.chains == 3
+    assert report.signed
+    assert report.headed
+    assert "Nothing up to the heads" in report.says
+
+
+def test_without_a_key_or_a_head_it_says_how_little_it_shows(whole: Path) -> None:
+    report = verify(whole)
+
+    assert report.ok
+    assert not report.signed
+    assert not report.headed
+    assert "accidental damage only" in report.says
+
+
+def test_every_column_of_the_tables_is_among_those_that_are_flipped(touched: Touched) -> None:
+    tables = touched.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    columns = {
+        name: tuple(each[1] for each in touched.connection.execute(f"PRAGMA table_info({name})")) for (name,) in tables
+    }
+
+    assert columns == COLUMNS
+    assert {(cell.table, cell.column) for cell in touched.cells()} == {
+        (table, column) for table, names in COLUMNS.items() for column in names
+    }
+
+
+def test_a_flipped_bit_is_named(touched: Touched) -> None:
+    chance = random.Random(7)
+    cells = touched.cells()
+    columns = sorted({(cell.table, cell.column) for cell in cells})
+
+    for place in columns * 12:
+        cell = chance.choice([cell for cell in cells if (cell.table, cell.column) == place])
+        bit = chance.randrange(cell.bits)
+
+        assert touched.names(cell, bit), (cell, bit)
+    assert touched.findings() == []
+
+
+SINGLE = [(table, name) for table, names in COLUMNS.items() for name in names if (table, name) != ("rows", "body")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("table", "column"), SINGLE)
+def test_every_flipped_bit_is_named(touched: Touched, table: str, column: str) -> None:
+    for cell in touched.cells():
+        if (cell.table, cell.column) == (table, column):
+            for bit in range(cell.bits):
+                assert touched.names(cell, bit), (cell, bit)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_every_flipped_bit_of_a_body_is_named_even_if_every_row_has_one(touched: Touched) -> None:
+    cells = [cell for cell in touched.cells() if (cell.table, cell.column) == ("rows", "body")]
+
+    for bit in range(max(cell.bits for cell in cells)):
+        flipped = [cell for cell in cells if bit < cell.bits]
+        with ExitStack() as flips:
+            for cell in flipped:
+                assert flips.enter_context(touched.flip(cell, bit))
+            found = {finding.number for finding in touched.findings()}
+
+        assert {cell.rowid for cell in flipped} <= found, bit
+
+
+def test_a_chain_that_is_open_is_not_said_to_be_closed(touched: Touched) -> None:
+    touched.connection.execute("UPDATE chains SET last = 9 WHERE last IS NULL")
+
+    assert [finding.chain for finding in touched.findings()] == ["b.1"]
+
+
+def numbers(touched: Touched, chain: str) -> list[int]:
+    return [row.number for row in rows(touched.path, chain)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 20, -2, -1])
+def test_a_dropped_row_is_named(touched: Touched, place: int) -> None:
+    number = numbers(touched, "a.1")[place]
+    seq = place % len(numbers(touched, "a.1"))
+
+    touched.connection.execute("DELETE FROM rows WHERE number = ?", (number,))
+
+    found = touched.findings()
+    assert any(finding.chain == "a.1" and str(seq) in finding.what + str(finding.seq) for finding in found)
+    assert any(finding.number == number for finding in found)
+
+
+def test_swapped_rows_are_named(touched: Touched) -> None:
+    first, second = numbers(touched, "a.1")[5:7]
+
+    for old, new in ((first, -1), (second, first), (-1, second)):
+        touched.connection.execute("UPDATE rows SET number = ? WHERE number = ?", (new, old))
+
+    assert {first, second} <= {finding.number for finding in touched.findings()}
+
+
+def test_swapped_bodies_are_named(touched: Touched) -> None:
+    first, second = numbers(touched, "a.1")[5:7]
+    bodies = dict(touched.connection.execute("SELECT number, body FROM rows"))
+
+    for number, body in ((first, bodies[second]), (second, bodies[first])):
+        touched.connection.execute("UPDATE rows SET body = ? WHERE number = ?", (body, number))
+
+    assert {first, second} <= {finding.number for finding in touched.findings()}
+
+
+@pytest.mark.parametrize("where", ["end", "gap"])
+def test_a_duplicated_row_is_named(touched: Touched, where: str) -> None:
+    number = numbers(touched, "a.1")[5]
+    copy = 10**6 if where == "end" else number + 1
+    if where == "gap":
+        touched.connection.execute("UPDATE rows SET number = number + 1000000 WHERE number > ?", (number,))
+
+    touched.connection.execute(
+        "INSERT INTO rows SELECT ?, chain, seq, body, hash FROM rows WHERE number = ?", (copy, number)
+    )
+
+    assert copy in {finding.number for finding in touched.findings()}
+
+
+def test_a_chain_that_was_dropped_whole_is_named(touched: Touched) -> None:
+    for statement in (
+        "DELETE FROM seals WHERE number IN (SELECT number FROM rows WHERE chain = (SELECT first FROM chains WHERE name = 'a.1'))",
+        "DELETE FROM rows WHERE chain = (SELECT first FROM chains WHERE name = 'a.1')",
+        "DELETE FROM chains WHERE name = 'a.1'",
+    ):
+        touched.connection.execute(statement)
+
+    assert "a.1" in {finding.chain for finding in touched.findings()}
+
+
+@pytest.mark.parametrize("table", ["seals", "blobs", "chains"])
+def test_whatever_is_dropped_from_the_other_tables_is_found(touched: Touched, table: str) -> None:
+    key = COLUMNS[table][0]
+    for (value,) in touched.connection.execute(f"SELECT {key} FROM {table}").fetchall():
+        kept = touched.connection.execute(f"SELECT * FROM {table} WHERE {key} = ?", (value,)).fetchone()
+        touched.connection.execute(f"DELETE FROM {table} WHERE {key} = ?", (value,))
+
+        assert touched.findings(), value
+        marks = ", ".join("?" * len(kept))
+        touched.connection.execute(f"INSERT INTO {table} VALUES ({marks})", kept)
+
+
+def test_a_value_that_no_row_names_is_found(touched: Touched) -> None:
+    touched.connection.execute("INSERT INTO blobs VALUES (x'00', 0, 0, x'')")
+
+    assert "no row names" in touched.findings()[0].what
+
+
+def test_another_table_is_found(touched: Touched) -> None:
+    touched.connection.execute("CREATE TABLE more (this TEXT)")
+
+    assert "tables" in touched.findings()[0].what
+
+
+def cut(path: Path, last: int) -> None:
+    """Drop everything after a row, as consistently as one without the key can."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("DELETE FROM rows WHERE number > ?", (last,))
+    connection.execute("DELETE FROM seals WHERE number > ?", (last,))
+    connection.execute("DELETE FROM chains WHERE first > ?", (last,))
+    connection.execute("UPDATE chains SET last = NULL WHERE last > ?", (last,))
+    connection.close()
+
+
+def test_rows_that_were_dropped_from_the_end_are_named_with_a_head(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(), reset(), *(step(number=number) for number in range(1, 9))])
+    head = head_of(path, "s.1")
+    last = rows(path, "s.1")[-3].number
+    connection = sqlite3.connect(path)
+
+    cut(path, last)
+
+    assert looked(path).ok
+    report = looked(path, heads=[head])
+    assert [(finding.chain, finding.seq) for finding in report.findings] == [("s.1", 8)]
+    assert "8 to 9" in report.findings[0].what
+    assert not report.headed
+    connection.close()
+
+
+def test_a_head_of_a_chain_that_is_gone_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(), reset()])
+    head = head_of(path, "s.1")
+
+    cut(path, 2)
+
+    assert looked(path).ok
+    assert [finding.chain for finding in looked(path, heads=[head]).findings] == ["s.1"]
+
+
+def test_a_ledger_that_was_written_anew_shows_with_a_head_and_with_a_key(tmp_path: Path) -> None:
+    one = written(tmp_path / "one", [opened(), reset(seed=7)])
+    other = written(tmp_path / "other", [opened(), reset(seed=8)], signer=Signer.of(bytes(32)), boot="c")
+
+    assert verify(other).ok
+    assert not verify(other, public=SIGNER.public).ok
+    assert not verify(other, public=SIGNER.public).signed
+    assert verify(other, heads=[head_of(one, "s.1")]).findings[0].chain == "s.1"
+
+
+def test_an_unsigned_run_is_found_by_one_who_gives_a_key(tmp_path: Path) -> None:
+    path = written(tmp_path, session(), signer=None)
+
+    assert verify(path).ok
+    assert "signed by nobody" in verify(path, public=SIGNER.public).findings[0].what
+
+
+def test_the_end_of_an_earlier_run_cannot_be_dropped(tmp_path: Path) -> None:
+    path = written(tmp_path, session("a"))
+    written(tmp_path, session("b"), boot="c")
+    connection = sqlite3.connect(path)
+    (last,) = connection.execute("SELECT last FROM chains WHERE name = 'server.b'").fetchone()
+
+    connection.execute("DELETE FROM rows WHERE number = ?", (last,))
+    connection.commit()
+    connection.close()
+
+    assert ("server.b", last - 1) in {(finding.chain, finding.number) for finding in looked(path).findings}
+
+
+def test_a_ledger_is_verified_beside_its_writer(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    for event in story(5):
+        into.record(event)
+
+    report = looked(into.path)
+    into.close()
+
+    assert report.ok
+    assert looked(into.path).rows == report.rows + 1
+
+
+def test_every_file_of_a_folder_is_looked_at(tmp_path: Path) -> None:
+    for worker in (0, 1):
+        written(tmp_path, session(f"s{worker}"), worker=worker)
+    (tmp_path / "worker-2.ledger").write_bytes(b"this is no ledger")
+    done: list[tuple[int, int]] = []
+
+    report = verify(tmp_path, progress=lambda *of: done.append(of))
+
+    assert report.chains == 4
+    assert [finding.file.name for finding in report.findings] == ["worker-2.ledger"]
+
+
+def test_what_the_caller_got_wrong_is_no_finding(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="no ledger"):
+        verify(tmp_path / "none")
+    with pytest.raises(ValidationError, match="not a head"):
+        verify(written(tmp_path, session()), heads=["none"])
+
+
+def test_a_finding_says_where_it_is(touched: Touched) -> None:
+    touched.connection.execute("UPDATE rows SET body = x'7b7d' WHERE number = 5")
+
+    assert "row 5" in str(touched.findings()[0])

@@ -1,0 +1,115 @@
+"""What a policy adds to the machine's rules: verification and escalation before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from proctor.server.governed.judging import attempt
+from tests.server.governed.rooms import DECISION, Agent, Hall, assert_judged_alike, packet, policy_with
+from tests.server.rooms import run
+
+
+async def verify(agent: Agent) -> None:
+    await agent.believe()
+    await agent.decide("VERIFY_FIRST")
+    await agent.use("plan_verification", targets=[{"assumption": "a", "tool": "sniff"}])
+    await agent.use("sniff")
+    await agent.believe(verified=True)
+
+
+@pytest.mark.parametrize(("requirement", "second"), [("VERIFY_ONE", False), ("VERIFY_ALL", True)])
+def test_acting_needs_the_verification_that_the_policy_asks_for(requirement: str, second: bool) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(quality={"verification_requirement": requirement}))
+        agent = await hall.agent()
+        await agent.believe()
+
+        hasty = await agent.decide("ACT")
+        await verify(agent)
+        first = await agent.decide("ACT")
+        await agent.use("sniff")
+        await agent.believe()
+        again = await agent.decide("ACT")
+
+        assert hasty.rules == ["POLICY-1"]
+        assert not first.refused
+        assert again.refused is second
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_an_act_at_stakes_that_the_policy_escalates_needs_an_answer_first() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(escalation={"when": ["act at HIGH stakes", "write at MEDIUM stakes"]}))
+        agent = await hall.agent()
+        await agent.believe()
+        grave = packet(
+            hall.policy,
+            "DecisionPacket",
+            DECISION,
+            stakes={"impact": "HIGH", "stakes_level": "HIGH"},
+            quality={"quality_tier": "SUPERB"},
+        )
+
+        barred = await agent.submit(grave)
+        await agent.decide("ACT")
+        written = await agent.use("request_token", tools=["move"], rationale="r")
+        await agent.use("sniff")
+        await agent.believe()
+        await agent.decide("ESCALATE")
+        await agent.use("escalate", question="may I?", options=["yes", "no"], wait_seconds=0)
+        await hall.operator.answer(hall.operator.pending()[0].id, choice="option_1")
+        after = [await agent.submit(grave), await agent.use("request_token", tools=["move"], rationale="r")]
+
+        assert (barred.rules, written.rules) == (["POLICY-2"], ["POLICY-2"])
+        assert "act at HIGH stakes" in barred.text
+        assert barred.said["way"] == ['decide(outcome="ESCALATE")', "escalate", 'decide(outcome="ACT")']
+        assert written.said["way"] == [
+            "sniff",
+            "believe",
+            'decide(outcome="ESCALATE")',
+            "escalate",
+            'decide(outcome="ACT")',
+            "request_token",
+        ]
+        assert [one.refused for one in after] == [False, False]
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_the_policy_speaks_only_where_the_machine_would_accept() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="strict")
+        agent = await hall.agent()
+
+        told = await agent.decide("ACT")
+
+        assert told.rules == ["FSM", "E1"]
+        assert hall.lines[-1].judged
+
+    run(scenario())
+
+
+def test_house_rules_of_a_policy_are_kept() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(rules="ASK: DecisionPacket(ESCALATE) before DecisionPacket(ACT)"))
+        agent = await hall.agent()
+        await agent.believe()
+
+        told = await agent.decide("ACT")
+
+        assert told.rules == ["ASK"]
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("arguments", [b"", b"{", b"\xff", b'"\\ud800"', b"1e999", b"[" * 5000])
+def test_what_cannot_be_said_as_json_is_on_record_by_its_length(arguments: bytes) -> None:
+    assert attempt("believe", arguments) == b'{"tool":"believe","unreadable":%d}' % len(arguments)
+
+
+def test_what_is_too_long_is_not_on_record_at_all() -> None:
+    assert attempt("believe", b'"%b"' % (b"x" * 2**17)) == b'{"tool":"believe"}'

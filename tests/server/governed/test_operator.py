@@ -1,0 +1,375 @@
+"""The operator: it reads, answers, approves, alerts and revokes, and never steps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from proctor.models.events import AgentRevoked, EpisodeStepped
+from proctor.models.operator import JudgedRow
+from proctor.server.answers import Refused
+from proctor.server.governed.governor import MOST_WAITING
+from proctor.server.governed.operator import Operator
+from tests.server.governed.rooms import Agent, Hall, Heard, assert_judged_alike
+from tests.server.rooms import run
+
+QUESTION = {"question": "left or right?", "options": ["left", "right"], "gaps": ["where the source is"]}
+
+
+async def until(true: Callable[[], object], tries: int = 1000) -> None:
+    """Give way to others until something holds."""
+    for _ in range(tries):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+async def escalating(agent: Agent, wait_seconds: float = 0.0) -> Heard:
+    await agent.believe()
+    await agent.decide("ESCALATE")
+    return await agent.use("escalate", **QUESTION, wait_seconds=wait_seconds)
+
+
+def test_an_operator_has_no_word_for_a_reset_or_a_step() -> None:
+    acts = {name for name in vars(Operator) if not name.startswith("_")}
+
+    assert acts == {
+        "pending", "sessions", "watch", "answer", "approve", "deny", "alert", "clear", "revoke", "approve_budget"
+    }  # fmt: skip
+
+
+def test_an_escalation_waits_and_is_answered() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        await until(hall.operator.pending)
+
+        (waiting,) = hall.operator.pending()
+        done = await hall.operator.answer(waiting.id, choice="option_2", text="and slowly")
+        told = await asked
+        repeated = await agent.use("escalate")
+        decided = await agent.decide("ACT")
+
+        assert (waiting.kind, waiting.session, waiting.epoch) == ("escalation", "s", 1)
+        assert waiting.question == "left or right?"
+        assert [(option.option_id, option.description) for option in waiting.options] == [
+            ("option_1", "left"),
+            ("option_2", "right"),
+        ]
+        assert waiting.grant == agent.view.grant
+        assert (done.accepted, done.state) == (True, "S3_DECIDE")
+        assert told.said["answer"] == {"choice": "option_2", "text": "and slowly", "escalation": waiting.id}
+        assert "The operator chose option_2" in told.text
+        assert repeated.said["answer"] == told.said["answer"]
+        assert decided.state == "S3_DECIDE"
+        assert hall.operator.pending() == []
+        answer = next(line for line in hall.lines if line.kind == "user_input")
+        assert (answer.principal, answer.accepted) == ("operator", True)
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_an_escalation_without_an_answer_can_be_waited_for_again() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+
+        first = await escalating(agent)
+        second = await agent.use("escalate", wait_seconds=0.01)
+        acting = await agent.decide("ACT")
+        (waiting,) = hall.operator.pending()
+        await hall.operator.answer(waiting.id, text="go")
+        third = await agent.use("escalate")
+
+        assert [first.said["verdict"], second.said["verdict"]] == ["waiting", "waiting"]
+        assert "escalate()" in first.text
+        assert acting.refused
+        assert "S8" in acting.rules
+        assert third.said["answer"]["text"] == "go"
+
+    run(scenario())
+
+
+def test_waiting_for_an_operator_does_not_hold_others_up() -> None:
+    async def scenario() -> None:
+        hall = Hall("tests.server.environments:Crowded")
+        ann, bob = await hall.agent(agent="ann"), await hall.agent(agent="bob")
+        asked = asyncio.create_task(escalating(ann, wait_seconds=15.0))
+        await until(hall.operator.pending)
+
+        told = await bob.believe()
+        free = not hall.session.turn.locked() and hall.session.callers == 0
+        await hall.operator.answer(hall.operator.pending()[0].id, text="go")
+        await asked
+
+        assert told.refused
+        assert free
+
+    run(scenario())
+
+
+def test_a_reset_ends_the_wait_of_an_agent() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        await until(hall.operator.pending)
+
+        await hall.begin()
+        told = await asked
+
+        assert told.code == "ENDED"
+        assert hall.operator.pending() == []
+
+    run(scenario())
+
+
+def test_safe_mode_ends_the_wait_of_an_agent() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        await until(hall.operator.pending)
+
+        await hall.operator.alert("s", "CRITICAL", "stop")
+
+        assert (await asked).code == "SAFE_MODE"
+
+    run(scenario())
+
+
+def test_too_many_calls_that_wait_are_refused() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await escalating(agent)
+        waits = [asyncio.create_task(agent.use("escalate", wait_seconds=15.0)) for _ in range(MOST_WAITING)]
+        await until(lambda: hall.governor.bell.waiting == MOST_WAITING)
+
+        told = await agent.use("escalate", wait_seconds=15.0)
+        await hall.operator.answer(hall.operator.pending()[0].id, text="go")
+        answers = await asyncio.gather(*waits)
+
+        assert told.code == "BUSY"
+        assert {one.said["answer"]["text"] for one in answers} == {"go"}
+
+    run(scenario())
+
+
+def test_a_token_can_be_denied() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="strict")
+        agent = await verified(hall)
+        asked = asyncio.create_task(
+            agent.use("request_token", tools=["move"], uses=1, rationale="please", wait_seconds=15.0)
+        )
+        await until(hall.operator.pending)
+
+        done = await hall.operator.deny(hall.operator.pending()[0].id, text="not now")
+        told = await asked
+        moved = await agent.use("move", direction="up")
+
+        assert done.accepted
+        assert told.rules == ["POLICY-3"]
+        assert "not now" in told.text
+        assert moved.refused
+        assert hall.operator.pending() == []
+
+    run(scenario())
+
+
+async def verified(hall: Hall) -> Agent:
+    """Return an agent that has verified something and decided to act."""
+    agent = await hall.agent()
+    await agent.believe()
+    await agent.decide("VERIFY_FIRST")
+    await agent.use("plan_verification", targets=["a"])
+    await agent.use("sniff")
+    await agent.believe()
+    await agent.decide("ACT")
+    return agent
+
+
+def test_an_approval_may_be_smaller_than_the_request_and_never_larger_than_the_policy() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="strict")
+        agent = await verified(hall)
+        await agent.use("request_token", tools=["move"], uses=4, rationale="please", wait_seconds=0)
+        (waiting,) = hall.operator.pending()
+
+        with pytest.raises(Refused):
+            await hall.operator.approve(waiting.id, uses=6)
+        with pytest.raises(Refused):
+            await hall.operator.approve(waiting.id, life_seconds=10**6)
+        await hall.operator.approve(waiting.id, uses=1, life_seconds=10, text="one")
+        told = [await agent.use("move", direction="up") for _ in range(2)]
+
+        assert [one.refused for one in told] == [False, True]
+        token = next(line for line in hall.lines if line.kind == "ToolAuthorizationToken")
+        assert token.principal == "operator"
+        assert "approved: one" in json.loads(bytes(token.line))["payload"]["rationale"]
+
+    run(scenario())
+
+
+def test_an_approval_that_comes_too_late_is_refused_by_the_judge() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="strict")
+        agent = await verified(hall)
+        await agent.use("request_token", tools=["move"], uses=1, rationale="please", wait_seconds=0)
+        await agent.decide("VERIFY_FIRST")
+        (waiting,) = hall.operator.pending()
+
+        done = await hall.operator.approve(waiting.id)
+
+        assert (done.accepted, done.rules) == (False, ["FSM"])
+        assert hall.governor.stream.standing.tokens == {}
+
+    run(scenario())
+
+
+def test_a_token_that_is_revoked_opens_nothing() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        issued = await agent.permitted("move")
+
+        done = await hall.operator.revoke("s", token_id=issued.said["token"]["token_id"])
+        told = await agent.use("move", direction="up")
+
+        assert done.accepted
+        assert "was revoked" in told.text
+        assert hall.steps == 0
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_grant_that_is_revoked_is_dead_and_on_record_as_the_operators() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        await hall.begin()
+        granted = hall.give()
+
+        done = [await hall.operator.revoke("s", grant=granted.grant) for _ in range(2)]
+
+        assert [one.accepted for one in done] == [True, False]
+        assert hall.for_agents.admitted(granted.token) is None
+        (revoked,) = [event for event in hall.events if isinstance(event, AgentRevoked)]
+        assert (revoked.principal, revoked.grant) == ("operator", granted.grant)
+
+    run(scenario())
+
+
+def test_the_sessions_say_how_they_stand() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        await agent.use("decide", outcome="ACT", summary="twice")
+
+        (standing,) = hall.operator.sessions()
+
+        assert (standing.session, standing.epoch, standing.policy) == ("s", 1, "standard")
+        assert (standing.state, standing.safe_mode, standing.over) == ("S5_AUTHORIZE", False, False)
+        assert len(standing.tokens) == 1
+        assert standing.refusals == 1
+        assert "TaskDirectivePacket(WRITE)" in standing.legal_next
+        assert any("20 of 20 uses left" in owed for owed in standing.obligations)
+
+    run(scenario())
+
+
+def test_a_watcher_sees_every_line_with_its_verdict_and_waits_for_the_next() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        first = await hall.operator.watch(0, 0)
+        waiting = asyncio.create_task(hall.operator.watch(first.last, 15))
+        await asyncio.sleep(0)
+
+        await agent.use("move", direction="up")
+        page = await waiting
+        nothing = await hall.operator.watch(page.last, 0)
+
+        rows = [json.loads(bytes(row)) for row in (*first.rows, *page.rows)]
+        assert [row["row"] for row in rows] == [1, 2, 3]
+        assert [row["kind"] for row in rows] == ["open", "ObservationPacket", "TaskDirectivePacket"]
+        assert rows[-1]["accepted"] is False
+        assert rows[-1]["rules"][0] == "FSM"
+        assert rows[-1].keys() <= set(JudgedRow.__struct_fields__)
+        assert (nothing.rows, nothing.last, nothing.missed) == ([], 3, 0)
+        assert first.boot == nothing.boot != Hall().governance.registry.boot
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda operator: operator.answer("pkt_none", text="x"),
+        lambda operator: operator.answer("pkt_none"),
+        lambda operator: operator.approve("request_none"),
+        lambda operator: operator.deny("request_none"),
+        lambda operator: operator.alert("nobody", "CRITICAL", "x"),
+        lambda operator: operator.alert("s", "LOUD", "x"),
+        lambda operator: operator.clear("nobody"),
+        lambda operator: operator.revoke("s"),
+        lambda operator: operator.revoke("s", token_id="token_x", grant="g"),
+        lambda operator: operator.revoke("s", token_id="token_x"),
+        lambda operator: operator.approve_budget("s"),
+        lambda operator: operator.approve_budget("s", tool_call_budget=-1),
+    ],
+)
+def test_what_an_operator_cannot_do_is_a_refusal_with_a_code(act: Callable[[Operator], Awaitable[object]]) -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        await hall.begin()
+        before = len(hall.lines)
+
+        with pytest.raises(Refused) as caught:
+            await act(hall.operator)
+
+        assert caught.value.problem.code == "VALIDATION_ERROR"
+        assert len(hall.lines) == before
+
+    run(scenario())
+
+
+def test_a_wrong_sort_of_answer_is_refused() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await escalating(agent)
+        (waiting,) = hall.operator.pending()
+
+        for act in (
+            hall.operator.approve(waiting.id),
+            hall.operator.deny(waiting.id),
+            hall.operator.answer(waiting.id, choice="option_9"),
+        ):
+            with pytest.raises(Refused):
+                await act
+
+        assert hall.operator.pending() == [waiting]
+
+    run(scenario())
+
+
+def test_there_is_nothing_to_clear_where_there_is_no_safe_mode() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        await hall.begin()
+
+        done = await hall.operator.clear("s")
+
+        assert (done.accepted, done.reason) == (False, "the episode is not in safe mode")
+        assert not any(isinstance(event, EpisodeStepped) for event in hall.events)
+
+    run(scenario())

@@ -1,0 +1,152 @@
+"""Safe mode: it stops an agent at once, in the middle of a call, and only an operator lifts it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.governed.rooms import BELIEF, Hall, Heard, assert_judged_alike, packet, policy_with
+from tests.server.rooms import run
+
+CALLS: dict[str, dict[str, Any]] = {
+    "believe": {"changes": {"a": 1}},
+    "decide": {"outcome": "CANCEL", "summary": "no"},
+    "plan_verification": {"targets": ["a"]},
+    "request_token": {"tools": ["move"], "rationale": "r"},
+    "escalate": {"question": "q", "options": ["a", "b"]},
+    "sniff": {},
+    "move": {"direction": "up"},
+}
+
+
+def test_every_tool_is_refused_until_the_operator_clears() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        halted = await hall.operator.alert("s", "CRITICAL", "smoke")
+        before = len(hall.lines)
+        told = {tool: await agent.use(tool, **arguments) for tool, arguments in CALLS.items()}
+        told["submit_packet"] = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
+        refusals = hall.lines[before:]
+        cleared = await hall.operator.clear("s", "it was toast")
+        again = await agent.use("move", direction="up")
+        anew = await agent.believe()
+
+        assert (halted.accepted, halted.state) == (True, "S9_SAFEMODE")
+        assert {one.code for one in told.values()} == {"SAFE_MODE"}
+        assert all("operator" in one.text for one in told.values())
+        assert [line.rules for line in refusals] == [["E7"]] * len(told)
+        assert (cleared.accepted, cleared.state) == (True, "S7_REVIEW")
+        assert again.refused
+        assert "believe" in again.said["way"]
+        assert anew.state == "S2_MODEL"
+        assert hall.steps == 0
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_longer_call_stops_after_the_action_that_runs() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        async def progress(done: int, count: int) -> None:
+            if done == 2:
+                await hall.operator.alert("s", "CRITICAL", "stop")
+
+        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
+
+        assert told.code == "SAFE_MODE"
+        assert "2 of 9 actions were carried out" in told.text
+        assert hall.steps == 2
+        late = hall.lines[-1]
+        assert (late.kind, late.accepted, late.judged) == ("TaskResultPacket", False, True)
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_meanwhile() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        async def progress(done: int, count: int) -> None:
+            if done == 2:
+                await hall.operator.alert("s", "CRITICAL", "stop")
+                await hall.operator.clear("s")
+
+        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
+
+        assert hall.steps == 2
+        assert told.state == "S7_REVIEW"
+        assert hall.governor.stream.standing.state == "S7_REVIEW"
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_an_alert_that_is_not_critical_stops_nothing() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        done = await hall.operator.alert("s", "WARNING", "watch out")
+
+        assert (done.accepted, done.state) == (True, "S5_AUTHORIZE")
+        assert not (await agent.use("move", direction="up")).refused
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("on_overrun", "state"), [("safemode", "S9_SAFEMODE"), ("escalate", "S8_ESCALATED")])
+def test_a_budget_that_is_overrun_stops_the_agent_or_asks(on_overrun: str, state: str) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(budgets={"time_budget_seconds": 5}, on_overrun=on_overrun))
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        async def progress(done: int, count: int) -> None:
+            hall.now += 6
+
+        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":2}', progress))
+        after = await agent.use("move", direction="up")
+
+        assert (told.refused, told.state) == (False, state)
+        assert after.refused
+        assert hall.steps == 2
+        result = next(line for line in reversed(hall.lines) if line.kind == "TaskResultPacket")
+        assert json.loads(bytes(result.line))["payload"]["execution_metadata"]["execution_time_ms"] == 6000
+        assert result.path[-1] == state
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_budget_that_is_used_up_refuses_the_next_call_until_more_is_approved() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(budgets={"tool_call_budget": 2}))
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        told = [await agent.use("move", direction="up") for _ in range(3)]
+        done = await hall.operator.approve_budget("s", tool_call_budget=1, note="one more")
+        again = [await agent.use("move", direction="up") for _ in range(2)]
+
+        assert [one.refused for one in told] == [False, False, True]
+        assert told[-1].rules == ["INV-005"]
+        assert "escalate" in told[-1].text
+        assert done.accepted
+        assert [one.refused for one in again] == [False, True]
+        assert hall.steps == 3
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())

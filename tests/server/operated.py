@@ -1,0 +1,279 @@
+"""A control plane with an operator's side on loopback, and a stand-in for the operator behind it that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from msgspec import Raw
+
+from proctor.door.credentials import Credential
+from proctor.door.gate import Policy, policy_for
+from proctor.door.limits import Limits
+from proctor.envs.targets import Target
+from proctor.models.control import Code
+from proctor.models.operator import Choice, Done, GovernedSession, JudgedPage, JudgedRow, Waiting
+from proctor.server.answers import refused
+from proctor.server.cards import Card, card_of
+from proctor.server.control.description import description_of
+from proctor.server.control.granting import Granting
+from proctor.server.control.http import http_routes
+from proctor.server.control.operating import Operating
+from proctor.server.control.plane import ControlPlane
+from proctor.server.control.sessions import Sessions
+from proctor.server.governed.operator import Operator
+from proctor.server.grants import Grants
+from proctor.server.metrics import Metrics
+from proctor.server.opening import Opening
+from proctor.server.recorders import NullRecorder
+from proctor.server.rows import Rows
+from proctor.server.settings import settings_of
+from proctor.server.sockets import PatientHttp, PatientWebSocket, bound_tcp, port_of
+from proctor.server.transforms import plan_of
+from tests.server.served import PATIENCE, until
+
+TARGET: Final = Target("tests.server.environments:Counting")
+CONTROL_SECRET: Final = "the-control-secret-0123456789"
+OPERATOR_SECRET: Final = "the-operator-secret-0123456789"
+GRANT_SECRET: Final = "the-token-of-a-grant-0123456789"
+LIMITS: Final = Limits(max_body_bytes=100_000, max_depth=16)
+NOON: Final = 1_735_732_800.0
+
+
+def row(number: int, **other: Any) -> JudgedRow:
+    """Return a row as a governor makes it."""
+    fields: dict[str, Any] = {
+        "session": "a-session",
+        "epoch": 1,
+        "step": 0,
+        "at": NOON,
+        "principal": "agent",
+        "kind": "BeliefUpdatePacket",
+        "accepted": True,
+        "judged": True,
+        "state": "S2_MODEL",
+        "line": Raw(b'{"header":{}}'),
+        "packet_id": f"p{number}",
+    }
+    return JudgedRow(row=number, **{**fields, **other})
+
+
+def question(name: str = "q1", **other: Any) -> Waiting:
+    options = [Choice("go", "Go on as planned"), Choice("stop", "Stop here")]
+    fields: dict[str, Any] = {"kind": "escalation", "question": "May I go on?", "options": options, "grant": "g1"}
+    fields |= {"session": "a-session", "epoch": 1, "since": NOON, "packet": Raw(b'{"header":{}}')}
+    return Waiting(id=name, **{**fields, **other})
+
+
+def standing(**other: Any) -> GovernedSession:
+    fields: dict[str, Any] = {
+        "session": "a-session",
+        "epoch": 1,
+        "episode_id": "e1",
+        "policy": "standard",
+        "state": "S8_ESCALATED",
+        "safe_mode": False,
+        "legal_next": ["ObservationPacket"],
+        "obligations": ["an answer"],
+        "tokens": ["t1"],
+        "steps": 3,
+        "packets": 7,
+        "refusals": 2,
+        "over": False,
+        "waiting": 1,
+    }
+    return GovernedSession(**{**fields, **other})
+
+
+@dataclass
+class StandIn:
+    """An operator without episodes: acts are remembered; what is not there is refused as the real one refuses it."""
+
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    standings: list[GovernedSession] = field(default_factory=list)
+    acts: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
+    watchers: int = 0
+    judge: Callable[[], Done] = lambda: Done("a-session", 1, True, "S3_DECIDE", "p9")
+    """What the judge says of an act; it may raise."""
+
+    def say(self, **other: Any) -> None:
+        """Add a row; only on the server's loop."""
+        self.rows.add(msgspec.json.encode(row(self.rows.last + 1, **other)))
+
+    def pending(self) -> list[Waiting]:
+        return list(self.waiting.values())
+
+    def sessions(self) -> list[GovernedSession]:
+        return self.standings
+
+    async def watch(self, after: int = 0, wait_seconds: float = 20.0) -> JudgedPage:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        self.watchers += 1
+        try:
+            while True:
+                page = self.rows.after(after, 1000)
+                left = deadline - loop.time()
+                if page.rows or page.missed or left <= 0:
+                    return JudgedPage([Raw(each) for each in page.rows], self.rows.last, page.missed)
+                await self.rows.changed(left)
+        finally:
+            self.watchers -= 1
+
+    async def answer(self, id: str, *, choice: str | None = None, text: str = "") -> Done:  # noqa: A002
+        return self._answered("answer", id, choice, text)
+
+    async def approve(
+        self,
+        id: str,  # noqa: A002
+        *,
+        uses: int | None = None,
+        life_seconds: float | None = None,
+        text: str = "",
+    ) -> Done:
+        return self._answered("approve", id, uses, life_seconds, text)
+
+    async def deny(self, id: str, *, text: str = "") -> Done:  # noqa: A002
+        return self._answered("deny", id, text)
+
+    async def alert(self, session: str, severity: str, summary: str) -> Done:
+        return self._acted("alert", session, severity, summary)
+
+    async def clear(self, session: str, summary: str = "") -> Done:
+        return self._acted("clear", session, summary)
+
+    async def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
+        return self._acted("revoke", session, token_id, grant)
+
+    async def approve_budget(self, session: str, **amounts: Any) -> Done:
+        return self._acted("budget", session, *amounts.values())
+
+    def _answered(self, *act: Any) -> Done:
+        if act[1] not in self.waiting:
+            raise refused(Code.VALIDATION_ERROR, "nothing of this id waits", expected="one that `pending` lists")
+        done = self._done(act)
+        del self.waiting[act[1]]
+        return done
+
+    def _acted(self, *act: Any) -> Done:
+        if act[1] not in [each.session for each in self.standings]:
+            raise refused(Code.VALIDATION_ERROR, "there is no such session with a governed episode")
+        return self._done(act)
+
+    def _done(self, act: tuple[Any, ...]) -> Done:
+        done = self.judge()
+        self.acts.append(act)
+        return done
+
+
+@dataclass
+class Operated:
+    """A running plane and who is behind it."""
+
+    plane: ControlPlane
+    metrics: Metrics
+    operator: StandIn
+    port: int
+    loop: asyncio.AbstractEventLoop
+    uvicorn: uvicorn.Server
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def on_loop(self, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns on the server's loop."""
+
+        async def call() -> Any:
+            answer = work()
+            return await answer if asyncio.iscoroutine(answer) else answer
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(PATIENCE)
+
+    def say(self, **other: Any) -> None:
+        self.on_loop(lambda: self.operator.say(**other))
+
+
+def policies(port: int, secret: str | None) -> dict[int | None, Policy]:
+    return {port: policy_for("127.0.0.1", port, None if secret is None else Credential.of(secret))}
+
+
+def made_plane(
+    port: int,
+    metrics: Metrics,
+    operating: Operating | None,
+    *,
+    control: str | None = CONTROL_SECRET,
+    secret: str | None = OPERATOR_SECRET,
+) -> ControlPlane:
+    """Return the control plane of a server that was never started, joined as `server/app.py` joins it."""
+    card = _card()
+    sessions = Sessions(
+        settings_of({"target": TARGET.text, "sandbox": "none"}),
+        Opening(TARGET, card, "thread"),
+        plan_of([]),
+        NullRecorder(),
+        metrics,
+        Granting(Grants(None, calls_per_second=None, clock=lambda: 0.0, wall=lambda: 0.0)),
+        boot="boot",
+        clock=lambda: 0.0,
+        wall=lambda: 0.0,
+    )
+    description = description_of(card)
+    return ControlPlane(
+        policies(port, control),
+        sessions,
+        description,
+        http_routes(description, sessions, metrics, LIMITS.max_body_bytes, operating=operating),
+        metrics,
+        limits=LIMITS,
+        max_pending=10,
+        max_connections=10,
+        own_port=None,
+        operator_policies=None if operating is None else policies(port, secret),
+        stopped=None if operating is None else operating.stop,
+    )
+
+
+@contextmanager
+def operated(operator: Operator | None = None, *, governed: bool = True) -> Iterator[Operated]:
+    """Serve an operator's side until the block ends; without a real one behind it, a stand-in."""
+    stand_in, metrics = StandIn(), Metrics()
+    behind: Any = stand_in if operator is None else operator
+    listener = bound_tcp("127.0.0.1", 0)
+    port = port_of(listener) or 0
+    operating = Operating(behind, metrics, LIMITS) if governed else None
+    plane = made_plane(port, metrics, operating)
+    config = uvicorn.Config(plane, http=PatientHttp, ws=PatientWebSocket, lifespan="off", log_config=None)
+    server, loop = uvicorn.Server(config), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        task = asyncio.ensure_future(server._serve([listener]))
+        while not (server.should_exit or task.done()):
+            await asyncio.sleep(0.01)
+        await plane.close_connections()
+        await task
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    until(lambda: server.started or not thread.is_alive())
+    try:
+        yield Operated(plane, metrics, stand_in, port, loop, server)
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the server did not stop"
+        loop.close()
+
+
+def _card() -> Card:
+    with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
+        return thread.submit(card_of, TARGET).result(PATIENCE)
