@@ -69,7 +69,7 @@ bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=pref
 mutate: $(MUTATE_STAMP) ## make mistakes in the judge on purpose, and see how many the tests notice; goes on where it was stopped
 	$(BIN)/python tools/mutate.py
 
-demo: $(DEV_STAMP) ## watch an agent search a plume
+demo: $(DEV_STAMP) ## watch a governed agent in a sandbox, live; then its episode is proved and replayed
 	@$(BIN)/proctor demo
 
 docs: $(DEV_STAMP) ## write the generated parts of docs/ anew

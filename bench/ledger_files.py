@@ -3,6 +3,7 @@
 Rule 1: a ledger lies below the project's folder: where temporary files are kept in memory, a disk costs nothing.
 Rule 2: the key that signs and the operator's credential are the bench's own; those of whoever runs it are not touched.
 Rule 3: what is recorded through a server is the same in every run, but for names and times.
+Rule 4: what is not in the ledger is never counted: a record that is lost would be the fastest of all.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from bench.control_load import Step
-from bench.control_servers import Kind, ours, started
+from bench.control_servers import PAUSE, Kind, ours, started
 from bench.ledger_events import begun, opened, stepped
 from bench.ledger_player import playing
+from bench.measure import Probe
 from bench.peers import ROOT
 from proctor.door.credentials import LEDGER_KEY, OPERATOR
 from proctor.ledger.chain import is_episode
 from proctor.ledger.keys import Signer
-from proctor.ledger.reader import Ledger
+from proctor.ledger.reader import Ledger, ledger_files
 from proctor.ledger.schema import Durability
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
@@ -33,6 +36,7 @@ SEED: Final = bytes(range(32))
 SIGNER: Final = Signer.of(SEED)
 OPERATORS: Final = "an-operators-secret-for-the-bench"
 DISK: Final = ROOT / "build"
+PATIENCE: Final = 2.0
 PLAYED: Final = 500
 """Steps of a recorded session."""
 RECORDED: Final[Durability] = "normal"
@@ -53,6 +57,33 @@ def with_ledger(target: str, place: Path, durability: Durability, *options: str)
 def with_keys(kind: Kind) -> Kind:
     """The same server with the key that signs and the operator's credential."""
     return replace(kind, variables={**kind.variables, LEDGER_KEY.variable: SEED.hex(), OPERATOR.variable: OPERATORS})
+
+
+def counted(place: Path, probe: Probe) -> Probe:
+    """The same probe, for what leaves a row for each unit at least; an error if the rows are not there."""
+
+    def checked(seconds: float) -> float:
+        before = rows_in(place)
+        found = probe(seconds)
+        # A client counts for so many seconds at least, and without waiting for commits the last rows come a little later.
+        wanted, until = before + int(found * seconds), time.monotonic() + PATIENCE
+        while rows_in(place) < wanted:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{rows_in(place) - before} rows are on record, not {wanted - before}")
+            time.sleep(PAUSE)
+        return found
+
+    return checked
+
+
+def rows_in(place: Path) -> int:
+    """Return how many rows the files of a ledger have (they are numbered), as anybody else sees them who reads beside its writer."""
+    return sum(map(_rows_of, ledger_files(place)))
+
+
+def _rows_of(file: Path) -> int:
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT coalesce(max(number), 0) FROM rows").fetchone()[0])
 
 
 # ------------------------------------------------------------------------------------------------------------- recorded

@@ -27,6 +27,7 @@ from bench.ledger_files import (
     RECORDED,
     SIGNER,
     connected,
+    counted,
     folder,
     lines_bytes,
     recorded,
@@ -64,7 +65,8 @@ def on_record(target: str, durability: Durability, client: Driver, *arguments: s
     """Steps a second of sessions on record, as one client's process sees them."""
 
     def opened(stack: ExitStack) -> Probe:
-        return driven(with_ledger(target, folder(stack), durability), client, *arguments)(stack)
+        place = folder(stack)
+        return counted(place, driven(with_ledger(target, place, durability), client, *arguments)(stack))
 
     return opened
 
@@ -75,10 +77,9 @@ def calls(durability: Durability | None, way: str) -> Opener:
 
     def opened(stack: ExitStack) -> Probe:
         if durability is None:
-            server = with_keys(ours(ECHO, *options))
-        else:
-            server = with_ledger(ECHO, folder(stack), durability, *options)
-        return driven(server, PLAIN, "1", way)(stack)
+            return driven(with_keys(ours(ECHO, *options)), PLAIN, "1", way)(stack)
+        place = folder(stack)
+        return counted(place, driven(with_ledger(ECHO, place, durability, *options), PLAIN, "1", way)(stack))
 
     return opened
 
@@ -88,10 +89,11 @@ def writer_rows(tasks: int, durability: Durability) -> Opener:
     """Rows a second of so many tasks that each wait until theirs is safe, on the event loop that a server has."""
 
     def opened(stack: ExitStack) -> Probe:
-        writer = writer_in(stack, folder(stack), durability)
+        place = folder(stack)
+        writer = writer_in(stack, place, durability)
         records = [session_in(writer, f"session-{index}") for index in range(tasks)]
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        return lambda seconds: runner.run(rate_of_all(records, seconds))
+        return counted(place, lambda seconds: runner.run(rate_of_all(records, seconds)))
 
     return opened
 
@@ -120,13 +122,13 @@ def replays(target: str) -> Opener:
     """Steps a second of a recorded session that is driven again and compared; one that differs is an error."""
 
     def opened(stack: ExitStack) -> Probe:
-        return rate_of(replaying(recorded(stack, target)))
+        return rate_of(replaying(recorded(stack, target), PLAYED))
 
     return opened
 
 
-def replaying(place: Path) -> Callable[[], int]:
-    """Return a chunk that replays every episode of a ledger."""
+def replaying(place: Path, steps: int) -> Callable[[], int]:
+    """Return a chunk that replays every episode of a ledger, of so many steps together."""
     with Ledger.open(place) as ledger:
         chains = [episode.chain for episode in ledger.episodes()]
 
@@ -135,9 +137,9 @@ def replaying(place: Path) -> Callable[[], int]:
         with Ledger.open(place) as ledger:
             found = [replayed(ledger, chain, supply=supply) for chain in chains]
         supply.drop()
-        if not all(each.identical for each in found):
-            raise RuntimeError("a replay differs from its record")
-        return sum(each.steps for each in found)
+        if not all(each.identical for each in found) or sum(each.steps for each in found) != steps:
+            raise RuntimeError("a replay differs from its record, or from what was played")
+        return steps
 
     return chunk
 
@@ -148,8 +150,8 @@ def verified(stack: ExitStack) -> Probe:
 
     def chunk() -> int:
         report = verify(place, public=SIGNER.public)
-        if not report.ok:
-            raise RuntimeError(f"a ledger that nobody touched is damaged: {report.findings[0]}")
+        if not report.ok or report.rows < MANY * VERIFIED:
+            raise RuntimeError(f"a ledger that nobody touched is damaged: {report.rows} rows, {report.findings[:1]}")
         return report.rows
 
     return rate_of(chunk)

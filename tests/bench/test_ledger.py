@@ -15,9 +15,11 @@ from bench.ledger_files import (
     SEED,
     SIGNER,
     connected,
+    counted,
     folder,
     lines_bytes,
     recorded,
+    rows_in,
     session_in,
     stored_bytes,
     with_ledger,
@@ -86,6 +88,26 @@ def test_a_written_ledger_is_whole_and_its_sessions_go_by_turns() -> None:
     assert steps == ["session-0", "session-1", "session-2"] * 4
 
 
+def test_what_is_not_on_record_is_never_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.01)
+    with ExitStack() as stack:
+        place = written(stack, sessions=1, steps=1)
+
+        assert counted(place, lambda _seconds: 0.0)(1.0) == 0.0
+        with pytest.raises(RuntimeError, match="0 rows are on record, not 50"):
+            counted(place, lambda _seconds: 100.0)(0.5)
+
+
+def test_rows_are_seen_beside_their_writer(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        writer = writer_in(stack, tmp_path, "full")
+        before = rows_in(tmp_path)
+        session_in(writer, "s")
+
+        # The opening, its copy, the reset, and the head of the chain that began with it.
+        assert rows_in(tmp_path) - before == 4
+
+
 def test_lines_say_what_was_stated_and_nothing_twice(tmp_path: Path) -> None:
     with ExitStack() as stack:
         place = written(stack, sessions=2, steps=3)
@@ -138,7 +160,7 @@ def test_a_damaged_ledger_is_never_counted(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_replay_that_differs_is_never_counted() -> None:
     with ExitStack() as stack:
         # What these sessions are said to have seen is made up: no environment answers like this.
-        chunk = replaying(written(stack, 1, 2))
+        chunk = replaying(written(stack, 1, 2), 2)
 
         with pytest.raises(RuntimeError, match="differs"):
             chunk()
@@ -190,9 +212,10 @@ def test_steps_are_measured_at_every_durability(durability: Durability, way: tup
 def test_a_served_session_is_recorded_replayed_and_weighed(target: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         place = recorded(stack, target, steps=60)
-        replay = replaying(place)
 
-        assert replay() == 60
+        assert replaying(place, 60)() == 60
+        with pytest.raises(RuntimeError, match="what was played"):
+            replaying(place, 61)()
         assert 0 < lines_bytes(place, tmp_path / "lines") < stored_bytes(place)
         assert verify(place, public=SIGNER.public).ok
 

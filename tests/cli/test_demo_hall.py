@@ -154,7 +154,7 @@ def test_a_question_is_answered_when_it_could_be_read() -> None:
     desk.work()
 
     assert early == []
-    assert operators.done == [("answer", "shorter", "to shorter")]
+    assert operators.done == [("answer", "shorter", "(to shorter)")]
 
 
 def test_a_token_is_approved() -> None:

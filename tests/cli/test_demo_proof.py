@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from proctor.cli.demo_proof import Proof, print_commands, print_summary, proved
-from proctor.cli.demo_server import Place
+from proctor.cli.demo_server import Place, agent_file
 from proctor.cli.demo_story import Story
 from proctor.errors import ComponentError
 from proctor.ledger.verify import Report
@@ -96,6 +96,16 @@ def test_without_files_the_first_command_keeps_some(tmp_path: Path) -> None:
 
     assert first.startswith("proctor demo --keep demo ")
     assert not [line for line in others if str(tmp_path) in line]
+
+
+def test_the_agent_is_named_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(agent_file().parents[1])
+    near = commands(tmp_path, kept=True)[-1]
+    monkeypatch.chdir(tmp_path)
+    far = commands(tmp_path, kept=True)[-1]
+
+    assert near.startswith("python examples/governed_agent.py --help ")
+    assert far.startswith(f"python {agent_file()} --help ")
 
 
 def test_a_close_without_a_head_proves_nothing(tmp_path: Path) -> None:

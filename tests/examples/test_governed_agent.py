@@ -62,6 +62,7 @@ def test_a_human_can_stop_it(tmp_path: Path) -> None:
     assert (found.closed.outcome, found.closed.state) == ("conforming", "S7_REVIEW")
 
 
+@pytest.mark.slow
 def test_it_plays_column_popper_and_defers_when_it_has_done_enough(tmp_path: Path) -> None:
     found = acted(tmp_path / "home", POPPER, "open", "--uses", "12")
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
+from tests.ledger.damage import LONG
 from tests.ledger.stories import SIGNER, closed, opened, reset, rows, run, safe, step, writer
 
 Breaks = Callable[[sqlite3.Connection], object]
@@ -110,6 +112,21 @@ def test_a_chain_whose_beginning_was_not_stored_does_not_exist(tmp_path: Path) -
 
     with Ledger.open(into.path) as ledger:
         assert [episode.chain for episode in ledger.episodes()] == ["s.1"]
+    assert verify(into.path, public=SIGNER.public).ok
+
+
+def test_a_long_value_whose_commit_failed_is_stored_by_the_next(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    for event in (opened(), reset()):
+        into.record(event)
+    read_only(connection_of(into))
+    with pytest.raises(ComponentError):
+        into.record(step(observation=Raw(LONG)))
+    mended(connection_of(into))
+    into.record(step(observation=Raw(LONG)))
+    into.close()
+
+    assert all(row.values for row in rows(into.path, "s.1"))
     assert verify(into.path, public=SIGNER.public).ok
 
 

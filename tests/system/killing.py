@@ -336,7 +336,8 @@ class Audit:
     rows: int
     acknowledged: int
     resumed: int
-    lost: list[str]
+    lost: Counter[str]
+    """Why episodes did not go on, and how often."""
     problems: list[str]
 
 
@@ -365,10 +366,10 @@ def audited(ledger: Path, load: Load) -> Audit:
         problems += _about_order(key, found)
     for key, episode in load.episodes.items():
         problems += _about(key, episode, recorded[key], load)
-    lost = [event.lost for event in resumed if event.lost is not None]
+    lost = Counter(event.lost for event in resumed if event.lost is not None)
     problems += _about_losses(load, {(event.session, event.epoch) for event in resumed if event.lost is not None})
     acknowledged = sum(1 + len(episode.told) for episode in load.episodes.values())
-    return Audit(report.rows, acknowledged, len(resumed) - len(lost), lost, problems)
+    return Audit(report.rows, acknowledged, len(resumed) - lost.total(), lost, problems)
 
 
 def _about_order(key: Key, found: Recorded) -> list[str]:

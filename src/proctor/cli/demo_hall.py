@@ -69,7 +69,7 @@ class Desk:
             self.client.approve(waiting, text=ANSWER)
         else:
             choice = waiting.options[0]
-            self.client.answer(waiting, choice.option_id, text=choice.description)
+            self.client.answer(waiting, choice.option_id, text=f"({choice.description})")
 
 
 @dataclass(slots=True)

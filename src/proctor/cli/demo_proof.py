@@ -4,13 +4,14 @@ Rule: a proof that fails is a ComponentError. The demo does not end as if nothin
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.demo_server import Place
+from proctor.cli.demo_server import Place, agent_file
 from proctor.cli.demo_story import Story
 from proctor.errors import ComponentError
 from proctor.ledger.reader import EpisodeSummary, Ledger
@@ -112,10 +113,16 @@ def print_commands(console: Console, place: Place, proof: Proof, *, kept: bool) 
         (f"proctor ledger verify {ledger} --key {key} --head {head}", "prove it again"),
         (f"proctor replay {ledger} {episode} --at {proof.replay.steps // 2}", "any moment of it"),
         ("proctor serve proctor/PlumeSearch-v0 --agent-port 8001 --governed strict --ledger my-ledger", "your own"),
-        ("python examples/governed_agent.py --help", "the agent that you have seen: one file, to copy"),
+        (f"python {_near(agent_file())} --help", "the agent that you have seen: one file, to copy"),
     ]
     if not kept:
         rows.insert(0, ("proctor demo --keep demo", "keep the ledger and the logs"))
     console.print("\n[bold]next[/]")
     for command, about in rows:
         console.print(Text.assemble(f"  {command}", (f"   # {about}", "dim")), soft_wrap=True)
+
+
+def _near(path: Path) -> Path:
+    """Return a path as people would type it from where they are."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

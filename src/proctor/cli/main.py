@@ -57,7 +57,7 @@ COMMANDS: Final = (
     Command("judge", "Judge streams of packets: what was legal, and why not."),
     Command("diagram", "Draw the machine of packets, or an episode's walk."),
     Command("schema", "Write the JSON Schemas of packets and records."),
-    Command("demo", "Watch an agent search a plume, and compare the policies."),
+    Command("demo", "Watch a governed agent, then prove and replay what it did."),
 )
 
 app = typer.Typer(

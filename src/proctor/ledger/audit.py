@@ -144,7 +144,7 @@ class Audit:
                 self.claims.hear(link, number, own_in(glance.own))
             elif glance.event is not UNSET:
                 self._event(link, glance, glance.event)
-        except ValidationError as problem:
+        except ValueError as problem:  # a ValidationError, or digits that are none
             if not quiet:
                 self.note(str(problem), link.name, link.seq, number)
 
@@ -159,14 +159,14 @@ class Audit:
         if value is not UNSET and sha256(value).hexdigest() != glance.digest:
             self._absent(link, value, glance.digest)
         if glance.scene is not None and link.keeps == "all":
-            self._blob(_hash(glance.scene))
+            self._blob(bytes.fromhex(glance.scene))
 
     def _absent(self, link: Link, value: Raw, digest: str | None) -> None:
         """Look at a value that is not in the body, or raise: it is there, and another."""
         if value != NULL or digest is None:
             raise ValidationError("its observation has another hash than it says")
         if link.keeps == "all":
-            self._blob(_hash(digest))
+            self._blob(bytes.fromhex(digest))
 
     def _blob(self, digest: bytes) -> None:
         if digest in self._blobs:
@@ -243,13 +243,6 @@ class Audit:
         more = [each for (each,) in self._connection.execute("SELECT digest FROM blobs") if each not in self._blobs]
         for digest in more[:MOST]:
             self.note(f"a value that no row names: {digest!r}")
-
-
-def _hash(digest: str) -> bytes:
-    try:
-        return bytes.fromhex(digest)
-    except ValueError as problem:
-        raise ValidationError(f"not the hash of a value: {digest!r}") from problem
 
 
 @cache

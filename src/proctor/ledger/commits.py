@@ -117,7 +117,7 @@ class Commits:
                 connection.execute("BEGIN IMMEDIATE")
                 batch.insert(connection)
             batch.insert_blobs(connection)
-            connection.execute("ROLLBACK")
+            connection.execute("COMMIT")
         except sqlite3.Error as problem:
             self._roll_back()
             return problem

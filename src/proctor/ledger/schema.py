@@ -110,7 +110,9 @@ def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connecti
     if not path.is_file():
         raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
     with translated(path, ValidationError):
-        connection = sqlite3.connect(_address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(
+            _address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
             if _checked(connection, path, VERSION) != VERSION:
                 raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")

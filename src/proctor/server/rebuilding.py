@@ -37,6 +37,8 @@ from proctor.server.standing import Loss, Standing
 from proctor.server.statements import row_of
 from proctor.server.transforms import Pipeline
 
+MOST_BYTES: Final = 4 * 2**20
+"""Of the replies that are told again."""
 BREATH: Final = 64
 """After so many rows others have their turn on the event loop."""
 Result = TypeVar("Result")
@@ -138,10 +140,16 @@ class _Drive:
             if why is not None:
                 return why
             if event.request_id is not None:
-                self.answered.append(Answered(event, data))
+                self._keep(Answered(event, data))
             if index % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
         return None
+
+    def _keep(self, answered: Answered) -> None:
+        """Keep what was answered last; large replies leave room for fewer."""
+        self.answered.append(answered)
+        while len(self.answered) > 1 and sum(len(each.data) for each in self.answered) > MOST_BYTES:
+            self.answered.popleft()
 
     async def _begin(self, place: Place, event: AnyReset, digest: str | None) -> tuple[bytes, str | None]:
         order = order_again(event)

@@ -29,7 +29,7 @@ from proctor.models.events import (
 from proctor.server.control.channel import Channel
 from proctor.server.control.sessions import Sessions
 from proctor.server.recorders import MemoryRecorder
-from tests.server.control.outlets import Outlet, asked, made_sessions, opened
+from tests.server.control.outlets import Clock, Outlet, asked, holds, made_sessions, opened
 from tests.server.surviving import ADDING
 
 FAIL = -99
@@ -242,6 +242,20 @@ def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -> None
     assert asyncio.run(drive()) == ["finished", "finished", "unknown"]
 
 
+def test_what_was_answered_before_is_forgotten_when_there_is_enough_to_remember_since() -> None:
+    requests = [RESET, *[STEP] * 8]
+
+    async def drive() -> list[Any]:
+        _, events, token = await whole(requests[:3])
+        found = left(events)
+        sessions, _ = await taken_up(found, max_pending=1)
+        channel = resumed(sessions, found, token)
+        seen = [await answers(channel, requests[:number], number) for number in (3, 4, 3, 5, 6, 3)]
+        return [each[0]["data"].get("code", each[0]["data"].get("step")) for each in seen]
+
+    assert asyncio.run(drive()) == [2, 3, 2, 4, 5, "ID_REUSED"]
+
+
 def test_a_session_without_an_episode_is_there_and_can_be_asked_for_its_state() -> None:
     async def drive() -> Any:
         _, events, token = await whole([])
@@ -256,3 +270,71 @@ def test_a_session_without_an_episode_is_there_and_can_be_asked_for_its_state() 
 
     assert state["data"]["step_count"] == 0
     assert json.dumps(begun["data"]["observation"]) == '{"total": 3, "begun": 1}'
+
+
+# ---------------------------------------------------------------------------------------------- who is not taken up
+def closed(events: Sequence[Event]) -> list[tuple[str, int]]:
+    return [(event.reason, event.steps) for event in events if isinstance(event, SessionClosed)]
+
+
+def test_a_session_that_nobody_can_resume_is_closed() -> None:
+    def plain(found: Unfinished) -> Unfinished:
+        return Unfinished(replace(found.opened, resume=""), found.events, 2, 1, found.digests, 30)
+
+    sessions, events = after([RESET, STEP], plain)
+
+    assert [type(event) for event in events] == [SessionResumed, EpisodeClosed, SessionClosed]
+    assert closed(events) == [("disconnected", 31)]
+    assert sessions.channels == {}
+
+
+def test_a_server_that_waits_for_nobody_takes_nobody_up() -> None:
+    sessions, events = after([RESET, STEP], grace_seconds=0)
+
+    assert (sessions.channels, closed(events)) == ({}, [("not resumed", 1)])
+
+
+def test_there_is_room_for_as_many_as_are_served_now() -> None:
+    async def drive() -> tuple[list[str], Sessions, list[Event]]:
+        found = [left((await whole([RESET]))[1]) for _ in range(3)]
+        recorder = MemoryRecorder()
+        sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, max_sessions=2)
+        await sessions.take_up(found)
+        return [each.opened.session for each in found], sessions, list(recorder.events)
+
+    names, sessions, events = asyncio.run(drive())
+
+    assert set(sessions.channels) == set(names[:2])
+    assert sessions.slots.taken == 2
+    assert [event.session for event in events if isinstance(event, SessionClosed)] == names[2:]
+
+
+def test_a_session_that_is_not_resumed_in_time_ends() -> None:
+    async def drive() -> tuple[int, int]:
+        clock = Clock()
+        _, events, _ = await whole([RESET])
+        sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
+        await sessions.take_up([left(events)])
+        clock.now += 59
+        await sessions.sweep()
+        before = len(sessions.channels)
+        clock.now += 2
+        await sessions.sweep()
+        await holds(lambda: sessions.slots.taken == 0)
+        return before, len(sessions.channels)
+
+    assert asyncio.run(drive()) == (1, 0)
+
+
+def test_the_log_says_how_many_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        after([RESET, STEP])
+
+    assert "an earlier run left 1 sessions: 1 go on, 0 have lost their episode, 0 are closed" in caplog.text
+
+
+def test_a_server_to_which_nothing_was_left_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        asyncio.run(made_sessions(recorder=MemoryRecorder(), target=ADDING).take_up([]))
+
+    assert "an earlier run" not in caplog.text

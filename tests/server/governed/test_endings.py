@@ -98,17 +98,33 @@ def test_when_the_time_to_wrap_up_has_passed_the_episode_is_closed_as_open() -> 
     run(scenario())
 
 
+def test_at_the_end_an_agent_is_told_what_is_left_to_do() -> None:
+    async def scenario() -> None:
+        hall = short()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        told = await agent.use("move", direction="up", steps=3)
+
+        assert told.said["governed"]["next_calls"] == ["believe"]
+        assert "the environment has ended" in told.text
+        assert "You can call now: believe." in told.text
+
+    run(scenario())
+
+
 def test_an_episode_can_be_wrapped_up_by_cancelling() -> None:
     async def scenario() -> None:
         hall = short()
         agent = await hall.agent()
-        await agent.believe()
         for _ in range(3):
             await hall.session.step(b'{"action":0}', 2)
+        believed = await agent.believe()
 
         cancelled = await agent.decide("CANCEL")
         told = await agent.believe(over=True)
 
+        assert believed.said["next_calls"] == ["believe", 'decide(outcome="CANCEL")']
         assert cancelled.state == "S3_DECIDE"
         assert told.said["closed"]
         assert [end.outcome for end in hall.ends] == ["conforming"]
@@ -200,7 +216,7 @@ def test_who_waits_for_the_end_is_answered_when_the_packets_are_closed() -> None
         hall = short()
         agent = await at_the_end(hall)
         early = await ended(hall.session, WaitEnd(wait_seconds=0), 1)
-        waiting = asyncio.create_task(ended(hall.session, WaitEnd(wait_seconds=15), 1))
+        waiting = asyncio.create_task(ended(hall.session, WaitEnd(wait_seconds=60), 1))
         await asyncio.sleep(0)
 
         await agent.believe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -275,3 +276,20 @@ def test_a_long_observation_is_named_by_its_digest() -> None:
     assert short == {"a": 1}
     assert set(long) == {"sha256", "bytes"}
     assert data_of(b"{}") == {"answer": {}}
+
+
+def test_time_never_stands_still_nor_runs_backwards_in_the_stream() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        hall.now -= 50
+        await agent.use("move", direction="up")
+
+        said = [json.loads(bytes(line.line)) for line in hall.lines]
+        stated = [one["header"]["created_at"] if "header" in one else one["at"] for one in said]
+        times = [datetime.fromisoformat(one) for one in stated]
+        assert times == sorted(set(times))
+        assert not any(line.warnings for line in hall.lines)
+
+    run(scenario())

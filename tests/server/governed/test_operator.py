@@ -46,7 +46,7 @@ def test_an_escalation_waits_and_is_answered() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
-        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
         await until(hall.operator.pending)
 
         (waiting,) = hall.operator.pending()
@@ -100,7 +100,7 @@ def test_waiting_for_an_operator_does_not_hold_others_up() -> None:
     async def scenario() -> None:
         hall = Hall("tests.server.environments:Crowded")
         ann, bob = await hall.agent(agent="ann"), await hall.agent(agent="bob")
-        asked = asyncio.create_task(escalating(ann, wait_seconds=15.0))
+        asked = asyncio.create_task(escalating(ann, wait_seconds=290.0))
         await until(hall.operator.pending)
 
         told = await bob.believe()
@@ -118,7 +118,7 @@ def test_a_reset_ends_the_wait_of_an_agent() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
-        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
         await until(hall.operator.pending)
 
         await hall.begin()
@@ -134,7 +134,7 @@ def test_safe_mode_ends_the_wait_of_an_agent() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
-        asked = asyncio.create_task(escalating(agent, wait_seconds=15.0))
+        asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
         await until(hall.operator.pending)
 
         await hall.operator.alert("s", "CRITICAL", "stop")
@@ -149,10 +149,10 @@ def test_too_many_calls_that_wait_are_refused() -> None:
         hall = Hall()
         agent = await hall.agent()
         await escalating(agent)
-        waits = [asyncio.create_task(agent.use("escalate", wait_seconds=15.0)) for _ in range(MOST_WAITING)]
+        waits = [asyncio.create_task(agent.use("escalate", wait_seconds=290.0)) for _ in range(MOST_WAITING)]
         await until(lambda: hall.governor.bell.waiting == MOST_WAITING)
 
-        told = await agent.use("escalate", wait_seconds=15.0)
+        told = await agent.use("escalate", wait_seconds=290.0)
         await hall.operator.answer(hall.operator.pending()[0].id, text="go")
         answers = await asyncio.gather(*waits)
 
@@ -167,7 +167,7 @@ def test_a_token_can_be_denied() -> None:
         hall = Hall(policy="strict")
         agent = await verified(hall)
         asked = asyncio.create_task(
-            agent.use("request_token", tools=["move"], uses=1, rationale="please", wait_seconds=15.0)
+            agent.use("request_token", tools=["move"], uses=1, rationale="please", wait_seconds=290.0)
         )
         await until(hall.operator.pending)
 
@@ -291,7 +291,7 @@ def test_a_watcher_sees_every_line_with_its_verdict_and_waits_for_the_next() -> 
         hall = Hall()
         agent = await hall.agent()
         first = await hall.operator.watch(0, 0)
-        waiting = asyncio.create_task(hall.operator.watch(first.last, 15))
+        waiting = asyncio.create_task(hall.operator.watch(first.last, 60))
         await asyncio.sleep(0)
 
         await agent.use("move", direction="up")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proctor.models.events import Event, PacketJudged
 from tests.server.governed.rooms import BELIEF, Hall, Heard, assert_judged_alike, packet, policy_with
 from tests.server.rooms import run
 
@@ -88,6 +89,29 @@ def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_
         assert hall.steps == 2
         assert told.state == "S7_REVIEW"
         assert hall.governor.stream.standing.state == "S7_REVIEW"
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_an_alert_between_a_directive_and_its_action_stops_the_action() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        quick = hall.diary.record
+
+        def slow(event: Event) -> Any:
+            quick(event)
+            directed = isinstance(event, PacketJudged) and event.kind == "TaskDirectivePacket"
+            return hall.operator.alert("s", "CRITICAL", "stop") if directed else None
+
+        hall.diary.record = slow  # type: ignore[method-assign]  # a disk that an operator is quicker than
+        told = await agent.use("move", direction="up")
+
+        assert told.code == "SAFE_MODE"
+        assert hall.steps == 0
+        assert [line.kind for line in hall.lines[-2:]] == ["TaskDirectivePacket", "IntegrityAlertPacket"]
         assert_judged_alike(hall.lines, hall.policy)
 
     run(scenario())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.models.events import EpisodeStepped, PacketJudged
+from proctor.models.events import EpisodeStepped, Event, PacketJudged
 from proctor.server.answers import Refused
 from proctor.server.governed.tools import NAMES
 from tests.server.governed.rooms import (
@@ -161,3 +161,43 @@ def test_whatever_is_called_the_record_holds_and_refusals_move_nothing(name: str
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_called_the_record_holds_many_times(name: str, doings: list[Any]) -> None:
     held(run(lived(name, doings)))
+
+
+@given(doings=st.lists(sensible | acts, max_size=30))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_agents_and_operators_who_are_not_in_step_leave_one_record(doings: list[Any]) -> None:
+    async def scenario() -> Hall:
+        hall = Hall("tests.server.environments:Crowded", policy_with("open", escalation={"answer_seconds": 0}))
+        there = [await hall.agent(agent=name) for name in ("ann", "bob")]
+        quick = hall.diary.record
+
+        def slow(event: Event) -> Any:
+            quick(event)
+            return asyncio.sleep(0)
+
+        hall.diary.record = slow  # type: ignore[method-assign]  # a disk that takes its time
+        await asyncio.gather(
+            *(
+                operated(hall, doing)
+                if isinstance(doing, str)
+                else there[place % 2].use(_in_crowds(doing[0]), **_said_in_crowds(*doing))
+                for place, doing in enumerate(doings)
+            )
+        )
+        await hall.session.close("closed")
+        return hall
+
+    hall = run(scenario())
+
+    assert_judged_alike(hall.lines, hall.policy)
+    assert [end.outcome for end in hall.ends] in (["conforming"], ["open"])
+
+
+def _in_crowds(tool: str) -> str:
+    """Return the tool of another environment that is like this one."""
+    return {"sniff": "observe", "move": "act"}.get(tool, tool)
+
+
+def _said_in_crowds(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    changed = {"move": {"action": 1}, "request_token": {**arguments, "tools": ["act"]}}
+    return changed.get(tool, arguments)

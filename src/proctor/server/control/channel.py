@@ -148,7 +148,7 @@ class Channel:
         self.used_at = self._clock()
         self.warned = False
         if request.id is not None:
-            if self._past is not None and request.id in self._past:
+            if self._past is not None and self._is_past(request.id, self._past):
                 return await self._recalled(request, self._past)
             known = self._known(request)
             if known is not None:
@@ -219,6 +219,12 @@ class Channel:
         if admission is Admission.RUNNING:
             return b""
         return self._error(REUSED, request) if admission is Admission.REUSED else admission
+
+    def _is_past(self, number: int, past: Past) -> bool:
+        """Return whether an earlier run has answered this request; its replies are forgotten when new ones fill the memory."""
+        if number > past.last_id and self._replies.is_full:
+            self._past = None
+        return number in past
 
     async def _recalled(self, request: Request, past: Past) -> bytes:
         """Return the reply to a request that an earlier run of the server has carried out."""

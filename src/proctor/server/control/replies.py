@@ -51,6 +51,11 @@ class Replies:
         self.last_id = last_id
         self._unspent = set(unspent)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many replies are kept as there is room for."""
+        return len(self._kept) >= self._most
+
     def keeps(self, request_id: int) -> bool:
         """Return whether the reply to this request is still there."""
         return request_id in self._kept

@@ -24,6 +24,7 @@ IN_WORDS: Final[Mapping[Position, str]] = {
     Position.SAFEMODE: "everything is stopped until an operator lifts safe mode",
     Position.CLOSED: "the episode is closed",
 }
+ENDED: Final = "the environment has ended; say what you have learned, and you are done"
 _AGAIN: Final = 'Call believe, decide(outcome="ACT") and request_token for the tool, then the tool again.'
 ADVICE: Final[Mapping[str, str]] = {
     "SCHEMA": "Correct the fields that are named and call again.",

@@ -18,7 +18,7 @@ from proctor.episode.packets import AnyPacket
 from proctor.episode.states import Event, Position
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import shortest_way
-from proctor.server.governed.advice import ADVICE, IN_WORDS
+from proctor.server.governed.advice import ADVICE, ENDED, IN_WORDS
 from proctor.server.governed.memory import Answered
 from proctor.server.governed.stream import Bar, Stream
 from proctor.server.telling import Told
@@ -233,9 +233,14 @@ class Teller:
         """Return what the agent can call now."""
         if self._stream.halted:
             return []
-        if self._stream.position is Position.REVIEW and not self._stream.session.over:
+        calls = self._calls(self._stream.legal_next)
+        if self._stream.session.over:
+            # Nothing can be done any more: what is left is to say so.
+            stop = ['decide(outcome="CANCEL")'] if any(call.startswith("decide") for call in calls) else []
+            return [call for call in calls if call.startswith(("believe", "escalate"))] + stop
+        if self._stream.position is Position.REVIEW:
             return ["believe, which begins a new cycle"]
-        return self._calls(self._stream.legal_next)
+        return calls
 
     def _labels_to(self, event: Event, episode: Episode) -> tuple[str, ...]:
         return shortest_way(episode, self._stream.context.settings, event)
@@ -277,9 +282,10 @@ class Teller:
         return Told(text, encode(reply), is_error=True)
 
     def _where(self, reply: Reply | Standing) -> str:
-        state = f"The episode is in {reply.state}: {IN_WORDS[self._stream.position]}."
         if isinstance(reply, Reply) and reply.closed:
             return "The episode is closed: there is nothing more to do."
+        over = self._stream.session.over and not self._stream.halted
+        state = f"The episode is in {reply.state}: {ENDED if over else IN_WORDS[self._stream.position]}."
         calls = f" You can call now: {', '.join(reply.next_calls)}." if reply.next_calls else ""
         return f"{state}{calls}"
 
