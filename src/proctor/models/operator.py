@@ -116,7 +116,7 @@ class JudgedRow(Struct, omit_defaults=True):
     tool: str | None = None
 
 
-class JudgedPage(Struct):
+class JudgedPage(Struct, omit_defaults=True):
     """Rows in order, none left out but the `missed` ones, which are no longer kept."""
 
     rows: list[Raw]

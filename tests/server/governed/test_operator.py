@@ -305,6 +305,7 @@ def test_a_watcher_sees_every_line_with_its_verdict_and_waits_for_the_next() -> 
         assert rows[-1]["rules"][0] == "FSM"
         assert rows[-1].keys() <= set(JudgedRow.__struct_fields__)
         assert (nothing.rows, nothing.last, nothing.missed) == ([], 3, 0)
+        assert (await hall.operator.watch(99, 60)).last == 3
         assert first.boot == nothing.boot != Hall().governance.registry.boot
 
     run(scenario())

@@ -42,14 +42,17 @@ class Operator:
         return [governor.standing() for governor in self._registry]
 
     async def watch(self, after: int = 0, wait_seconds: float = 20.0) -> JudgedPage:
-        """Return the lines after row `after` (each a JudgedRow), as soon as there are some or the wait is over."""
+        """Return the lines after row `after` (each a JudgedRow), as soon as there are some or the wait is over.
+
+        Who has seen more rows than there are has seen another run of the server, and is told at once.
+        """
         rows = self._registry.rows
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(wait_seconds, 0.0), LONGEST_WAIT)
         while True:
             page = rows.after(after, MOST_ROWS)
             left = deadline - loop.time()
-            if page.rows or page.missed or left <= 0:
+            if page.rows or page.missed or left <= 0 or after > rows.last:
                 return JudgedPage([Raw(row) for row in page.rows], rows.last, page.missed, self._registry.boot)
             await rows.changed(left)
 
