@@ -45,10 +45,12 @@ class Diary:
 class Room:
     """One session of an environment, its grants, and time that passes when it is told to."""
 
-    def __init__(self, target: str = "CartPole-v1", *, address: str | None = ADDRESS, **settings: Any) -> None:
+    def __init__(
+        self, target: str = "CartPole-v1", *, address: str | None = ADDRESS, name: str = "s", **settings: Any
+    ) -> None:
         self.now = 100.0
         self.diary = Diary()
-        self.session = _session(Target(target, settings), self.diary)
+        self.session = _session(name, Target(target, settings), self.diary)
         self.grants = Grants(address, calls_per_second=None, clock=lambda: self.now, wall=lambda: self.now + 1e9)
         self.for_agents = ForAgents(self.grants, Metrics())
 
@@ -67,12 +69,12 @@ class Room:
         return view
 
 
-def _session(target: Target, diary: Recorder) -> Session:
+def _session(name: str, target: Target, diary: Recorder) -> Session:
     with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
         card = thread.submit(card_of, target).result(PATIENCE)
     opening = Opening(target, card, kind_for(target, card, None, None))
     account = SingleAccount(plan_of([]).pipeline(None), extended=True)
-    return Session("s", opening, account, diary, clock=lambda: 12.5, boot="boot", step_timeout=20.0)
+    return Session(name, opening, account, diary, clock=lambda: 12.5, boot="boot", step_timeout=20.0)
 
 
 def run(scenario: Coroutine[Any, Any, Result]) -> Result:

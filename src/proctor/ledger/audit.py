@@ -23,7 +23,7 @@ from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
 from proctor.ledger.links import Link
 from proctor.ledger.rows import SEAL_EVERY, Glance, GlancedEvent, glanced, own_in
-from proctor.ledger.schema import TABLES
+from proctor.ledger.schema import TABLES, UNREADABLE
 from proctor.ledger.tracks import Tally, stepped
 from proctor.models.events import NULL
 
@@ -32,8 +32,6 @@ Tell: TypeAlias = Callable[[int, int], None]
 TELL_EVERY: Final = 5000
 MOST: Final = 20
 """Of what comes as a list, at most so many are named."""
-UNREADABLE: Final = (sqlite3.Error, MemoryError, OverflowError)
-"""What SQLite raises for a damaged file."""
 _KINDS: Final = (int, int, int, bytes, bytes)
 
 

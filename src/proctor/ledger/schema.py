@@ -24,6 +24,9 @@ SUFFIX: Final = ".ledger"
 BUSY_SECONDS: Final = 1.0
 Durability: TypeAlias = Literal["full", "normal", "off"]
 
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError, MemoryError, OverflowError)
+"""What SQLite's module raises for a damaged file: its own errors, and others that it makes of lengths and texts in it."""
+
 TABLES: Final = {
     "rows": (
         "CREATE TABLE rows (number INTEGER PRIMARY KEY, chain INTEGER NOT NULL, seq INTEGER NOT NULL, "
@@ -133,5 +136,5 @@ def translated(path: Path, kind: type[ProctorError]) -> Iterator[None]:
     """Raise what SQLite and the system say as an error of ours."""
     try:
         yield
-    except (sqlite3.Error, OSError) as problem:
+    except (*UNREADABLE, OSError) as problem:
         raise kind(f"the ledger {path} cannot be used: {problem}") from problem

@@ -190,7 +190,8 @@ class PacketJudged(_Stated, frozen=True, kw_only=True, gc=False):
     """A line of a governed episode's stream, a packet or a record, and the verdict on it.
 
     The lines of an episode in their order, piped through `proctor judge`, get the same verdicts again; but for those that
-    were refused before the judge saw them (`judged` is false): an agent may not say them at all.
+    the judge never saw (`judged` is false): what an agent may not say at all or the policy forbids, and requests for tokens
+    with what became of them.
     """
 
     epoch: Count
