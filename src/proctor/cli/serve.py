@@ -24,8 +24,9 @@ from proctor.door.redaction import Redactor
 from proctor.envs.settings import parsed
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
+from proctor.server.ports import Ports
 from proctor.server.settings import ServerSettings, settings_in, settings_of
-from proctor.server.sockets import bound_tcp, bound_unix, port_of, removed
+from proctor.server.sockets import bound_unix, port_of, removed
 
 if TYPE_CHECKING:
     from proctor.server.app import Keys
@@ -197,7 +198,7 @@ def _listener(settings: ServerSettings) -> socket.socket:
         if settings.workers > 1:
             raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
         return bound_unix(settings.unix_socket)
-    return bound_tcp(settings.host, settings.port)
+    return Ports(settings.ledger).bound("control", settings.host, settings.port)
 
 
 def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
@@ -205,7 +206,11 @@ def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     first = settings.agent_port or 0
     if first + settings.workers - 1 > HIGHEST_PORT:
         raise ValidationError("not enough ports for all workers", found=first, expected="a lower agent port, or 0")
-    return [bound_tcp(settings.host, first + index if first else 0) for index in range(settings.workers)]
+    ports = Ports(settings.ledger)
+    return [
+        ports.bound(f"agents-{index}", settings.host, first + index if first else 0)
+        for index in range(settings.workers)
+    ]
 
 
 def _announce(

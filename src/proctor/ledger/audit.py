@@ -91,9 +91,15 @@ class Audit:
     def _load(self) -> None:
         names: dict[str, Link] = {}
         for first, name, last in self._connection.execute("SELECT first, name, last FROM chains ORDER BY first"):
-            self.links[first] = names[name] = Link(first, name, last)
+            if type(name) is str and isinstance(last, int | None):
+                self.links[first] = names[name] = Link(first, name, last)
+            else:
+                self.note("the table of chains is damaged: a name or an end is of another kind", None, None, first)
         for number, key, signature in self._connection.execute("SELECT number, key, signature FROM seals"):
-            self._marks[number] = (key, signature)
+            if type(key) is bytes is type(signature):
+                self._marks[number] = (key, signature)
+            else:
+                self.note("its seal is not good: a key or a signature is of another kind", None, None, number)
         self.seals = len(self._marks)
         self.claims = Claims(names, self._public, self.note)
         self._bundle = not any(name.startswith(SERVER) for name in names)

@@ -29,7 +29,7 @@ def _packed(value: bytes) -> tuple[int, bytes]:
 
 def unpacked(packed: int, total: int, content: bytes) -> bytes:
     """Return the value of a blob, or raise a ValidationError: it is not as it was stored."""
-    if packed not in (0, 1) or zlib.crc32(content) != total:
+    if type(content) is not bytes or packed not in (0, 1) or zlib.crc32(content) != total:
         raise ValidationError("a blob is damaged: its sum is another")
     if not packed:
         return content

@@ -81,6 +81,8 @@ class LedgerFile:
         """Return all chains, in order of their first rows."""
         with self._translated():
             found = self.connection.execute("SELECT first, name, last FROM chains ORDER BY first").fetchall()
+        if any(type(name) is not str or not isinstance(last, int | None) for _, name, last in found):
+            raise ValidationError(f"the ledger {self.path} is damaged: a chain has no name, or no end")
         return [Chain(*each) for each in found]
 
     def chain(self, name: str) -> Chain | None:
