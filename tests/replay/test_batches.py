@@ -276,7 +276,9 @@ def test_a_reset_by_a_mask_goes_on_in_the_same_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"raw_rewards": Raw(b"[[1],2]")}, {"infos": Raw(b"[]")}, {"terminations": Raw(b"[true]")}], ids=str
+    "fields",
+    [{"raw_rewards": Raw(b"[[1],2]")}, {"infos": Raw(b"[]")}, {"terminations": Raw(b"[true]")}],
+    ids=lambda fields: next(iter(fields)),
 )
 def test_a_row_that_no_batch_could_have_written_is_named(tmp_path: Path, fields: dict[str, Any]) -> None:
     rows = rows_of(record(tmp_path / "ledger", batch(PLUME, "same_step")))
