@@ -72,6 +72,7 @@ class GovernedAgent:
             "believe": lambda: self.call("believe", changes=self.beliefs),
             'decide(outcome="ACT")': lambda: self.call("decide", outcome="ACT", summary=self.why),
             "request_token": self.request_token,
+            looks: lambda: self.call(looks),
             "E4": self.be_allowed,
             "POLICY-1": self.verify,
             "INV-003": self.verify,
@@ -196,8 +197,10 @@ class GovernedAgent:
         if self.mending or not named or not set(named) <= self.steps.keys():
             return False
         self.mending = True
-        await self.go(*named)
-        self.mending = False
+        try:
+            await self.go(*named)
+        finally:
+            self.mending = False
         return True
 
 

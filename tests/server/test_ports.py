@@ -26,13 +26,21 @@ def test_the_next_run_has_the_same_ports(tmp_path: Path) -> None:
     assert len(set(before)) == 3
 
 
-def test_a_port_that_is_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_meanwhile_is_replaced_for_this_run_only(tmp_path: Path) -> None:
     before = chosen(tmp_path)
     with Ports(tmp_path).bound("control", HERE, 0):
         other = chosen(tmp_path)
 
     assert other != before
-    assert chosen(tmp_path) == other
+    assert chosen(tmp_path) == before
+
+
+def test_what_is_remembered_is_for_the_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    chosen(folder)
+
+    assert folder.stat().st_mode & 0o077 == 0
+    assert (folder / FILE).stat().st_mode & 0o077 == 0
 
 
 def test_a_port_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:

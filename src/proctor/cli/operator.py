@@ -41,6 +41,14 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="As `pending` shows it.")]
 SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="As `sessions` shows it.")]
 Words = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
 
+
+def _no_option(words: str | None) -> str | None:
+    """Return words as they are, unless they are an option that was mistyped: only names may begin with two dashes."""
+    if words is not None and words.startswith("--"):
+        raise ValidationError("there is no such option", found=words, expected="words that do not begin with `--`")
+    return words
+
+
 operator = typer.Typer(
     name="operator",
     help="Answer, stop and watch the agents of governed episodes.",
@@ -110,7 +118,9 @@ def watch(
 @operator.command(context_settings=NAMED)
 def answer(
     waiting: Id,
-    option: Annotated[str | None, typer.Argument(metavar="OPTION", help="The id of an option.")] = None,
+    option: Annotated[
+        str | None, typer.Argument(metavar="OPTION", help="The id of an option.", callback=_no_option)
+    ] = None,
     text: Words = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -147,7 +157,7 @@ def deny(
 @operator.command(context_settings=NAMED)
 def alert(
     session: SessionName,
-    summary: Annotated[str, typer.Argument(help="What is wrong.")],
+    summary: Annotated[str, typer.Argument(help="What is wrong.", callback=_no_option)],
     severity: Annotated[str, typer.Option(help="INFO, WARNING, ERROR or CRITICAL.")] = "CRITICAL",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -160,7 +170,7 @@ def alert(
 @operator.command(context_settings=NAMED)
 def clear(
     session: SessionName,
-    summary: Annotated[str, typer.Argument(help="Why it can go on.")] = "",
+    summary: Annotated[str, typer.Argument(help="Why it can go on.", callback=_no_option)] = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,

@@ -27,8 +27,8 @@ def head_text(chain: str, rows: int, row: bytes) -> str:
 
 
 def parsed_head(text: str) -> Head:
-    """Return the head that `text` says, or raise a ValidationError."""
-    found = _FORM.fullmatch(text.strip())
+    """Return the head that `text` says, or raise a ValidationError; blanks after it do not count."""
+    found = _FORM.fullmatch(text.rstrip())  # before it they may be the beginning of a session's name
     if found is None:
         raise ValidationError("not a head of a chain", found=text, expected="<chain>@<rows>:<64 hexadecimal digits>")
     return Head(found["chain"], int(found["rows"]), bytes.fromhex(found["hash"]))

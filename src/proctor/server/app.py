@@ -15,6 +15,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -38,6 +40,7 @@ from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
 from proctor.server.grants import Grants
 from proctor.server.isolation import isolated
+from proctor.server.leftovers import close_leftovers
 from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.recorders import JsonlRecorder, NullRecorder
@@ -94,7 +97,10 @@ class Server:
         self.settings: Final = settings
         boot = secrets.token_hex(8)
         # First: a file that cannot be written is found out before a sandbox is started.
-        self._ledger = None if recorder is not None else _ledger(settings, keys, boot, listening.worker, wall)
+        self._wall = wall
+        folder = settings.ledger if recorder is None else None
+        self._ledger_of = None if folder is None else partial(_ledger, folder, settings, keys, boot, wall)
+        self._ledger = None if self._ledger_of is None else self._ledger_of(listening.worker)
         self.recorder: Final = recorder or self._ledger or _recorder(settings)
         self.isolation: Final = isolated(settings, target)
         self.card: Final = self.isolation.card
@@ -158,14 +164,21 @@ class Server:
         if ready is not None:
             self._uvicorn.ready = ready
         try:
-            if self._ledger is not None:
-                await self.sessions.take_up(self._ledger.unfinished())
+            await self._take_up()
             async with self._swept(), self._agents_served():
                 await self._uvicorn.serve(sockets=list(self._listening.sockets))
         finally:
             if self.isolation.nest is not None:
                 await self.isolation.nest.close()
             self.recorder.close()
+
+    async def _take_up(self) -> None:
+        """Go on with what an earlier run has left open in the ledger, if there is one."""
+        if self._ledger is None or self._ledger_of is None:
+            return
+        await self.sessions.take_up(self._ledger.unfinished())
+        if self._listening.worker == 0:
+            await close_leftovers(self._ledger.path.parent, self.settings.workers, self._ledger_of, self._wall)
 
     def stop(self) -> None:
         """Begin to stop; `serve` returns when it is done."""
@@ -336,12 +349,10 @@ def _agents_address(settings: ServerSettings, listener: socket.socket | None) ->
 
 
 def _ledger(
-    settings: ServerSettings, keys: Keys, boot: str, worker: int, wall: Callable[[], float]
-) -> LedgerWriter | None:
-    if settings.ledger is None:
-        return None
+    folder: Path, settings: ServerSettings, keys: Keys, boot: str, wall: Callable[[], float], worker: int
+) -> LedgerWriter:
     return LedgerWriter(
-        settings.ledger,
+        folder,
         worker=worker,
         boot=boot,
         server=__version__,

@@ -47,7 +47,6 @@ Progress = Callable[[int, int], Awaitable[None]]
 """Told how many actions of a call are done, and of how many."""
 
 
-LOST: Final = "this episode is lost"
 WAITING: Final = Told("", b"{}")
 """Of a call whose answer is still to come."""
 
@@ -97,7 +96,7 @@ class AgentView:
                 self._note(REFUSED, tool)
             return answer
         except asyncio.CancelledError:
-            call.given_up = True
+            call.give_up()
             work.add_done_callback(_looked_at)
             raise
         except NotDone as problem:
@@ -152,6 +151,8 @@ class _Call:
 
     def __init__(self, grant: Grant, grants: Grants, tool: Tool, arguments: bytes, progress: Progress | None) -> None:
         self.given_up = False
+        self._cut = ""
+        """How much was done of what the call asked for, if it was not all."""
         self._grant = grant
         self._grants = grants
         self._session = grant.session
@@ -159,6 +160,10 @@ class _Call:
         self._caller = Caller(grant.name, grant.agent, tool.name)
         self._arguments = arguments
         self._progress = progress
+
+    def give_up(self) -> None:
+        """Do no more than the action that runs: nobody waits for the answer."""
+        self.given_up = True
 
     async def carried_out(self) -> Told:
         """Return what the agent is told, or raise why nothing was done."""
@@ -190,6 +195,8 @@ class _Call:
         for action in answer.left:
             await self._tell_progress(done, count)
             if self._is_stopped():
+                # An environment that has ended leaves nothing to do.
+                self._cut = "" if session.standing.ended else _counted(done, count)
                 break
             try:
                 answer = await session.act(action, self._caller)
@@ -241,6 +248,7 @@ class _GovernedCall(_Call):
     ) -> None:
         super().__init__(grant, grants, tool, arguments, progress)
         self._governor = governor
+        self._voice = Voice("agent", grant.name, tool.name)
         self._known: Tools = governor.tools([each.name for each in grant.tools])
         self._question: Question | None = None
         self._errand: Errand | None = None
@@ -250,13 +258,17 @@ class _GovernedCall(_Call):
         answer = await super().carried_out()
         if self._question is None:
             return answer
-        return await self._governor.answered(self._question, self._known)
+        return await self._governor.answered(self._question, self._voice, self._known, self._check_holds)
+
+    def give_up(self) -> None:
+        """As of any call; one that waits for an operator is woken, and ends."""
+        super().give_up()
+        self._governor.bell.ring()
 
     async def _in_turn(self) -> Told:
         self._check()
-        voice = Voice("agent", self._grant.name, self._tool.name)
         try:
-            heard = await self._governor.heard(self._tool.name, self._arguments, voice, self._known)
+            heard = await self._governor.heard(self._tool.name, self._arguments, self._voice, self._known)
             if isinstance(heard, Errand):
                 return await self._carried_on(heard)
         except NotDone:
@@ -280,7 +292,7 @@ class _GovernedCall(_Call):
         except Refused as problem:
             answer = await governor.failed(errand, problem.problem)
         else:
-            answer = await governor.done(errand, answer, inside=standing_fits(self._tool))
+            answer = await governor.done(errand, answer, inside=standing_fits(self._tool), cut=self._cut)
         await governor.wrap_up()
         return answer
 
@@ -288,15 +300,18 @@ class _GovernedCall(_Call):
         return super()._is_stopped() or self._errand is None or not self._governor.goes_on(self._errand)
 
     def _check(self) -> None:
+        if self._session.claims and not self.given_up:
+            raise Refused(CLAIMED)
+        self._check_holds()
+        self._session.calls += 1
+
+    def _check_holds(self) -> None:
+        """Refuse what may not go on, be it that it waits."""
         if self.given_up:
             raise Refused(GIVEN_UP)
-        if self._session.claims:
-            raise Refused(CLAIMED)
-        if self._session.loss is not None:
-            raise Refused(Problem(f"{LOST}: {self._session.loss.message}", Code.EPISODE_LOST, lost=True))
+        self._governor.stream.check_lasts()
         if not self._grants.holds(self._grant):
             raise Refused(ENDED)
-        self._session.calls += 1
 
 
 def _counted(done: int, count: int) -> str:

@@ -154,12 +154,13 @@ class Grants:
         return [grant for grant in grants if grant.is_live(now)]
 
     def revoke(self, session: Session, name: str) -> bool:
-        """Take a grant of this session back; return whether there was one of this name, and it was live."""
+        """Take a grant of this session back; return whether there was one of this name, and its agent could still ask."""
         for grant in self._by_session.get(session.name, ()):
             if grant.name == name:
-                was_live = grant.is_live(self._clock())
+                # In the wrap-up its agent cannot act and may still ask: that ends, too, and is on record.
+                held = grant.holds(self._clock())
                 grant.revoked = True
-                return was_live
+                return held
         return False
 
     def sweep(self) -> None:

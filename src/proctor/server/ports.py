@@ -1,7 +1,8 @@
 """Ports that were chosen for a server, so that its next run takes the same: clients and agents come back to an address.
 
 Rule 1: a port that was asked for is taken or refused, as ever; only one that anybody may choose is remembered.
-Rule 2: a remembered port that is taken by somebody else meanwhile is replaced by a free one.
+Rule 2: where a remembered port is taken by somebody else, a free one does for this run; what is remembered stays, because
+    the other may be the very server that it was remembered for.
 """
 
 import json
@@ -30,8 +31,10 @@ class Ports:
         if port != 0 or self._file is None:
             return bound_tcp(host, port)
         remembered = self._remembered(self._file)
-        listener = self._before(host, remembered.get(name, 0)) or bound_tcp(host, 0)
-        self._remember(self._file, remembered | {name: port_of(listener) or 0})
+        before = remembered.get(name, 0)
+        listener = self._before(host, before) or bound_tcp(host, 0)
+        if not 0 < before <= HIGHEST_PORT:
+            self._remember(self._file, remembered | {name: port_of(listener) or 0})
         return listener
 
     def _before(self, host: str, port: int) -> socket.socket | None:
@@ -51,6 +54,7 @@ class Ports:
         """Write the ports down; where that is not possible, the ledger itself will say so."""
         beside = file.with_name(f"{file.name}.new")
         with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside.touch(mode=0o600)
             beside.write_text(json.dumps(ports, indent=1))
             beside.replace(file)

@@ -83,12 +83,18 @@ class Session:
         """Of the environment that is there now."""
         self._concluded = True
         """Whether there is no episode whose end is still to be stated."""
+        self._concluding = False
         self.closed = False
 
     @property
     def over(self) -> bool:
         """Whether no episode runs: none has begun, or it has ended, or it is lost."""
         return self.epoch == 0 or self.standing.ended or self.loss is not None or self.closed
+
+    @property
+    def concluded(self) -> bool:
+        """Whether the end of the latest episode is on record."""
+        return self._concluded
 
     @property
     def immediate(self) -> bool:
@@ -178,24 +184,30 @@ class Session:
 
     async def conclude(self, reason: str) -> None:
         """State that the episode is over, if there is one of which that was not said; the turn is the caller's."""
-        if self._concluded:
+        if self._concluded or self._concluding:
             return
-        self._concluded = True
-        companion, self.companion = self.companion, None
-        said = Conclusion() if companion is None else await companion.conclude(reason)
-        await self._minutes.record(
-            EpisodeClosed(
-                session=self.name,
-                at=self._clock(),
-                principal="system",
-                epoch=self.epoch,
-                steps=self.step_count,
-                reason=reason if self.loss is None else "lost",
-                outcome=said.outcome,
-                state=said.state,
-                obligations=list(said.obligations),
+        self._concluding = True
+        try:
+            companion, self.companion = self.companion, None
+            said = Conclusion() if companion is None else await companion.conclude(reason)
+            await self.record(
+                EpisodeClosed(
+                    session=self.name,
+                    at=self._clock(),
+                    principal="system",
+                    epoch=self.epoch,
+                    steps=self.step_count,
+                    reason=reason if self.loss is None else "lost",
+                    outcome=said.outcome,
+                    state=said.state,
+                    obligations=list(said.obligations),
+                )
             )
-        )
+            self._concluded = True
+        finally:
+            # If it could not be said, whoever ends the session tries again.
+            self._concluding = False
+        self.rows.wake()
 
     async def close(self, reason: str) -> None:
         """Close the environment and state the end, after which nothing is stated; calling it again does nothing."""

@@ -16,7 +16,7 @@ from proctor.models.events import AgentGranted, AgentRevoked
 from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
 from proctor.server.answers import NotDone, refused
 from proctor.server.governed.governance import Governance
-from proctor.server.governed.governor import Governor
+from proctor.server.governed.governor import Governor, governor_of
 from proctor.server.grants import Grants
 from proctor.server.histories import History
 from proctor.server.session import Session
@@ -53,6 +53,7 @@ class Granting:
         if request_id is None:
             raise refused(Code.VALIDATION_ERROR, "a grant comes after hello only", expected="a reset without a grant")
         self._grants.check(session, reset.grant, next_episode=True)
+        self._check_governed(session, reset.grant)
         seen = msgspec.json.decode(await self._begun(session, reset, request_id), type=Seen)
         seen.grant = await self.grant(session, reset.grant, request_id)
         seen.head = UNSET if session.head is None else session.head
@@ -73,8 +74,15 @@ class Granting:
 
     async def grant(self, session: Session, wish: GrantWish, request_id: int | None) -> Granted:
         """Return a new grant on the episode that runs, or refuse."""
+        self._grants.check(session, wish)
+        self._check_governed(session, wish)
         granted = self._grants.issue(session, wish)
         return await self._recorded(session, granted, wish.agent, wish.calls_per_second, request_id)
+
+    def _check_governed(self, session: Session, wish: GrantWish) -> None:
+        """Refuse a grant with which an agent could not do what the policy wants."""
+        if self._governance is not None:
+            self._governance.check_grant(session, wish.tools)
 
     async def grant_again(self, session: Session, before: AgentGranted, request_id: int | None) -> Granted:
         """Return a grant of an earlier run with a new token, or refuse: it is dead."""
@@ -119,7 +127,7 @@ class Granting:
 
     async def revoke(self, session: Session, wish: Revoke, request_id: int | None) -> Revoked:
         """Take a grant back; one that is dead already, or never was, is not live then as before."""
-        live = self._grants.revoke(session, wish.grant)
+        live = self._taken_back(session, wish.grant)
         if live:
             await session.record(AgentRevoked(**self._stated(session, request_id), grant=wish.grant))
         return Revoked(wish.grant, live)
@@ -127,10 +135,18 @@ class Granting:
     async def _revoked_by_operator(self, governor: Governor, grant: str) -> bool:
         """Take a grant back for an operator; return whether it was live."""
         session = governor.session
-        live = self._grants.revoke(session, grant)
+        live = self._taken_back(session, grant)
         if live:
             stated = {**self._stated(session, None), "principal": "operator"}
             await session.record(AgentRevoked(**stated, grant=grant))
+        return live
+
+    def _taken_back(self, session: Session, grant: str) -> bool:
+        """Take a grant back, and wake its agent if that waits for an operator; return whether the grant was live."""
+        live = self._grants.revoke(session, grant)
+        governor = governor_of(session)
+        if governor is not None:
+            governor.bell.ring()
         return live
 
     async def wrap_up(self) -> None:

@@ -110,6 +110,9 @@ class Sessions:
                 adopt=self._adopt,
             )
             await survivors.take_up(found)
+            for channel in self.channels.values():
+                # Their clients can come back from now on, not since each was ready.
+                channel.detached_at = channel.used_at = self._clock()
 
     def _adopt(self, session: Session, past: Past) -> None:
         """Keep a session that nobody has resumed yet."""

@@ -2,7 +2,8 @@
 
 Rule 1: whoever asks again after a broken connection gets what it would have got; rows have numbers, and an end stays an end.
 Rule 2: who names an epoch asks for that episode, and is answered at once if another one runs.
-Rule 3: a governed episode has ended when its packets are closed, which may be a while after its environment's end.
+Rule 3: a governed episode has ended when its packets are closed, which may be a while after its environment's end. Its outcome
+    is told once it is on record, and not before.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ async def ended(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
         await session.rows.changed(deadline - loop.time())
     standing = session.standing
     governor = governor_of(session)
-    said = None if governor is None else governor.conclusion
+    said = governor.conclusion if governor is not None and session.concluded else None
     return Ended(
         _over(session),
         session.epoch,
@@ -63,4 +64,4 @@ def _over(session: Session) -> bool:
     if not session.over:
         return False
     governor = governor_of(session)
-    return governor is None or governor.closed or session.loss is not None or session.closed
+    return governor is None or session.concluded or session.loss is not None or session.closed

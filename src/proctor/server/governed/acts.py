@@ -69,13 +69,14 @@ class Acts:
 
     def _requested(self, asked: Asked) -> Waiting:
         why = f": {asked.rationale}" if asked.rationale else ""
+        shared = ", by any agent of the episode" if self._stream.session.opening.card.max_agents > 1 else ""
         return Waiting(
             id=asked.id,
             session=self._stream.session.name,
             epoch=self._stream.epoch,
             kind="token",
             since=asked.since,
-            question=f"{' and '.join(asked.operations)} with {', '.join(asked.tools)}, {asked.uses} times{why}",
+            question=f"{' and '.join(asked.operations)} with {', '.join(asked.tools)}, {asked.uses} times{shared}{why}",
             options=[],
             packet=Raw(msgspec.json.encode(asked)),
             grant=asked.grant,
@@ -107,7 +108,11 @@ class Acts:
             )
         if text:
             asked = msgspec.structs.replace(asked, rationale=f"{asked.rationale} (approved: {text})")
-        return await self._stated(token(self._stream, asked, count, life))
+        try:
+            packet = token(self._stream, asked, count, life)
+        except ValidationError as problem:
+            raise refusal_of(problem) from None
+        return await self._stated(packet)
 
     async def deny(self, name: str, text: str) -> Done:
         """Refuse a token that was asked for."""
@@ -186,7 +191,7 @@ class Acts:
 
     def _check_open(self) -> None:
         if not self._is_open():
-            raise refused(Code.ENDED, "this episode is closed", expected="one that `sessions` lists")
+            raise refused(Code.ENDED, "this episode is closed, or lost", expected="one that `sessions` lists")
 
     def _told(self, verdict: Verdict) -> Done:
         return self.done(

@@ -23,17 +23,12 @@ from proctor.episode.envelope import Budgets, Quality, RiskBudget, Stakes
 from proctor.episode.events import safety_of
 from proctor.episode.kinds import Method, PacketKind, ToolsState
 from proctor.episode.packets import AnyPacket
-from proctor.episode.payloads import Directive
+from proctor.episode.payloads import Directive, Escalation
 from proctor.episode.states import Event
 from proctor.server.governed.policy import STRICTNESS, GovernancePolicy
 from proctor.server.governed.stream import Bar
 
 GOV_1, GOV_2, GOV_3 = "GOV-1", "GOV-2", "GOV-3"
-SENTENCES: Final[Mapping[str, str]] = {
-    GOV_1: "An agent states beliefs, decisions, plans, directives to its tools and escalations, from layers 2 to 5.",
-    GOV_2: "The proctor sets the time, the episode and the state of the tools.",
-    GOV_3: "Stakes and quality are not below the policy's, budgets not above it, and no tool is safer than it is.",
-}
 KINDS: Final = (
     PacketKind.BELIEF_UPDATE,
     PacketKind.DECISION,
@@ -77,9 +72,21 @@ def completed(submitted: Mapping[str, Any], terms: Terms) -> bytes:
     return encode(packet)
 
 
-def directive_bars(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[Bar, ...]:
-    """Return why the proctor does not carry a directive out that was submitted; `tools` are those of its agent."""
-    payload: Directive = packet.payload
+def content_bars(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[Bar, ...]:
+    """Return why the proctor does not do what a submitted packet asks for; `tools` are those of its agent."""
+    if isinstance(packet.payload, Directive):
+        return _directive_bars(packet.payload, tools)
+    return _option_bars(packet.payload) if isinstance(packet.payload, Escalation) else ()
+
+
+def _option_bars(payload: Escalation) -> tuple[Bar, ...]:
+    ids = [option.option_id for option in payload.top_options]
+    if len(set(ids)) == len(ids):
+        return ()
+    return (Bar("SCHEMA", "two options have one id: nobody could choose between them", "/payload/top_options"),)
+
+
+def _directive_bars(payload: Directive, tools: Mapping[str, ToolSafety]) -> tuple[Bar, ...]:
     method, tool = payload.execution_method.method, payload.execution_method.tool_id
     names = ", ".join(tools)
     if method is not Method.TOOL:

@@ -1,7 +1,7 @@
-"""When an agent must ask first: conditions of a policy such as `write at HIGH stakes`, read and held against packets.
+"""When an agent must ask first: conditions of a policy such as `write at HIGH stakes`, read and held against what is done.
 
 Rule: a condition is about what an agent is about to do (`act`: to decide so; `write`: to use a tool that acts) and about the
-stakes that its packet states; a level means that level or a higher one.
+stakes at which it does so; a level means that level or a higher one.
 """
 
 import re
@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Final
 
 from proctor.episode.kinds import Level
-from proctor.episode.packets import AnyPacket
 from proctor.errors import ValidationError
 
 _SHAPE: Final = re.compile(r"(?P<deed>\w+) at (?P<level>\w+) stakes")
@@ -34,10 +33,9 @@ class Condition:
     def __str__(self) -> str:
         return f"{self.deed} at {self.level} stakes"
 
-    def holds(self, deed: Deed, packet: AnyPacket) -> bool:
-        """Return whether it is about this deed, at the stakes that `packet` states."""
-        stated = packet.compliance.stakes.stakes_level
-        return deed is self.deed and LEVELS.index(stated) >= LEVELS.index(self.level)
+    def holds(self, deed: Deed, level: Level) -> bool:
+        """Return whether it is about this deed, at stakes of this level."""
+        return deed is self.deed and LEVELS.index(level) >= LEVELS.index(self.level)
 
 
 def condition_of(text: str) -> Condition:

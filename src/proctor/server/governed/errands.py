@@ -1,6 +1,7 @@
 """A call of an environment's tool in a governed episode: a directive that was accepted, and what comes of it.
 
-Rule 1: nothing runs before its directive is accepted and on record, and nothing runs once the episode is in safe mode.
+Rule 1: nothing runs before its directive is accepted and on record, and nothing runs once safe mode has voided it, also if
+    that was lifted since.
 Rule 2: every directive that ran gets one result, and what was seen becomes an observation where the table has room for one.
 """
 
@@ -28,6 +29,8 @@ from proctor.server.telling import Told, refusal
 MOST_STATED: Final = 16 * 1024
 """Bytes of an observation that a packet repeats; a longer one is named by its digest, and is on record with its step."""
 DIRECTIVE: Final = "_directive"
+CUT_SHORT: Final = "CUT_SHORT"
+"""The error of a call that was not carried out to its end, because its agent or the orchestrator did not want that."""
 OBSERVED_IN: Final = (Position.EXECUTE, Position.VERIFY)
 
 
@@ -73,56 +76,63 @@ class Errands:
         told = await self._judging.judged(packet, voice, teller, tried=method.tool_id)
         if isinstance(told, Told):
             return told
-        if self._stream.halted:
-            # An operator was quicker than the recorder: nothing has run.
-            return teller.halted()
         arguments = msgspec.json.encode(method.tool_params or {})
-        return Errand(method.tool_id, arguments, packet, voice, teller, self._clock(), submitted)
+        errand = Errand(method.tool_id, arguments, packet, voice, teller, self._clock(), submitted)
+        if self.goes_on(errand):
+            return errand
+        # An operator was quicker than the recorder: nothing has run.
+        await self._stream.safe()
+        return teller.stopped()
 
     def goes_on(self, errand: Errand) -> bool:
         """Return whether the directive still waits for its result."""
         return errand.packet.header.packet_id in self._stream.standing.tasks
 
-    async def done(self, errand: Errand, told: Told, *, inside: bool) -> Told:
-        """State that an errand was carried out; return what the agent is told of it.
+    async def done(self, errand: Errand, told: Told, *, inside: bool, cut: str = "") -> Told:
+        """State that an errand was carried out, or cut short as `cut` says; return what the agent is told of it.
 
         The result of a directive that safe mode has voided is refused by the judge, and on record as such.
         """
-        stopped = self._stream.halted
-        await self._resulted(errand, ResultStatus.SUCCESS)
-        if stopped:
-            return errand.teller.halted(f"{told.text} ")
+        status, error = ResultStatus.SUCCESS, None
+        if cut:
+            status, error = ResultStatus.CANCELLED, ErrorDetails(CUT_SHORT, cut)
+        if not await self._resulted(errand, status, error):
+            return errand.teller.stopped(f"{told.text} ")
         if self._stream.position in OBSERVED_IN:
             seen = wording.observation(
                 self._stream, data_of(told.structured), errand.tool, {DIRECTIVE: errand.packet.header.packet_id}
             )
-            await self._stream.state(seen, PROCTOR)
+            await self._stream.declare(seen)
         return (
             errand.teller.result(told, errand.packet) if errand.submitted else errand.teller.beside(told, inside=inside)
         )
 
     async def failed(self, errand: Errand, problem: Problem) -> Told:
         """State that an errand was not carried out to its end; return what the agent is told."""
-        stopped = self._stream.halted
         error = ErrorDetails(str(problem.code), problem.message, is_transient=False, retry_recommended=False)
-        await self._resulted(errand, ResultStatus.FAILURE, error)
-        if stopped:
-            return errand.teller.halted(f"{problem.message}. ")
+        if not await self._resulted(errand, ResultStatus.FAILURE, error):
+            return errand.teller.stopped(f"{problem.message}. ")
         told = refusal(problem)
         return Told(f"{told.text} {errand.teller.place()}", told.structured, is_error=True)
 
     async def cancel(self) -> None:
         """Close the directives whose end nobody knows, after a restart of the server."""
         for task in list(self._stream.standing.tasks.values()):
-            await self._stream.state(wording.cancellation(self._stream, task.packet_id, task.task_id), PROCTOR)
+            await self._stream.declare(wording.cancellation(self._stream, task.packet_id, task.task_id))
 
     def _directive(self, tool: str, safety: ToolSafety, params: dict[str, Any]) -> AnyPacket:
         named = token_for(tool, safety, self._stream.standing, self._stream.now())
         return wording.directive(self._stream, tool, safety, params, named)
 
-    async def _resulted(self, errand: Errand, status: ResultStatus, error: ErrorDetails | None = None) -> None:
+    async def _resulted(self, errand: Errand, status: ResultStatus, error: ErrorDetails | None = None) -> bool:
+        """State how an errand ended; return whether its directive stood until then."""
         took = round(max(0.0, self._clock() - errand.began) * 1000, 3)
-        await self._stream.state(wording.result(self._stream, errand.packet, status, took, error), PROCTOR)
+        result = wording.result(self._stream, errand.packet, status, took, error)
+        if self.goes_on(errand):
+            await self._stream.declare(result)
+            return True
+        await self._stream.state(result, PROCTOR)
+        return False
 
 
 def data_of(structured: bytes) -> dict[str, Any]:

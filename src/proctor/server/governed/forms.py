@@ -5,9 +5,10 @@ Rule: a form is what an agent must know and no more. Ids, times, layers and the 
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from proctor.contracts.tool_arguments import Spoken
+from proctor.errors import ValidationError
 
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=4000)]
@@ -163,6 +164,20 @@ class Escalate(Spoken):
         Field(description="Why a human is asked."),
     ] = "user_override_required"
     wait_seconds: Wait = DEFAULT_WAIT
+
+    @field_validator("options")
+    @classmethod
+    def _differ(cls, options: list[Choice | str] | None) -> list[Choice | str] | None:
+        """Refuse two options of one id: nobody could choose between them."""
+        ids = [option_id(number, option) for number, option in enumerate(options or [], 1)]
+        if len(set(ids)) < len(ids):
+            raise ValidationError("two options have one id", found=", ".join(ids), expected="an id of its own for each")
+        return options
+
+
+def option_id(number: int, option: Choice | str) -> str:
+    """Return the id of an option; a text is named by its place."""
+    return option.id if isinstance(option, Choice) else f"option_{number}"
 
 
 class SubmitPacket(Spoken):

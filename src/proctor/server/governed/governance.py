@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from proctor.contracts.tools import Tool
+from proctor.models.control import Code
 from proctor.models.events import EpisodeClosed, PacketJudged
 from proctor.models.wire import PLAIN
+from proctor.server.answers import NotDone, refused
 from proctor.server.governed.governor import Governor
 from proctor.server.governed.operator import Operator
 from proctor.server.governed.policy import GovernancePolicy
@@ -45,6 +48,18 @@ class Governance:
         """Raise a ValidationError if an environment with these tools cannot be governed by this policy."""
         self.policy.check(tools, NAMES)
 
+    def check_grant(self, session: Session, names: Sequence[str] | None) -> None:
+        """Refuse a grant of these tools (None: of all) with which an agent could come to where nothing leads on."""
+        if session.opening.num_envs is not None:
+            return
+        tools = [tool for tool in session.opening.card.tools if names is None or tool.name in names]
+        if not self.policy.lets_go_on(tools):
+            raise refused(
+                Code.VALIDATION_ERROR,
+                f"under the policy {self.policy.name} an agent needs a tool that only reads: without one it could not go on",
+                expected="such a tool among the tools of the grant",
+            )
+
     async def begin(self, session: Session, reply: bytes) -> None:
         """Govern the episode that a reset has begun; `reply` is the data of the reset's reply. A batch has no agents."""
         if session.opening.num_envs is not None:
@@ -70,7 +85,9 @@ class Governance:
             turn = governor.session.turn
             if not turn.locked():  # whoever has it will be done before the next look
                 async with turn:
-                    await governor.wrap_up()
+                    # What cannot be recorded has lost that one episode; the others have their turn all the same.
+                    with suppress(NotDone):
+                        await governor.wrap_up()
 
     def _governor(self, session: Session) -> Governor:
         return Governor(self.policy, session, self.registry, wall=self._wall, clock=self._clock)

@@ -25,22 +25,25 @@ from proctor.server.governed import wording
 from proctor.server.governed.acts import Acts, live_tokens
 from proctor.server.governed.bell import Bell
 from proctor.server.governed.errands import Errand, Errands, data_of
-from proctor.server.governed.judging import Judging
+from proctor.server.governed.judging import Judging, attempt
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.governed.questions import Question
 from proctor.server.governed.registry import Registry
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.sayings import Sayings
-from proctor.server.governed.stream import PROCTOR, Stream, Voice
+from proctor.server.governed.stream import PROCTOR, Bar, Stream, Voice
 from proctor.server.governed.tools import NAMES, Saying
 from proctor.server.session import Session
 from proctor.server.telling import Told
 
 MOST_WAITING: Final = 32
 """Calls of agents that may wait for an operator in one episode."""
+GLANCE_SECONDS: Final = 1.0
+"""After so long a call that waits looks whether it may still wait: not everything that ends a wait rings a bell."""
 REVIEWED: Final = (Position.REVIEW, Position.SETTLE)
 """Where an episode can be closed."""
 BUSY: Final = Problem("too many calls wait for the operator in this episode", Code.BUSY, expected="one call at a time")
+AFTER_END: Final = "the environment has ended"
 CLOSED: Final = Problem("the episode is closed: there is nothing more to do", Code.ENDED)
 
 
@@ -61,7 +64,7 @@ class Governor:
         self.policy: Final = policy
         self.stream: Final = Stream(policy, session, session.epoch, wall=wall, rows=registry.rows)
         self.bell: Final = Bell()
-        self.acts: Final = Acts(self.stream, self.bell, lambda: not self._closing)
+        self.acts: Final = Acts(self.stream, self.bell, lambda: not self._closing and session.loss is None)
         self.conclusion: Conclusion | None = None
         """What was said of the episode when it was closed."""
         self._judging = Judging(self.stream)
@@ -113,8 +116,8 @@ class Governor:
         """Open the packet episode and state what was observed first (S0 to S1)."""
         self.session.companion = self
         settings = msgspec.to_builtins(self.policy.settings)
-        await self.stream.state(self.stream.record("open", settings, "system"), PROCTOR)
-        await self.stream.state(wording.observation(self.stream, data_of(observation)), PROCTOR)
+        await self.stream.declare(self.stream.record("open", settings, "system"))
+        await self.stream.declare(wording.observation(self.stream, data_of(observation)))
         self._registry.add(self)
 
     def restore(self, events: Sequence[PacketJudged], closed: EpisodeClosed | None = None) -> None:
@@ -147,29 +150,37 @@ class Governor:
         if self.stream.halted and tool != Saying.SUBMIT_PACKET:
             # What is submitted is held against GOV-1 first: who forges a clear is told that it is forged.
             return await self._sayings.halted(tool, arguments, voice, teller)
-        if tool in NAMES:
-            heard = await self._sayings.heard(Saying(tool), arguments, voice, tools, teller)
-        else:
-            self._sayings.check_running()
-            heard = await self._errands.directed(tool, arguments, voice, tools)
+        try:
+            if tool in NAMES:
+                heard = await self._sayings.heard(Saying(tool), arguments, voice, tools, teller)
+            else:
+                self._sayings.check_running()
+                heard = await self._errands.directed(tool, arguments, voice, tools)
+        except Refused as problem:
+            if problem.problem.code == Code.ENDED:
+                await self.stream.bar(tool, attempt(tool, arguments), (Bar(Code.ENDED, AFTER_END),), voice)
+            raise
         return await self._settled(heard, teller) if isinstance(heard, Told) else heard
 
     def goes_on(self, errand: Errand) -> bool:
         """Return whether an errand may go on: safe mode and an overrun void its directive."""
         return self._errands.goes_on(errand)
 
-    async def done(self, errand: Errand, told: Told, *, inside: bool) -> Told:
-        """State that an errand was carried out; return what the agent is told."""
+    async def done(self, errand: Errand, told: Told, *, inside: bool, cut: str = "") -> Told:
+        """State that an errand was carried out, or cut short as `cut` says; return what the agent is told."""
         self._check_open()
-        return await self._errands.done(errand, told, inside=inside)
+        return await self._errands.done(errand, told, inside=inside, cut=cut)
 
     async def failed(self, errand: Errand, problem: Problem) -> Told:
         """State that an errand was not carried out to its end; return what the agent is told."""
         self._check_open()
         return await self._errands.failed(errand, problem)
 
-    async def answered(self, question: Question, tools: Tools) -> Told:
-        """Return an operator's answer, or that there is none yet; not in the session's turn."""
+    async def answered(self, question: Question, voice: Voice, tools: Tools, check: Callable[[], None]) -> Told:
+        """Return an operator's answer, or that there is none yet; not in the session's turn.
+
+        `check` refuses once the agent may not wait any more; it is asked whenever the bell rings, and now and then.
+        """
         if self.bell.waiting >= MOST_WAITING:
             raise Refused(BUSY)
         loop = asyncio.get_running_loop()
@@ -179,9 +190,12 @@ class Governor:
             left = deadline - loop.time()
             if left <= 0:
                 break
-            await self.bell.heard(left)
+            await self.bell.heard(min(left, GLANCE_SECONDS))
+            check()
+        await self.stream.safe()
         self._check_open()
-        return self._sayings.answered(question, Teller(self.stream, tools))
+        check()
+        return await self._sayings.answered(question, voice, Teller(self.stream, tools))
 
     # ----------------------------------------------------------------------------------------------------------- end
     async def wrap_up(self) -> None:

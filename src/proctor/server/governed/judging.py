@@ -1,7 +1,10 @@
 """How an agent's packet is judged: first by the machine, then by the policy, and only then it counts.
 
 POLICY-1  Under VERIFY_ONE nothing is decided to ACT before a verification of this episode, under VERIFY_ALL each ACT has one.
-POLICY-2  What the policy escalates is done only after an operator's answer in this episode.
+POLICY-2  What the policy escalates is done only after an operator was asked and has answered; an answer is good for one ACT.
+
+A directive is refused as well if its result or its observation could not be stated after it: by a rule of the house, which is
+named, or because the episode is full (LIMIT-2).
 
 Rule: what the machine refuses is its own refusal, on record as such. The policy speaks only where the machine would accept.
 """
@@ -14,9 +17,10 @@ import msgspec
 from proctor.episode.events import event_of
 from proctor.episode.kinds import VerificationRequirement
 from proctor.episode.packets import AnyPacket
-from proctor.episode.states import Event
+from proctor.episode.states import DIRECTIVES, Event
 from proctor.episode.verdicts import Verdict
-from proctor.server.governed.conditions import Deed
+from proctor.server.governed.conditions import LEVELS, Deed
+from proctor.server.governed.foresight import unstatable
 from proctor.server.governed.replies import Teller
 from proctor.server.governed.stream import Bar, Stream, Voice
 from proctor.server.telling import Told
@@ -55,17 +59,25 @@ class Judging:
     def bars(self, packet: AnyPacket) -> tuple[Bar, ...]:
         """Return why the policy does not let a packet count that the machine would accept."""
         event = event_of(packet)
+        if event in DIRECTIVES:
+            rules, limits = self._stream.context.house_rules, self._stream.limits
+            silenced = unstatable(self._stream.standing, rules, event, limits)
+            if silenced:
+                return tuple(Bar(rule, reason) for rule, reason in silenced)
         policy, memory = self._stream.policy, self._stream.memory
         if event is Event.ACT and not self._is_verified():
             required = policy.quality.verification_requirement
             return (Bar(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),)
         deed = DEEDS.get(event)
-        if deed is None or memory.answer is not None:
+        if deed is None or (memory.leave if deed is Deed.ACT else memory.asked):
             return ()
+        stated = packet.compliance.stakes.stakes_level
+        # What is done is at least as grave as the decision that it comes from.
+        level = stated if deed is Deed.ACT or memory.stakes is None else max(stated, memory.stakes, key=LEVELS.index)
         return tuple(
             Bar(POLICY_2, f"the policy says that an operator is asked first: {condition}")
             for condition in policy.escalation.conditions()
-            if condition.holds(deed, packet)
+            if condition.holds(deed, level)
         )
 
     def _is_verified(self) -> bool:
@@ -82,9 +94,13 @@ def _way_on(rule: str, teller: Teller, tried: str) -> list[str]:
     """Return the calls that make the policy let something pass, and what was tried, if it is to be called once more."""
     act = 'decide(outcome="ACT")'
     if rule == POLICY_1:
-        return ['decide(outcome="VERIFY_FIRST")', "plan_verification", teller.reading, "believe", act]
+        before = teller.way_by(Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.BELIEF)
+        return [*before, act] if before else []
+    if rule != POLICY_2:
+        return []
     again = [] if tried in ("decide", "submit_packet") else [tried]
-    return [*teller.way_to(Event.ESCALATION), act, *again]
+    before = teller.way_to(Event.ESCALATION)
+    return [*before, act, *again] if before else []
 
 
 def attempt(tool: str, arguments: bytes) -> bytes:

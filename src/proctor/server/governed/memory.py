@@ -6,13 +6,14 @@ governor that was rebuilt knows what the one before knew.
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from proctor.episode.history import BEGINNING
-from proctor.episode.kinds import DecisionOutcome, RecordKind
+from proctor.episode.kinds import DecisionOutcome, Level, RecordKind
 from proctor.episode.packets import AnyPacket, Packet
 from proctor.episode.payloads import BeliefUpdate, Decision, Escalation, Observation, Result, Token
 from proctor.episode.records import Record
@@ -21,6 +22,9 @@ from proctor.models.events import PacketJudged
 
 MOST_BELIEFS: Final = 1000
 """Whose last value is remembered."""
+LONGEST_NAME: Final = 1024
+LONGEST_VALUE: Final = 1024
+"""Bytes of a value that are remembered and repeated; a longer one is named by its digest."""
 
 
 class Asked(Struct, frozen=True, tag="token_request"):
@@ -80,11 +84,17 @@ class Memory:
     """The latest packet that was accepted."""
     seen: Seen | None = None
     decision: str | None = None
+    stakes: Level | None = None
+    """Of the latest decision."""
     escalation: AnyPacket | None = None
     asker: str | None = None
     """Whose agent escalated."""
     answer: Answered | None = None
     """The latest answer of an operator."""
+    leave: bool = False
+    """Whether no ACT was decided since that answer."""
+    asked: bool = False
+    """Whether the ACT that was decided last came after an answer of its own."""
     verified: bool = False
     """Whether a verification was completed in this episode."""
     unspent: bool = False
@@ -92,6 +102,7 @@ class Memory:
     times: dict[str, datetime] = field(default_factory=dict)
     """When evidence was stated, by packet."""
     beliefs: dict[tuple[str, str], Raw] = field(default_factory=dict)
+    """The last value of each; of a long one the digest."""
     requests: dict[str, Asked] = field(default_factory=dict)
     """Tokens that were asked for and neither issued nor denied."""
     issued: dict[str, str] = field(default_factory=dict)
@@ -112,7 +123,7 @@ class Memory:
         elif isinstance(said, Record) and event.judged:
             self.at = max(self.at, said.at)
             if event.accepted and said.record is RecordKind.USER_INPUT:
-                self.answer = _answered(said)
+                self.answer, self.leave = _answered(said), True
         elif isinstance(said, Asked) and event.accepted:
             self.requests[said.id] = said
         elif isinstance(said, Denied):
@@ -128,7 +139,7 @@ class Memory:
         if isinstance(payload, Observation | Result):
             self.times[header.packet_id] = header.created_at
         elif isinstance(payload, Decision):
-            self._decided(header.packet_id, payload)
+            self._decided(event, packet)
         elif isinstance(payload, BeliefUpdate):
             self._believed(event, payload)
         elif isinstance(payload, Escalation):
@@ -143,17 +154,30 @@ class Memory:
         if asked is not None:
             self.decided[asked.grant or ""] = request
 
-    def _decided(self, packet_id: str, payload: Decision) -> None:
-        self.decision = packet_id
-        if payload.decision_outcome is DecisionOutcome.ACT:
+    def _decided(self, event: PacketJudged, packet: AnyPacket) -> None:
+        self.decision, self.stakes = packet.header.packet_id, packet.compliance.stakes.stakes_level
+        if packet.payload.decision_outcome is DecisionOutcome.ACT:
             self.unspent = False
+            self.asked, self.leave = self.leave, False
+        # Whoever decides anew goes on without what it had asked for.
+        self.requests = {name: asked for name, asked in self.requests.items() if asked.grant != event.grant}
 
     def _believed(self, event: PacketJudged, payload: BeliefUpdate) -> None:
         if event.path[:1] == [State.VERIFY]:
             self.verified = self.unspent = True
         for change in payload.belief_changes:
-            if (change.domain, change.key) in self.beliefs or len(self.beliefs) < MOST_BELIEFS:
-                self.beliefs[change.domain, change.key] = change.new_value
+            name = (change.domain, change.key)
+            known = name in self.beliefs or len(self.beliefs) < MOST_BELIEFS
+            if known and len(change.domain) + len(change.key) <= LONGEST_NAME:
+                self.beliefs[name] = _remembered(change.new_value)
+
+
+def _remembered(value: Raw) -> Raw:
+    """Return a value as it is remembered; it holds on to nothing else of its line."""
+    said = bytes(value)
+    if len(said) > LONGEST_VALUE:
+        said = msgspec.json.encode({"sha256": sha256(said).hexdigest(), "bytes": len(said)})
+    return Raw(said)
 
 
 def _answered(record: Record) -> Answered:

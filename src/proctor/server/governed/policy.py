@@ -31,9 +31,10 @@ from proctor.episode.kinds import (
 )
 from proctor.episode.policy import LAYERS
 from proctor.episode.policy import Policy as Defaults
-from proctor.episode.settings import LayerRules, OnOverrun, Profile, Settings
+from proctor.episode.settings import LayerRules, Limits, OnOverrun, Profile, Settings
 from proctor.errors import ProctorError, ValidationError
 from proctor.server.governed.conditions import Condition, condition_of
+from proctor.server.governed.foresight import PACKETS_OF_A_CALL, never_statable
 
 FOLDER: Final = Path(__file__).parent / "policies"
 SHIPPED: Final = ("open", "standard", "strict")
@@ -42,6 +43,8 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 Count = Annotated[int, Field(ge=0, le=envelope.GREATEST)]
 Some = Annotated[int, Field(ge=1, le=envelope.GREATEST)]
 Text = Annotated[str, Field(min_length=1, max_length=10_000)]
+MOST_CALLS: Final = Limits().packets * 9 // 10 // PACKETS_OF_A_CALL
+"""Of tools in one episode: a tenth of its packets is left for what agents say."""
 STRICTNESS: Final = {ToolSafety.READ: 0, ToolSafety.MIXED: 1, ToolSafety.WRITE: 1}
 """A tool that does both counts as one that acts."""
 
@@ -193,6 +196,16 @@ class GovernancePolicy(Part):
         stated = self.tools.get(tool.name, tool.safety)
         return stated if STRICTNESS[stated] >= STRICTNESS[tool.safety] else tool.safety
 
+    def lets_go_on(self, tools: Iterable[Tool]) -> bool:
+        """Return whether an agent with these tools can always go on or stop: where it must verify, or gets no tokens, it reads."""
+        verifies = self.quality.verification_requirement in (
+            VerificationRequirement.VERIFY_ONE,
+            VerificationRequirement.VERIFY_ALL,
+        )
+        if not verifies and self.tokens.issuer is not Issuer.NEVER:
+            return True
+        return any(self.safety_of(tool) is ToolSafety.READ for tool in tools)
+
     def check(self, tools: Iterable[Tool], reserved: Iterable[str]) -> None:
         """Raise a ValidationError if this policy cannot govern an environment with these tools.
 
@@ -206,6 +219,11 @@ class GovernancePolicy(Part):
                 "this environment cannot be governed: one of its tools has a name that is taken in governed episodes",
                 found=taken[0],
                 expected=f"tools with other names than {', '.join(reserved)}: tool(..., name=)",
+            )
+        if not self.lets_go_on(known.values()):
+            raise ValidationError(
+                f"the policy {self.name} cannot govern this environment: its agents could come to where nothing leads on",
+                expected="a tool that only reads, under a policy that wants verifications or issues no tokens",
             )
         for name, safety in self.tools.items():
             if name not in known:
@@ -239,7 +257,27 @@ def load_policy(name_or_path: str | Path) -> GovernancePolicy:
         if "rules" in said:
             raise ValidationError(f"the policy {name!r} has rules twice", expected="house_rules or rules, not both")
         said["rules"] = _text(path.parent / beside)
-    return policy_of(said, name)
+    policy = policy_of(said, name)
+    _check_statable(policy)
+    return policy
+
+
+def _check_statable(policy: GovernancePolicy) -> None:
+    """Raise a ValidationError if what the proctor must state would be refused: by a rule of the house, or for its number."""
+    rule = never_statable(policy.written_rules)
+    if rule is not None:
+        raise ValidationError(
+            f"the policy {policy.name!r} has a house rule that refuses what the proctor must state: the first observation, or "
+            "the result and the observation that follow every directive",
+            found=rule.text,
+            expected="a rule that leaves room for these packets, which count among the N of `leads to`",
+        )
+    if policy.budgets.tool_call_budget > MOST_CALLS:
+        raise ValidationError(
+            f"the policy {policy.name!r} promises more tool calls than an episode has room for",
+            found=policy.budgets.tool_call_budget,
+            expected=f"a tool_call_budget of at most {MOST_CALLS}",
+        )
 
 
 def policy_of(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:

@@ -1,4 +1,7 @@
-"""The governors of one server whose episodes run, and the lines of all of them for whoever watches."""
+"""The governors of one server whose episodes run, and the lines of all of them for whoever watches.
+
+Rule: an episode that is lost runs no more: nobody finds its governor here.
+"""
 
 import secrets
 from collections.abc import Iterator
@@ -30,7 +33,7 @@ class Registry(Generic[GovernorT]):
         self._governors: dict[str, GovernorT] = {}
 
     def __iter__(self) -> Iterator[GovernorT]:
-        return iter(list(self._governors.values()))
+        return iter([governor for governor in self._governors.values() if governor.session.loss is None])
 
     def add(self, governor: GovernorT) -> None:
         """Know a governor from now on; the one of its session's earlier episode is forgotten."""
@@ -44,4 +47,4 @@ class Registry(Generic[GovernorT]):
 
     def find(self, session: str) -> GovernorT | None:
         """Return the governor of a session's episode, if one runs."""
-        return self._governors.get(session)
+        return next((governor for governor in self if governor.session.name == session), None)

@@ -18,8 +18,9 @@ from proctor.episode.packets import AnyPacket
 from proctor.episode.states import Event, Position
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import shortest_way
-from proctor.server.governed.advice import ADVICE, ENDED, IN_WORDS
+from proctor.server.governed.advice import ADVICE, ENDED, IN_WORDS, SPENT
 from proctor.server.governed.memory import Answered
+from proctor.server.governed.policy import Issuer
 from proctor.server.governed.stream import Bar, Stream
 from proctor.server.telling import Told
 
@@ -40,6 +41,13 @@ _CALLS: Final = {
     "user_input record": "escalate() again, to wait for the operator's answer",
     "ObservationPacket(user_input)": "escalate() again, to wait for the operator's answer",
 }
+_TOOLS_OF: Final[Mapping[str, str]] = {
+    Event.READ: "a tool that only reads, and you have none",
+    Event.WRITE: "a tool that acts, and you have none",
+    Event.TOKEN: "a token, and here none are issued",
+}
+"""What packets need that an agent may have no call for."""
+_STUCK: Final = "If nothing that you can call leads on, only the orchestrator can end this."
 
 
 def _say(text: str) -> Any:
@@ -130,11 +138,6 @@ class Teller:
         self._reads = [name for name, safety in tools.items() if safety is ToolSafety.READ]
         self._acts = [name for name in tools if name not in self._reads]
 
-    @property
-    def reading(self) -> str:
-        """The tools that only read, as one call."""
-        return " or ".join(self._reads) or "a tool that only reads"
-
     # ------------------------------------------------------------------------------------------------------- replies
     def accepted(self, verdict: Verdict, **more: Any) -> Told:
         """Return what is told of a packet that was accepted."""
@@ -152,20 +155,27 @@ class Teller:
         if not labels and SPOILT & set(verdict.rules):
             # The table has a row, and the token that is there does not open it: as if there were none.
             labels = self._labels_to(Event.WRITE, replace(self._stream.standing, tokens={}))
-        way = [*self._way(labels[:-1]), tool] if labels else []
+        lacking = self._lacking(labels)
+        way = [*self._way(labels[:-1]), tool] if labels and not lacking else []
         if tool in self._acts:
             way = [f'request_token(tools=["{tool}"])' if call == "request_token" else call for call in way]
         reasons = "; ".join(dict.fromkeys(finding.reason for finding in verdict.findings[:3]))
-        return self._refusal(verdict.rules, reasons, way)
+        return self._refusal(verdict.rules, reasons, way, lacking)
 
     def barred(self, bars: Sequence[Bar], way: Sequence[str] = ()) -> Told:
         """Return what is told of words that were refused before the judge saw them; `way` are the calls that lead on."""
         reason = "; ".join(f"{bar.reason} ({bar.pointer})" if bar.pointer else bar.reason for bar in bars[:3])
-        return self._refusal(tuple(dict.fromkeys(bar.rule for bar in bars)), reason, list(way))
+        rules = tuple(dict.fromkeys(bar.rule for bar in bars))
+        lacking = self._lacking((Event.READ,)) if rules == ("POLICY-1",) else ""
+        return self._refusal(rules, reason, list(way), lacking)
 
     def way_to(self, event: Event) -> list[str]:
-        """Return the calls by which something becomes legal, its own call last."""
-        return self._way(self._labels_to(event, self._stream.standing))
+        """Return the calls by which something becomes legal, its own call last; none if the agent has no tool for one."""
+        return self.way_by(*self._labels_to(event, self._stream.standing))
+
+    def way_by(self, *labels: str) -> list[str]:
+        """Return the calls that say these packets; none if the agent has no tool for one."""
+        return [] if self._lacking(labels) else self._way(labels)
 
     def waiting(self, text: str, again: str) -> Told:
         """Return that an operator has not answered yet, and what to call to go on waiting."""
@@ -195,6 +205,15 @@ class Teller:
             "Stop here, and try again later."
         )
         return Told(text, encode(reply), is_error=True)
+
+    def stopped(self, before: str = "") -> Told:
+        """Return that a call was stopped by safe mode, also if that is lifted by now; `before` says what was done."""
+        if self._stream.halted:
+            return self.halted(before)
+        reason = "the episode was stopped meanwhile"
+        reply = self._reply("refused", rules=["E7"], reason=reason, code=SAFE_MODE)
+        text = f"{SAFE_MODE}: {reason}, and safe mode was lifted since. {before}Your call does not go on."
+        return Told(f"{text} {self._where(reply)}", encode(reply), is_error=True)
 
     def closing(self, told: Told) -> Told:
         """Return what was told, and that the episode is closed."""
@@ -250,13 +269,19 @@ class Teller:
         steps = (" or ".join(self._call_of(label)) for label in labels)
         return [step for step in steps if step]
 
+    def _lacking(self, labels: Iterable[str]) -> str:
+        """Return which tool an agent lacks to go this way, in a sentence; nothing if it lacks none."""
+        wanting = next((label for label in labels if label in _TOOLS_OF and not self._call_of(label)), None)
+        return "" if wanting is None else f" The way there needs {_TOOLS_OF[wanting]}. {_STUCK}"
+
     def _calls(self, labels: Iterable[str]) -> list[str]:
         """Return packets as calls; what others say, and decisions of which all are possible, is said in short."""
         return list(dict.fromkeys(call for label in labels for call in self._call_of(label)))
 
     def _call_of(self, label: str) -> list[str]:
         if label in _CALLS:
-            return [_CALLS[label]]
+            never = label == Event.TOKEN and self._stream.policy.tokens.issuer is Issuer.NEVER
+            return [] if never else [_CALLS[label]]
         kind, _, variant = label.removesuffix(")").partition("(")
         if kind == "DecisionPacket":
             return [f'decide(outcome="{variant}")']
@@ -273,11 +298,11 @@ class Teller:
         state = stream.standing.state
         return Reply(verdict, state, list(stream.legal_next), self.next_calls(), stream.obligations, **more)
 
-    def _refusal(self, rules: Sequence[str], reason: str, way: list[str]) -> Told:
+    def _refusal(self, rules: Sequence[str], reason: str, way: list[str], lacking: str = "") -> Told:
         reply = self._reply("refused", rules=list(rules), reason=reason, code=REFUSED)
         if way:
             reply.way = way
-        lead = f" To get there, call in this order: {', then '.join(way)}." if way else _advised(rules)
+        lead = f" To get there, call in this order: {', then '.join(way)}." if way else lacking or _advised(rules)
         text = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done.{lead}{_seen(reply)} {self._where(reply)}"
         return Told(text, encode(reply), is_error=True)
 
@@ -285,9 +310,15 @@ class Teller:
         if isinstance(reply, Reply) and reply.closed:
             return "The episode is closed: there is nothing more to do."
         over = self._stream.session.over and not self._stream.halted
-        state = f"The episode is in {reply.state}: {ENDED if over else IN_WORDS[self._stream.position]}."
+        state = f"The episode is in {reply.state}: {ENDED if over else self._in_words()}."
         calls = f" You can call now: {', '.join(reply.next_calls)}." if reply.next_calls else ""
         return f"{state}{calls}"
+
+    def _in_words(self) -> str:
+        position, now = self._stream.position, self._stream.now()
+        if position is Position.AUTHORIZE and not any(each.live(now) for each in self._stream.standing.tokens.values()):
+            return SPENT
+        return IN_WORDS[position]
 
 
 def _advised(rules: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Requests of tokens: issued by the proctor within limits, put before an operator, or refused, as the policy says."""
 
+from proctor.episode.history import Permit
 from proctor.server.governed import wording
 from proctor.server.governed.forms import RequestToken
 from proctor.server.governed.judging import Judging
@@ -13,6 +14,8 @@ from proctor.server.telling import Told
 
 PENDING = "your request of a token waits for an operator: call request_token without tools to wait for the answer"
 NOTHING_PENDING = "no request of yours is pending: name the tools that you need"
+NAME_AGAIN = "name the tools that you need, to ask for another"
+WITHDRAWN = f"your request is withdrawn, for you have decided anew since: {NAME_AGAIN}"
 MOST_PENDING = 16
 """Requests of all agents of an episode."""
 
@@ -29,7 +32,7 @@ class Requests:
         pending = self._pending(voice)
         if form.tools is None:
             if pending is None:
-                return self._unasked(voice, teller)
+                return await self._unasked(voice, teller)
             return Question(pending.id, form.wait_seconds)
         limits = self._stream.policy.tokens
         asked = Asked(
@@ -71,21 +74,38 @@ class Requests:
         asked = self._stream.memory.requests.values()
         return next((each for each in asked if each.grant == voice.grant), None)
 
-    def _unasked(self, voice: Voice, teller: Teller) -> Told:
+    async def _unasked(self, voice: Voice, teller: Teller) -> Told:
+        await self._stream.safe()
         decided = self._decided(voice)
-        return teller.barred((Bar(POLICY_3, NOTHING_PENDING),)) if decided is None else self.answered(decided, teller)
+        if decided is None:
+            return await self._refused(NOTHING_PENDING, voice, teller)
+        return await self.answered(decided, voice, teller)
 
     def _decided(self, voice: Voice) -> str | None:
         """Return the request of this agent that was decided last."""
         return self._stream.memory.decided.get(voice.grant or "")
 
-    def answered(self, request: str, teller: Teller) -> Told:
-        """Return what an operator decided about a request."""
+    async def answered(self, request: str, voice: Voice, teller: Teller) -> Told:
+        """Return what became of a request; a token that opens nothing any more is told as such."""
         memory = self._stream.memory
         issued = memory.issued.get(request)
         permit = None if issued is None else self._stream.standing.tokens.get(issued)
-        if permit is not None:
+        if permit is not None and permit.live(self._stream.now()):
             return teller.issued(permission(permit, self._stream.now()))
+        if permit is not None:
+            return await self._refused(f"the token that you got is {_spoilt(permit)}: {NAME_AGAIN}", voice, teller)
         denied = memory.denied.get(request)
-        said = f": {denied.text}" if denied is not None and denied.text else ""
-        return teller.barred((Bar(POLICY_3, f"the operator denied the token{said}"),))
+        if denied is None:
+            return await self._refused(WITHDRAWN, voice, teller)
+        said = f": {denied.text}" if denied.text else ""
+        return await self._refused(f"the operator denied the token{said}", voice, teller)
+
+    async def _refused(self, reason: str, voice: Voice, teller: Teller) -> Told:
+        return await self._judging.barred(voice.tool or "", (Bar(POLICY_3, reason),), voice, teller)
+
+
+def _spoilt(permit: Permit) -> str:
+    """Return why a token opens nothing any more."""
+    if permit.revoked:
+        return "revoked"
+    return "used up" if permit.used >= permit.limit else "expired"

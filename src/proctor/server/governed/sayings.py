@@ -13,14 +13,14 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Refused
 from proctor.server.governed import wording
 from proctor.server.governed.acts import Acts
-from proctor.server.governed.admission import Terms, barred, completed, directive_bars
+from proctor.server.governed.admission import Terms, barred, completed, content_bars
 from proctor.server.governed.errands import Errand, Errands
 from proctor.server.governed.forms import Believe, Decide, Escalate, PlanVerification, RequestToken, SubmitPacket
-from proctor.server.governed.judging import Judging, attempt
+from proctor.server.governed.judging import MOST_KEPT, Judging, attempt
 from proctor.server.governed.questions import Question
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.requests import Requests
-from proctor.server.governed.stream import PROCTOR, Bar, Stream, Voice
+from proctor.server.governed.stream import Bar, Stream, Voice
 from proctor.server.governed.tools import Saying, read_form
 from proctor.server.telling import Told
 
@@ -75,7 +75,7 @@ class Sayings:
         await self._stream.bar(tool, attempt(tool, arguments), SAFE, voice)
         return teller.halted()
 
-    def answered(self, question: Question, teller: Teller) -> Told:
+    async def answered(self, question: Question, voice: Voice, teller: Teller) -> Told:
         """Return what an operator answered, or that there is no answer yet."""
         if self._stream.halted:
             return teller.halted()
@@ -84,7 +84,7 @@ class Sayings:
         if question.id.startswith("request_"):
             if waits:
                 return teller.waiting("No operator has decided about your token yet.", "request_token()")
-            return self._requests.answered(question.id, teller)
+            return await self._requests.answered(question.id, voice, teller)
         if not waits and answer is not None and answer.escalation == question.id:
             return teller.answered(answer)
         return teller.waiting("No operator has answered yet.", "escalate()")
@@ -102,16 +102,18 @@ class Sayings:
     async def _believed(self, form: Believe, voice: Voice, teller: Teller) -> Told:
         packet = wording.belief(self._stream, form)
         if self._stream.position is Position.REVIEW and not self._stream.session.over:
-            await self._observed_again()
+            await self._observed_again(packet)
             packet = wording.belief(self._stream, form)
         return await self._said(packet, voice, teller)
 
-    async def _observed_again(self) -> None:
-        """Begin a new cycle with what was observed last (S7 to S1)."""
+    async def _observed_again(self, belief: AnyPacket) -> None:
+        """Begin a new cycle with what was observed last (S7 to S1), if the belief is then accepted."""
         seen = self._stream.memory.seen
-        if seen is not None:
-            data = msgspec.json.decode(seen.data, type=dict[str, Any])
-            await self._stream.state(wording.observation(self._stream, data, seen.tool), PROCTOR)
+        if seen is None:
+            return
+        again = wording.observation(self._stream, msgspec.json.decode(seen.data, type=dict[str, Any]), seen.tool)
+        if self._stream.would_follow(again, belief):
+            await self._stream.declare(again)
 
     async def _decided(self, form: Decide, voice: Voice, teller: Teller) -> Told:
         if form.outcome in DOING:
@@ -120,21 +122,22 @@ class Sayings:
 
     async def _escalated(self, form: Escalate, voice: Voice, teller: Teller) -> Told | Question:
         if form.question is None:
-            return self._asked_before(form, teller)
+            return await self._asked_before(form, voice, teller)
         if form.options is None:
-            return teller.barred((NO_OPTIONS,))
+            return await self._judging.barred(Saying.ESCALATE, (NO_OPTIONS,), voice, teller, _said_in(form))
         packet = wording.escalation(self._stream, form.question, form)
         verdict = await self._judging.judged(packet, voice, teller)
         return verdict if isinstance(verdict, Told) else Question(packet.header.packet_id, form.wait_seconds)
 
-    def _asked_before(self, form: Escalate, teller: Teller) -> Told | Question:
+    async def _asked_before(self, form: Escalate, voice: Voice, teller: Teller) -> Told | Question:
         """Return the question that is pending, or the answer that came meanwhile."""
         pending, answer = self._acts.question, self._stream.memory.answer
         if pending is not None:
             return Question(pending.header.packet_id, form.wait_seconds)
         if answer is not None and self._stream.position is Position.DECIDE_AFRESH:
+            await self._stream.safe()
             return teller.answered(answer)
-        return teller.barred((NO_QUESTION,))
+        return await self._judging.barred(Saying.ESCALATE, (NO_QUESTION,), voice, teller, _said_in(form))
 
     # -------------------------------------------------------------------------------------------------- whole packets
     async def _submitted(self, form: SubmitPacket, voice: Voice, tools: Tools, teller: Teller) -> Told | Errand:
@@ -145,10 +148,10 @@ class Sayings:
             bars = SAFE
         line = completed(form.packet, terms)
         said = read(line)
-        if isinstance(said, Packet) and isinstance(said.payload, Directive) and not bars:
-            bars = directive_bars(said, tools)
+        if isinstance(said, Packet) and not bars:
+            bars = content_bars(said, tools)
         if bars:
-            await stream.bar(_kind(form.packet), msgspec.json.encode(form.packet), bars, voice)
+            await stream.bar(_kind(form.packet), _kept(msgspec.json.encode(form.packet)), bars, voice)
             return teller.halted() if bars is SAFE else teller.barred(bars)
         if not isinstance(said, Packet):
             return teller.refused(await stream.state_line(line, voice), Saying.SUBMIT_PACKET)
@@ -165,6 +168,16 @@ def _does(packet: AnyPacket) -> bool:
     if isinstance(payload, Decision):
         return payload.decision_outcome in DOING
     return isinstance(payload, Directive | VerificationPlan)
+
+
+def _said_in(form: Escalate) -> bytes:
+    """Return a form as JSON."""
+    return form.model_dump_json(exclude_none=True).encode()
+
+
+def _kept(submitted: bytes) -> bytes:
+    """Return what is on record of a packet that was refused before it was judged: one that is too long is only named."""
+    return submitted if len(submitted) <= MOST_KEPT else attempt(Saying.SUBMIT_PACKET, submitted)
 
 
 def _kind(submitted: dict[str, Any]) -> str:

@@ -4,8 +4,11 @@ Rule 1: what is judged is on record, in the order in which it was judged, before
     Between the judging and the recorder's taking it nothing else can run.
 Rule 2: the clock is the proctor's: the time on the wall, made to grow by at least a microsecond from line to line.
 Rule 3: what is refused before the judge sees it, and what is no line of the stream, is on record as well, as not judged.
+Rule 4: the proctor's own words are never refused in silence: where the judge does not accept one, the episode is lost.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,20 +22,25 @@ from proctor.episode.history import Episode, begin
 from proctor.episode.house_rules import unmarked
 from proctor.episode.judge import Judge
 from proctor.episode.kinds import EvidenceKind, TaskClass, ToolsState
+from proctor.episode.machine import Machine
 from proctor.episode.packets import AnyPacket, Malformed, Packet, read
 from proctor.episode.records import Record
+from proctor.episode.settings import Limits
 from proctor.episode.states import Position
 from proctor.episode.verdicts import Context, Verdict, obligations_of
 from proctor.episode.ways import legal_next
 from proctor.episode.writer import Said, Writer
 from proctor.errors import ComponentError
+from proctor.models.control import Code
 from proctor.models.events import PacketJudged, Principal
 from proctor.models.operator import JudgedRow
+from proctor.server.answers import failed, refused
 from proctor.server.governed.memory import NOTES, Memory, Note
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.rows import Rows
 from proctor.server.session import Session
 
+LOG: Final = logging.getLogger("proctor.governed")
 TICK: Final = timedelta(microseconds=1)
 encode: Final = msgspec.json.Encoder().encode
 
@@ -72,7 +80,11 @@ class Stream:
         self.memory: Final = Memory()
         self.context: Final = Context(policy.settings, policy.written_rules)
         self.standing: Episode = begin(self.name, unmarked(self.context.house_rules))
-        self._judge = Judge(policy.settings, rules=self.context.house_rules)
+        self.limits: Final = Limits()
+        self._judge = Judge(policy.settings, limits=self.limits, rules=self.context.house_rules)
+        self._machine = Machine(self.context, self.limits)
+        self._writing: asyncio.Future[None] | None = None
+        """Done when the latest line is on record."""
         self._wall = wall
         self._rows = rows
         self._writer = Writer(self.name, at=self.now(), policy=policy.defaults, step=TICK)
@@ -131,18 +143,44 @@ class Stream:
         return self._writer.record(kind, data, by=by, at=self.now())
 
     def references(self, named: Sequence[str]) -> list[EvidenceRef]:
-        """Return references to packets as evidence; of one that nobody knows the time is now."""
-        now = self.now()
-        return [EvidenceRef(EvidenceKind.TOOL_OUTPUT, name, self.memory.times.get(name, now)) for name in named]
+        """Return references to observations and results of this episode as evidence."""
+        return [EvidenceRef(EvidenceKind.TOOL_OUTPUT, name, self.memory.times[name]) for name in named]
 
     # ----------------------------------------------------------------------------------------------------- judging
     def check(self, said: AnyPacket | Record) -> Verdict:
         """Return the verdict that `state` would give; nothing changes."""
         return self._judge.check(said)
 
+    def would_follow(self, first: AnyPacket, second: AnyPacket) -> bool:
+        """Return whether `first` would be accepted now, and `second` after it; nothing changes."""
+        verdict = self.check(first)
+        return verdict.accepted and verdict.after is not None and self._machine.judge(verdict.after, second).accepted
+
     async def state(self, said: AnyPacket | Record, voice: Voice) -> Verdict:
         """Judge a packet or a record and put it on record; return the verdict."""
         return await self._stated(said.line(), said, voice)
+
+    async def declare(self, said: AnyPacket | Record) -> Verdict:
+        """State what the proctor has to say, and what must be so; where the judge refuses it, the episode is lost."""
+        verdict = await self.state(said, PROCTOR)
+        if verdict.accepted:
+            return verdict
+        rules = ", ".join(verdict.rules)
+        message = f"what the proctor had to state was refused by the rules of this server ({rules})"
+        LOG.error("%s: %s, %s", message, _kind(said), verdict.reason, extra={"session": self.session.name})
+        self.session.lose(Code.SESSION_ERROR, message)
+        raise failed(Code.SESSION_ERROR, message)
+
+    async def safe(self) -> None:
+        """Return when all that was stated is on record; refuse if it is not, for then the episode is lost."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self.check_lasts()
+
+    def check_lasts(self) -> None:
+        """Refuse what comes after the episode was lost."""
+        if self.session.loss is not None:
+            raise refused(Code.EPISODE_LOST, f"this episode is lost: {self.session.loss.message}", lost=True)
 
     async def state_line(self, line: bytes, voice: Voice) -> Verdict:
         """Judge a line that may be no packet, and put it on record; return the verdict."""
@@ -211,7 +249,11 @@ class Stream:
 
     async def _on_record(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
         self.memory.note(event, said)
-        await self.session.record(event)
+        written = self._writing = asyncio.get_running_loop().create_future()
+        try:
+            await self.session.record(event)
+        finally:
+            written.set_result(None)
         self._rows.add(encode(row_of(self._rows.last + 1, event)))
 
     # ----------------------------------------------------------------------------------------------------- restoring

@@ -52,8 +52,9 @@ from proctor.episode.payloads import (
     VerificationPlan,
     VerificationTarget,
 )
-from proctor.server.governed.forms import Believe, Checks, Choice, Decide, Escalate, PlanVerification, Target
-from proctor.server.governed.memory import REQUEST, Asked
+from proctor.errors import ValidationError
+from proctor.server.governed.forms import Believe, Checks, Choice, Decide, Escalate, PlanVerification, Target, option_id
+from proctor.server.governed.memory import REQUEST, Asked, Memory
 from proctor.server.governed.stream import Stream
 
 NO_DECISION: Final = "pkt_none"
@@ -71,6 +72,11 @@ def belief(stream: Stream, form: Believe) -> AnyPacket:
     evidence = form.evidence
     if evidence is None:
         evidence = [] if memory.seen is None else [memory.seen.packet_id]
+    unknown = next((name for name in evidence if name not in memory.times), None)
+    if unknown is not None:
+        raise ValidationError(
+            f"evidence: no observation and no result of this episode is called {unknown}", expected=_known(memory)
+        )
     known = any((form.domain, key) in memory.beliefs for key in form.changes)
     kind = UpdateType(form.kind or ("revision" if known else "new_belief"))
     resolved = kind is UpdateType.CONTRADICTION_RESOLVED
@@ -84,6 +90,11 @@ def belief(stream: Stream, form: Believe) -> AnyPacket:
         contradiction_details=ContradictionDetails(list(evidence), ResolutionMethod.PREFER_FRESH) if resolved else None,
     )
     return stream.packet(payload, evidence=stream.references(evidence), epistemics=_derived(form.confidence))
+
+
+def _known(memory: Memory) -> str:
+    latest = "" if memory.seen is None else f", such as {memory.seen.packet_id}"
+    return f"ids that you were told as observation_packet_id{latest}, or no evidence: the latest observation"
 
 
 def _derived(confidence: float) -> Epistemics:
@@ -158,7 +169,7 @@ def escalation(stream: Stream, question: str, form: Escalate) -> AnyPacket:
 
 
 def _option(number: int, option: Choice | str) -> EscalationOption:
-    choice = option if isinstance(option, Choice) else Choice(id=f"option_{number}", description=option)
+    choice = option if isinstance(option, Choice) else Choice(id=option_id(number, option), description=option)
     return EscalationOption(choice.id, choice.description, list(choice.pros), list(choice.cons))
 
 
