@@ -326,6 +326,26 @@ def test_a_session_that_is_not_resumed_in_time_ends() -> None:
     assert asyncio.run(drive()) == (1, 0)
 
 
+def test_the_time_to_come_back_begins_when_all_are_there() -> None:
+    async def drive() -> tuple[list[float | None], float]:
+        clock = Clock()
+        found = [left((await whole([RESET]))[1]) for _ in range(2)]
+        sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
+        adopt = sessions._adopt
+
+        def slowly(session: Any, past: Any) -> None:
+            adopt(session, past)
+            clock.now += 50
+
+        sessions._adopt = slowly  # type: ignore[method-assign]  # each takes its time
+        await sessions.take_up(found)
+        return [channel.detached_at for channel in sessions.channels.values()], clock.now
+
+    times, now = asyncio.run(drive())
+
+    assert times == [now, now]
+
+
 def test_the_log_says_how_many_go_on(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         after([RESET, STEP])

@@ -142,7 +142,7 @@ def test_a_form_refuses_what_it_does_not_know(saying: Saying) -> None:
 
 def test_every_position_and_every_rule_of_ours_has_words() -> None:
     from proctor.episode.states import Position
-    from proctor.server.governed.admission import SENTENCES
+    from proctor.server.governed.admission import GOV_1, GOV_2, GOV_3
 
     assert set(IN_WORDS) == set(Position)
-    assert {*SENTENCES, "POLICY-1", "POLICY-2", "POLICY-3"} <= set(ADVICE)
+    assert {GOV_1, GOV_2, GOV_3, "POLICY-1", "POLICY-2", "POLICY-3"} <= set(ADVICE)

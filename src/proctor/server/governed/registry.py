@@ -47,4 +47,5 @@ class Registry(Generic[GovernorT]):
 
     def find(self, session: str) -> GovernorT | None:
         """Return the governor of a session's episode, if one runs."""
-        return next((governor for governor in self if governor.session.name == session), None)
+        found = self._governors.get(session)
+        return None if found is None or found.session.loss is not None else found
