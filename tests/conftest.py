@@ -15,7 +15,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 # No deadline: the first example of a compiled kernel pays for its compilation. There are hundreds of properties,
 # and the quick tests have ten minutes on two cores; HYPOTHESIS_PROFILE=thorough looks longer.
-settings.register_profile("default", deadline=None, max_examples=50)
+settings.register_profile("default", deadline=None, max_examples=40)
 settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True)
 settings.register_profile(
     "thorough",

@@ -143,9 +143,8 @@ def test_a_foreign_environment_is_checked_as_far_as_it_can_be_seen(report_of: Re
     assert verdicts["ENV-I1"] == "not checkable"
 
 
-@pytest.mark.parametrize(
-    "target", [pytest.param("SpecKitAI/ColumnPopper-v1", marks=pytest.mark.slow), "proctor/ColumnPopper-v0"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["SpecKitAI/ColumnPopper-v1", "proctor/ColumnPopper-v0"])
 def test_column_popper_is_checked_as_an_environment_and_as_a_game(report_of: Read, target: str) -> None:
     report = report_of(target)
     verdicts = {row["id"]: row["verdict"] for row in report["clauses"]}
@@ -161,7 +160,7 @@ def test_column_popper_is_checked_as_an_environment_and_as_a_game(report_of: Rea
 @pytest.mark.parametrize(
     ("target", "subject"),
     [
-        ("proctor.envs.plume.env:PlumeSearchEnv", Subject.ENVIRONMENT),
+        pytest.param("proctor.envs.plume.env:PlumeSearchEnv", Subject.ENVIRONMENT, marks=pytest.mark.slow),
         ("proctor.envs.plume.actions:RunTumbleActions", Subject.ACTION_PROCESSOR),
         ("proctor.envs.plume.sensors:AntennaePair", Subject.SENSOR),
         ("proctor.envs.plume.rewards:SparseGoalReward", Subject.REWARD),

@@ -206,6 +206,9 @@ def test_what_the_judge_refuses_is_exit_code_1(ask: Any, there: Operated) -> Non
         ("approve", "q1", "--life", "0"),
         ("fly",),
         ("pending", "--fly"),
+        ("clear", "a-session", "--jsn"),
+        ("alert", "a-session", "--severty=INFO"),
+        ("answer", "q1", "--txt"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_line_and_changes_nothing(

@@ -11,6 +11,8 @@ from proctor.contracts.lifecycle import diagram
 from tools import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG = ("client.md", "serving.md", "control-protocol.md")
+"""Pages whose code starts servers."""
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 # Training needs the extra `train`: tests/system/test_train_popper.py runs it. The presets take minutes: test_reward_figures.py.
 LONG = {ROOT / "examples/train_popper.py", ROOT / "examples/reward_presets.py"}
@@ -42,7 +44,14 @@ def test_a_stale_page_is_named_and_written_anew(
     assert make_docs.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if code_blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [], id=page.name)
+        for page in PAGES
+        if code_blocks(page)
+    ],
+)
 def test_the_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from proctor.envs.plume.factories import unregister_component
 
@@ -53,6 +62,7 @@ def test_the_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     unregister_component("observation", "log")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(

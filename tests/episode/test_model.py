@@ -173,6 +173,7 @@ def test_the_model_answers_as_the_decisions_say(row: int, words: str, outcome: s
 # ---------------------------------------------------------------------------------------------- the same lines, twice
 
 
+@pytest.mark.slow
 def test_judge_and_model_agree_on_a_long_stream_that_meets_every_state_rule_and_event() -> None:
     met = met_in(Judge(), NaiveJudge(), stream(11, 8_000)) + met_at_the_limits(seeds=10, lines=200)
 
@@ -493,4 +494,4 @@ KINDS = (
 )
 
 TestJudgeAndModel = JudgeAndModel.TestCase
-TestJudgeAndModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestJudgeAndModel.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

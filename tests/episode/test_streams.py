@@ -76,6 +76,7 @@ def test_streaming_one_by_one_and_restored_judges_say_the_same_about_two_hundred
     assert differ == []
 
 
+@pytest.mark.slow
 def test_a_judge_stopped_after_every_line_says_the_same() -> None:
     judge, stopped = Judge(), Judge()
     for line in mutated_stream(23, 1_500, at_once=2):

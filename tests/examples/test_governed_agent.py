@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -85,13 +86,15 @@ def test_it_works_under_the_strict_policy_with_an_operator(target: str, tmp_path
 
 
 @pytest.mark.slow
-def test_without_an_operator_the_strict_policy_leaves_it_without_a_token(tmp_path: Path) -> None:
+def test_without_an_operator_the_strict_policy_leaves_it_without_a_token_and_it_stops_as_it_should(
+    tmp_path: Path,
+) -> None:
     found = acted(tmp_path / "home", PLUME, "strict")
 
-    assert found.code == 1
-    assert "left open" in found.err
+    assert (found.code, found.err) == (0, "")
     assert found.steps == []
-    assert found.closed.outcome == "open"
+    assert found.refusals == [("DecisionPacket", ["FSM"])]
+    assert (found.closed.outcome, found.closed.state) == ("conforming", "S7_REVIEW")
 
 
 @pytest.mark.slow
@@ -134,6 +137,29 @@ def test_a_policy_that_wants_a_human_asked_first_has_one_asked(tmp_path: Path) -
     assert len(found.steps) == 5 * 8
     assert found.refusals == [("DecisionPacket", ["POLICY-2"])]
     assert found.closed.outcome == "conforming"
+
+
+def test_what_could_not_be_mended_does_not_keep_the_next_refusal_from_being_mended() -> None:
+    class Server:
+        """Refuses every call, and says that a belief is missing."""
+
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        async def call_tool(self, tool: str, arguments: dict[str, Any]) -> Any:
+            self.calls.append(tool)
+            told = {"verdict": "refused", "way": ["believe", tool], "next_calls": ["believe"]}
+            return SimpleNamespace(structured_content=None, meta={"proctor/error": told}, is_error=True)
+
+    async def scenario() -> list[str]:
+        server = Server()
+        works = agent.GovernedAgent(server, "sniff", ["move"], SimpleNamespace(uses=1, pause=0.0, ask=0.0))
+        for _ in range(2):
+            with pytest.raises(agent.Stopped):
+                await works.call("decide")
+        return server.calls
+
+    assert asyncio.run(scenario()) == ["decide", "believe"] * 2
 
 
 # ------------------------------------------------------------------------------------------------------------ its start

@@ -149,6 +149,7 @@ def test_no_worker_and_no_environment_can_read_the_secret(command: Command) -> N
     assert SECRET not in command.log + command.out
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_takes_its_own_sessions_with_it_and_no_other(tmp_path: Path) -> None:
     with serve(tmp_path / "home", *TWO, more=TOKEN) as command, ExitStack() as stack:
         first, second = one_of_each(command, stack)
@@ -206,6 +207,7 @@ def _gone_on(visitor: Visitor, number: int, stack: ExitStack) -> dict[str, Any]:
     return again.step(number)
 
 
+@pytest.mark.slow
 def test_told_to_stop_all_of_them_do_with_a_record_each_and_nothing_is_left(tmp_path: Path) -> None:
     record = ("--record", str(tmp_path / "events.jsonl"))
     with serve(tmp_path / "home", *TWO, *record, more=TOKEN) as command, ExitStack() as stack:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -85,6 +87,55 @@ class Hall(Room):
     @property
     def ends(self) -> list[EpisodeClosed]:
         return [event for event in self.events if isinstance(event, EpisodeClosed)]
+
+
+class Disk:
+    """What a hall's recorder is like: it takes events in their order, and they are safe once it is let go."""
+
+    def __init__(self, hall: Hall) -> None:
+        self.waiting: list[asyncio.Future[None]] = []
+        self._holds = False
+        quick = hall.diary.record
+
+        def record(event: Event) -> Any:
+            quick(event)
+            if not self._holds:
+                return None
+            self.waiting.append(asyncio.get_running_loop().create_future())
+            return self.waiting[-1]
+
+        hall.diary.record = record  # type: ignore[method-assign]  # a disk that takes its time
+
+    def holds(self, count: int) -> bool:
+        """Return whether so many events were held so far."""
+        return len(self.waiting) == count
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold whatever is recorded until the end of the block."""
+        self._holds = True
+        try:
+            yield
+        finally:
+            self._holds = False
+            for each in self.waiting:
+                if not each.done():
+                    each.set_result(None)
+
+
+async def until(true: Callable[[], object], tries: int = 1000) -> None:
+    """Give way to others until something holds."""
+    for _ in range(tries):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+async def turns(count: int = 50) -> None:
+    """Let everybody go on who can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class Heard:

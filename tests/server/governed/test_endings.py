@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from proctor.errors import ComponentError
 from proctor.models.control import Reset
-from proctor.models.events import EpisodeClosed, EpisodeReset, PacketJudged
+from proctor.models.events import EpisodeClosed, EpisodeReset, Event, PacketJudged
 from proctor.models.grants import WaitEnd, Watch
 from proctor.server.control.waiting import ended, watched
-from tests.server.governed.rooms import Agent, Hall, assert_judged_alike
+from tests.server.governed.rooms import Agent, Disk, Hall, assert_judged_alike, turns, until
 from tests.server.rooms import run
 
 
@@ -270,5 +271,53 @@ def test_a_free_session_has_no_governor_and_its_end_has_no_outcome() -> None:
         assert "governed" not in view.instructions
         end = await ended(room.session, WaitEnd(wait_seconds=0), 1)
         assert (end.over, end.outcome, end.state) == (True, None, None)
+
+    run(scenario())
+
+
+def test_an_end_that_could_not_be_recorded_is_lost_and_stated_when_it_can_be() -> None:
+    async def scenario() -> None:
+        hall = short()
+        agent = await at_the_end(hall)
+        quick = hall.diary.record
+
+        def record(event: Event) -> None:
+            if isinstance(event, EpisodeClosed):
+                raise ComponentError("the disk is full")
+            quick(event)
+
+        hall.diary.record = record  # type: ignore[method-assign]  # a disk that is full
+        told = await agent.believe()
+        end = await ended(hall.session, WaitEnd(wait_seconds=0), 1)
+        hall.diary.record = quick  # type: ignore[method-assign]  # there is room again
+        await hall.session.close("closed")
+
+        assert told.code == "RECORDING_FAILED"
+        assert (end.over, end.lost, end.outcome) == (True, True, None)
+        assert [(one.reason, one.outcome) for one in hall.ends] == [("lost", "conforming")]
+
+    run(scenario())
+
+
+def test_an_outcome_is_told_only_when_it_is_on_record() -> None:
+    async def scenario() -> None:
+        hall = short()
+        agent = await at_the_end(hall)
+        waiting = asyncio.create_task(ended(hall.session, WaitEnd(wait_seconds=60), 1))
+        disk = Disk(hall)
+
+        with disk.held():
+            closing = asyncio.create_task(agent.believe())
+            for count in (1, 2):  # the belief, and the close
+                await until(partial(disk.holds, count))
+                disk.waiting[-1].set_result(None)
+            await until(partial(disk.holds, 3))  # the end of the episode
+            await turns()
+            early = waiting.done()
+        end = await waiting
+        await closing
+
+        assert not early
+        assert (end.over, end.outcome) == (True, "conforming")
 
     run(scenario())

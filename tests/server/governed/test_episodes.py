@@ -293,3 +293,39 @@ def test_time_never_stands_still_nor_runs_backwards_in_the_stream() -> None:
         assert not any(line.warnings for line in hall.lines)
 
     run(scenario())
+
+
+def test_the_result_of_a_call_that_was_cut_short_says_so() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        async def progress(done: int, count: int) -> None:
+            if done == 2:
+                hall.session.claims += 1  # the orchestrator wants to reset
+
+        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":5}', progress))
+        hall.session.claims = 0
+
+        (result,) = [json.loads(bytes(line.line)) for line in hall.lines if line.kind == "TaskResultPacket"]
+        assert "2 of 5 actions" in told.text
+        assert result["payload"]["result_status"] == "CANCELLED"
+        assert result["payload"]["error_details"]["error_message"] == "2 of 5 actions were carried out"
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_call_that_the_environments_end_made_shorter_is_a_success() -> None:
+    async def scenario() -> None:
+        hall = Hall(max_steps=3)
+        agent = await hall.agent()
+        await agent.permitted("move")
+
+        await agent.use("move", direction="up", steps=5)
+
+        (result,) = [json.loads(bytes(line.line)) for line in hall.lines if line.kind == "TaskResultPacket"]
+        assert result["payload"]["result_status"] == "SUCCESS"
+
+    run(scenario())

@@ -113,3 +113,79 @@ def test_what_cannot_be_said_as_json_is_on_record_by_its_length(arguments: bytes
 
 def test_what_is_too_long_is_not_on_record_at_all() -> None:
     assert attempt("believe", b'"%b"' % (b"x" * 2**17)) == b'{"tool":"believe"}'
+
+
+async def allowed(agent: Agent, hall: Hall, choice: str = "option_1") -> None:
+    """Ask the operator and be answered."""
+    await agent.decide("ESCALATE")
+    await agent.use("escalate", question="may I?", options=["yes", "no"], wait_seconds=0)
+    await hall.operator.answer(hall.operator.pending()[0].id, choice=choice)
+
+
+def test_what_is_done_on_a_grave_decision_is_grave() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.believe()
+        grave = packet(
+            hall.policy,
+            "DecisionPacket",
+            DECISION,
+            stakes={"stakes_level": "HIGH"},
+            quality={"quality_tier": "SUPERB"},
+        )
+
+        decided = await agent.submit(grave)
+        told = await agent.use("request_token", tools=["move"], rationale="r")
+        moved = await agent.use("move", direction="up")
+
+        assert not decided.refused
+        assert told.rules == ["POLICY-2"]
+        assert "write at HIGH stakes" in told.text
+        assert moved.refused
+        assert hall.steps == 0
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("condition", ["act at MEDIUM stakes", "write at MEDIUM stakes"])
+def test_an_answer_is_good_for_one_act(condition: str) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(escalation={"when": [condition]}))
+        agent = await hall.agent()
+        await agent.believe()
+        await allowed(agent, hall)
+
+        first = [
+            await agent.decide("ACT"),
+            await agent.use("request_token", tools=["move"], rationale="r"),
+            await agent.use("move", direction="up"),
+            await agent.use("move", direction="up"),
+        ]
+        await agent.believe()
+        second = [await agent.decide("ACT"), await agent.use("request_token", tools=["move"], rationale="r")]
+
+        assert [one.refused for one in first] == [False] * 4
+        assert ["POLICY-2"] in [one.rules for one in second]
+        assert hall.steps == 2
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_an_answer_waits_for_its_act_through_a_verification() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(escalation={"when": ["act at MEDIUM stakes"]}))
+        agent = await hall.agent()
+        await agent.believe()
+        await allowed(agent, hall)
+
+        await agent.decide("VERIFY_FIRST")
+        await agent.use("plan_verification", targets=["a"])
+        await agent.use("sniff")
+        await agent.believe()
+
+        assert not (await agent.decide("ACT")).refused
+
+    run(scenario())

@@ -9,23 +9,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proctor.models.events import AgentRevoked, EpisodeStepped
+from proctor.models.grants import Revoke
 from proctor.models.operator import JudgedRow
 from proctor.server.answers import Refused
 from proctor.server.governed.governor import MOST_WAITING
 from proctor.server.governed.operator import Operator
-from tests.server.governed.rooms import Agent, Hall, Heard, assert_judged_alike
+from tests.server.governed.rooms import PLUME, Agent, Hall, Heard, assert_judged_alike, policy_with, until
 from tests.server.rooms import run
 
 QUESTION = {"question": "left or right?", "options": ["left", "right"], "gaps": ["where the source is"]}
-
-
-async def until(true: Callable[[], object], tries: int = 1000) -> None:
-    """Give way to others until something holds."""
-    for _ in range(tries):
-        if true():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it never came true")
 
 
 async def escalating(agent: Agent, wait_seconds: float = 0.0) -> Heard:
@@ -223,7 +215,7 @@ def test_an_approval_that_comes_too_late_is_refused_by_the_judge() -> None:
         hall = Hall(policy="strict")
         agent = await verified(hall)
         await agent.use("request_token", tools=["move"], uses=1, rationale="please", wait_seconds=0)
-        await agent.decide("VERIFY_FIRST")
+        await agent.use("sniff")
         (waiting,) = hall.operator.pending()
 
         done = await hall.operator.approve(waiting.id)
@@ -372,5 +364,119 @@ def test_there_is_nothing_to_clear_where_there_is_no_safe_mode() -> None:
 
         assert (done.accepted, done.reason) == (False, "the episode is not in safe mode")
         assert not any(isinstance(event, EpisodeStepped) for event in hall.events)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("by", ["operator", "orchestrator"])
+def test_a_grant_that_is_revoked_in_the_wrap_up_is_dead_and_on_record(by: str) -> None:
+    async def scenario() -> None:
+        hall = Hall(max_steps=2)
+        await hall.begin()
+        granted = hall.give()
+        agent = Agent(hall.view(granted))
+        await agent.permitted("move")
+        await agent.use("move", direction="up", steps=2)
+
+        if by == "operator":
+            live = (await hall.operator.revoke("s", grant=granted.grant)).accepted
+        else:
+            live = (await hall.granting.revoke(hall.session, Revoke(granted.grant), 3)).live
+
+        assert live
+        assert hall.for_agents.admitted(granted.token) is None
+        assert [event.grant for event in hall.events if isinstance(event, AgentRevoked)] == [granted.grant]
+
+    run(scenario())
+
+
+def test_who_decides_anew_has_withdrawn_what_it_asked_for() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        agent = await hall.agent()
+        await agent.permitted("move", wait_seconds=0, uses=1)
+        (before,) = hall.operator.pending()
+        await agent.use("sniff")
+        await agent.believe()
+        await agent.decide()
+
+        withdrawn = hall.operator.pending()
+        asked = await agent.use("request_token", tools=["move"], rationale="anew", uses=3, wait_seconds=0)
+        (waiting,) = hall.operator.pending()
+
+        assert withdrawn == []
+        assert asked.said["verdict"] == "waiting"
+        assert waiting.id != before.id
+        assert "anew" in waiting.question
+        assert (await hall.operator.approve(waiting.id)).accepted
+
+    run(scenario())
+
+
+def test_who_waits_for_what_it_has_withdrawn_is_told_so() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        agent = await hall.agent()
+        asked = asyncio.create_task(agent.permitted("move", wait_seconds=290.0))
+        await until(hall.operator.pending)
+
+        await agent.decide("VERIFY_FIRST")
+        hall.governor.bell.ring()
+        told = await asked
+
+        assert told.rules == ["POLICY-3"]
+        assert "withdrawn" in told.text
+
+    run(scenario())
+
+
+def test_a_lost_episode_is_not_listed_and_takes_no_acts() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await escalating(agent)
+        (waiting,) = hall.operator.pending()
+        acts = hall.governor.acts
+        hall.session.lose("X", "gone")
+
+        with pytest.raises(Refused) as by_id:
+            await hall.operator.answer(waiting.id, text="go")
+        with pytest.raises(Refused) as alerted:
+            await hall.operator.alert("s", "INFO", "x")
+        with pytest.raises(Refused) as directly:
+            await acts.answer(waiting.id, None, "go")
+
+        assert (hall.operator.pending(), hall.operator.sessions()) == ([], [])
+        assert {each.value.problem.code for each in (by_id, alerted)} == {"VALIDATION_ERROR"}
+        assert directly.value.problem.code == "ENDED"
+
+    run(scenario())
+
+
+def test_an_approval_that_cannot_be_said_is_a_refusal_with_a_code() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="strict")
+        agent = await verified(hall)
+        await agent.use("request_token", tools=["move"], rationale="please", wait_seconds=0)
+
+        with pytest.raises(Refused) as problem:
+            await hall.operator.approve(hall.operator.pending()[0].id, uses=0)
+
+        assert problem.value.problem.code == "VALIDATION_ERROR"
+
+    run(scenario())
+
+
+def test_where_agents_share_an_episode_the_operator_is_told_that_they_share_the_token() -> None:
+    async def scenario() -> None:
+        policy = policy_with(tokens={"issuer": "human"})
+        questions = []
+        for target, tool in (("tests.server.environments:Crowded", "act"), (PLUME, "move")):
+            hall = Hall(target, policy)
+            await (await hall.agent()).permitted(tool, wait_seconds=0)
+            questions.append(hall.operator.pending()[0].question)
+
+        assert "any agent of the episode" in questions[0]
+        assert "any agent" not in questions[1]
 
     run(scenario())

@@ -119,3 +119,26 @@ def test_a_condition_is_read_as_it_is_written(deed: Deed, level: Level) -> None:
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="condition"):
         condition_of(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "needs"),
+    [
+        ({}, False),
+        ({"tokens": {"issuer": "human"}}, False),
+        ({"tokens": {"issuer": "never"}}, True),
+        ({"quality": {"verification_requirement": "VERIFY_ONE"}}, True),
+        ({"quality": {"verification_requirement": "VERIFY_ALL"}}, True),
+    ],
+)
+def test_where_an_agent_must_read_to_go_on_there_is_a_tool_that_reads(changes: dict[str, Any], needs: bool) -> None:
+    policy = policy_with(**changes)
+    acting, reading = tool("move", ToolSafety.WRITE), tool("look", ToolSafety.READ)
+
+    assert policy.lets_go_on([acting]) is not needs
+    assert policy.lets_go_on([acting, reading])
+    if needs:
+        with pytest.raises(ValidationError, match="nothing leads on"):
+            policy.check([acting], NAMES)
+        with pytest.raises(ValidationError, match="nothing leads on"):
+            policy_with(**changes, tools={"look": "MIXED"}).check([acting, reading], NAMES)

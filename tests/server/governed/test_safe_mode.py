@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from proctor.models.events import Event, PacketJudged
-from tests.server.governed.rooms import BELIEF, Hall, Heard, assert_judged_alike, packet, policy_with
+from tests.server.governed.rooms import BELIEF, Disk, Hall, Heard, assert_judged_alike, packet, policy_with, turns
 from tests.server.rooms import run
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -87,7 +88,8 @@ def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_
         told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
         assert hall.steps == 2
-        assert told.state == "S7_REVIEW"
+        assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
+        assert "2 of 9 actions were carried out" in told.text
         assert hall.governor.stream.standing.state == "S7_REVIEW"
         assert_judged_alike(hall.lines, hall.policy)
 
@@ -171,6 +173,33 @@ def test_a_budget_that_is_used_up_refuses_the_next_call_until_more_is_approved()
         assert done.accepted
         assert [one.refused for one in again] == [False, True]
         assert hall.steps == 3
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_a_directive_that_was_voided_while_it_was_written_never_runs_though_safe_mode_is_lifted() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        disk = Disk(hall)
+
+        with disk.held():
+            asked = asyncio.create_task(agent.use("move", direction="up", steps=3))
+            await turns()
+            acts = [asyncio.create_task(hall.operator.alert("s", "CRITICAL", "stop"))]
+            await turns()
+            acts.append(asyncio.create_task(hall.operator.clear("s", "go on")))
+            await turns()
+        told = await asked
+        await asyncio.gather(*acts)
+
+        assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
+        assert "stopped meanwhile" in told.text
+        assert hall.steps == 0
+        assert hall.governor.stream.standing.tasks == {}
+        assert "TaskResultPacket" not in [line.kind for line in hall.lines]
         assert_judged_alike(hall.lines, hall.policy)
 
     run(scenario())

@@ -160,3 +160,29 @@ def test_a_request_where_no_token_is_legal_is_refused_at_once() -> None:
         assert_judged_alike(hall.lines, hall.policy)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("how", ["revoked", "used up", "expired"])
+def test_a_token_that_opens_nothing_any_more_is_told_as_that(how: str) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        agent = await hall.agent()
+        await agent.permitted("move", uses=1, wait_seconds=0)
+        await hall.operator.approve(hall.operator.pending()[0].id)
+        good = await agent.use("request_token")
+        if how == "revoked":
+            await hall.operator.revoke("s", token_id=good.said["token"]["token_id"])
+        elif how == "used up":
+            await agent.use("move", direction="up")
+        else:
+            hall.now += 301
+
+        told = await agent.use("request_token")
+
+        assert "you may use move once" in good.text
+        assert told.rules == ["POLICY-3"]
+        assert f"is {how}" in told.text
+        assert "you have a token" not in told.text
+        assert not hall.lines[-1].accepted
+
+    run(scenario())

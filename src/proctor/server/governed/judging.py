@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from proctor.episode.events import event_of
-from proctor.episode.kinds import VerificationRequirement
 from proctor.episode.packets import AnyPacket
 from proctor.episode.states import DIRECTIVES, Event
 from proctor.episode.verdicts import Verdict
@@ -65,7 +64,7 @@ class Judging:
             if silenced:
                 return tuple(Bar(rule, reason) for rule, reason in silenced)
         policy, memory = self._stream.policy, self._stream.memory
-        if event is Event.ACT and not self._is_verified():
+        if event is Event.ACT and not self._stream.verified:
             required = policy.quality.verification_requirement
             return (Bar(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),)
         deed = DEEDS.get(event)
@@ -79,15 +78,6 @@ class Judging:
             for condition in policy.escalation.conditions()
             if condition.holds(deed, level)
         )
-
-    def _is_verified(self) -> bool:
-        memory = self._stream.memory
-        match self._stream.policy.quality.verification_requirement:
-            case VerificationRequirement.VERIFY_ONE:
-                return memory.verified
-            case VerificationRequirement.VERIFY_ALL:
-                return memory.unspent
-        return True
 
 
 def _way_on(rule: str, teller: Teller, tried: str) -> list[str]:

@@ -271,7 +271,10 @@ class Teller:
 
     def _lacking(self, labels: Iterable[str]) -> str:
         """Return which tool an agent lacks to go this way, in a sentence; nothing if it lacks none."""
-        wanting = next((label for label in labels if label in _TOOLS_OF and not self._call_of(label)), None)
+        needed = list(labels)
+        if Event.ACT in needed and not self._stream.verified:
+            needed.append(Event.READ)
+        wanting = next((label for label in needed if label in _TOOLS_OF and not self._call_of(label)), None)
         return "" if wanting is None else f" The way there needs {_TOOLS_OF[wanting]}. {_STUCK}"
 
     def _calls(self, labels: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from proctor.episode.envelope import EvidenceRef, Routing
 from proctor.episode.history import Episode, begin
 from proctor.episode.house_rules import unmarked
 from proctor.episode.judge import Judge
-from proctor.episode.kinds import EvidenceKind, TaskClass, ToolsState
+from proctor.episode.kinds import EvidenceKind, TaskClass, ToolsState, VerificationRequirement
 from proctor.episode.machine import Machine
 from proctor.episode.packets import AnyPacket, Malformed, Packet, read
 from proctor.episode.records import Record
@@ -99,6 +99,16 @@ class Stream:
     def halted(self) -> bool:
         """Whether the episode is in safe mode."""
         return self.standing.position is Position.SAFEMODE
+
+    @property
+    def verified(self) -> bool:
+        """Whether as much was verified as the policy wants before an ACT."""
+        match self.policy.quality.verification_requirement:
+            case VerificationRequirement.VERIFY_ONE:
+                return self.memory.verified
+            case VerificationRequirement.VERIFY_ALL:
+                return self.memory.unspent
+        return True
 
     @property
     def tools_state(self) -> ToolsState:
