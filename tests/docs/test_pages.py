@@ -11,7 +11,7 @@ from proctor.contracts.lifecycle import diagram
 from tools import make_docs
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = ("client.md", "serving.md", "control-protocol.md")
+SERVING = ("client.md", "serving.md", "control-protocol.md")
 """Pages whose code starts servers."""
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 # Training needs the extra `train`: tests/system/test_train_popper.py runs it. The presets take minutes: test_reward_figures.py.
@@ -47,7 +47,7 @@ def test_a_stale_page_is_named_and_written_anew(
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [], id=page.name)
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in SERVING else [], id=page.name)
         for page in PAGES
         if code_blocks(page)
     ],
