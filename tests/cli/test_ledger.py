@@ -21,7 +21,7 @@ from proctor.cli.ledger_key import found_key, ledger_signer, public_key
 from proctor.cli.main import main
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
-from tests.cli.recordings import NOON, SEED, SIGNER, batch, free, governed, played, written
+from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written
 
 PUBLIC = SIGNER.public.hex()
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -120,6 +120,19 @@ def test_a_file_that_is_no_ledger_is_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "letter.ledger").write_text("Dear Sir or Madam")
 
     assert run("list", tmp_path / "letter.ledger").code == 2
+
+
+def test_a_damaged_file_hides_no_other_and_is_named(run: Run, own: Path) -> None:
+    (own / "worker-1.ledger").write_text("Dear Sir or Madam")
+    (own / "worker-2.ledger").touch()
+
+    listed, shown = run("list", own, "--json"), run("show", own, "free.1")
+
+    assert len(listed.objects) == 4
+    assert (listed.code, shown.code) == (0, 0)
+    for said in (listed, shown):
+        assert said.err.count("\n") == 1
+        assert "worker-1.ledger cannot be used" in said.err
 
 
 # ----------------------------------------------------------------------------------------------------------------- show
@@ -386,6 +399,17 @@ def test_all_that_ended_before_a_date_can_be_pruned(run: Run, own: Path) -> None
     run("prune", own, "--before", "2025-01-02", "--yes")
 
     assert {each["chain"] for each in run("list", own, "--json").objects} == {"played.1"}
+
+
+def test_episodes_of_a_session_that_is_not_over_stay(run: Run, tmp_path: Path) -> None:
+    folder = written(tmp_path / "own", free(), [opened("held"), reset("held"), closed("held", 0)])
+
+    named = run("prune", folder, "held.1", "--yes")
+    run("prune", folder, "--before", "2025-01-02", "--yes")
+
+    assert named.code == 2
+    assert "an episode of a session that is not over" in named.err
+    assert [each["chain"] for each in run("list", folder, "--json").objects] == ["held.1"]
 
 
 @pytest.mark.parametrize(

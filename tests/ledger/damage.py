@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from msgspec import Raw
 
 from proctor.ledger.audit import Audit
+from proctor.ledger.chain import genesis, row_hash
 from proctor.ledger.findings import Finding
 from proctor.models.events import Event
 from tests.ledger.stories import SIGNER, closed, left, opened, reset, step, written
@@ -45,6 +47,50 @@ def story_file(folder: Path, steps: int) -> Path:
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
     return path
+
+
+def drop_chains(path: Path, *names: str) -> None:
+    """Remove chains with their rows and seals, as one without the key can."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for name in names:
+        (first,) = connection.execute("SELECT first FROM chains WHERE name = ?", (name,)).fetchone()
+        rows = "(SELECT number FROM rows WHERE chain = ?)"
+        connection.execute(f"DELETE FROM seals WHERE number IN {rows}", (first,))
+        connection.execute("DELETE FROM rows WHERE chain = ?", (first,))
+        connection.execute("DELETE FROM chains WHERE first = ?", (first,))
+    connection.close()
+
+
+def forge(path: Path, change: Callable[[bytes], bytes | None], *, keep: str = "") -> None:
+    """Change bodies or, with None, leave rows out, and write numbers and hashes anew; one chain keeps its first seal."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    names = dict(connection.execute("SELECT first, name FROM chains"))
+    stands = {first: (-1, genesis(name)) for first, name in names.items()}
+    old = connection.execute("SELECT number, chain, body FROM rows ORDER BY number").fetchall()
+    connection.execute("DELETE FROM rows")
+    dropped = 0
+    for each, first, body in old:
+        changed = change(_reheaded(body, stands, names))
+        if changed is None:
+            dropped += 1
+        else:
+            number = each - dropped
+            seq, before = stands[first][0] + 1, stands[first][1]
+            stands[first] = seq, row_hash(before, number, seq, changed)
+            connection.execute(
+                "INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (number, first, seq, changed, stands[first][1])
+            )
+    connection.execute("DELETE FROM seals WHERE number NOT IN (SELECT first FROM chains WHERE name = ?)", (keep,))
+    connection.close()
+
+
+def _reheaded(body: bytes, stands: dict[int, tuple[int, bytes]], names: dict[int, str]) -> bytes:
+    """Make heads that a body says those of the chains as they stand now."""
+    for first, (seq, digest) in stands.items():
+        name = names[first].encode()
+        head = b'"%b@%d:%b"' % (name, seq + 1, digest.hex().encode())
+        body = re.sub(b'"%b@[0-9]+:[0-9a-f]{64}"' % re.escape(name), head, body)
+    return body
 
 
 @dataclass(frozen=True)

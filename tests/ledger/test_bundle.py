@@ -7,11 +7,12 @@ import pytest
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.bundle import write_bundle
 from proctor.ledger.keys import Signer
+from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
 from proctor.models.events import encoded
-from tests.ledger.damage import story
-from tests.ledger.stories import SIGNER, rows, session, written
+from tests.ledger.damage import forge, story
+from tests.ledger.stories import SIGNER, rows, session, writer, written
 
 
 def bundled(path: Path, chain: str, into: Path) -> str:
@@ -61,8 +62,36 @@ def test_whatever_is_dropped_from_a_bundle_is_found(tmp_path: Path, table: str) 
     connection.commit()
     connection.close()
 
-    report = verify(bundle, public=SIGNER.public, heads=[head])
-    assert not report.signed if table == "seals" else not report.ok
+    assert not verify(bundle, public=SIGNER.public, heads=[head]).ok
+
+
+def test_a_bundle_says_that_it_is_one_and_is_never_written_to(tmp_path: Path) -> None:
+    path, bundle = written(tmp_path / "ledger", session()), tmp_path / "worker-0.ledger"
+    bundled(path, "s.1", tmp_path / "episode.ledger")
+    bundled(path, "s.1", bundle)
+
+    report = verify(tmp_path / "episode.ledger", public=SIGNER.public)
+
+    assert "It is a bundle, which has one episode, and shows nothing of others." in report.says
+    assert "bundle" not in verify(path).says
+    with pytest.raises(ValidationError, match="is a bundle"):
+        writer(tmp_path)
+    with pytest.raises(ValidationError, match="is a bundle"):
+        prune(bundle, ["s.1"], SIGNER)
+    with pytest.raises(ValidationError, match="of an episode"):
+        bundled(path, "server.b", tmp_path / "server.ledger")
+
+
+def test_a_forged_bundle_without_seals_is_found_with_a_key(tmp_path: Path) -> None:
+    path, bundle = written(tmp_path / "ledger", session()), tmp_path / "episode.ledger"
+    bundled(path, "s.1", bundle)
+
+    forge(bundle, lambda body: body.replace(b'"reward":0.5', b'"reward":9.5'))
+
+    assert [finding.what for finding in verify(bundle, public=SIGNER.public).findings] == [
+        "its seal is missing",
+        "nothing here is signed, and a key was given",
+    ]
 
 
 def test_a_bundle_by_another_key_is_found(tmp_path: Path) -> None:

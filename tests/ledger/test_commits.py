@@ -12,12 +12,13 @@ import pytest
 from msgspec import Raw
 
 from proctor.errors import ComponentError
+from proctor.ledger.batch import Batch
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
 from tests.ledger.damage import LONG
-from tests.ledger.stories import SIGNER, closed, opened, reset, rows, run, safe, step, writer
+from tests.ledger.stories import SIGNER, closed, left, opened, reset, rows, run, safe, step, writer
 
 Breaks = Callable[[sqlite3.Connection], object]
 
@@ -196,6 +197,75 @@ def test_what_nobody_waited_for_and_was_lost_is_said_at_the_next_event(tmp_path:
     assert numbers(into.path, "a.1") == [3]
     assert numbers(into.path, "b.1") == [1]
     assert verify(into.path, public=SIGNER.public).ok
+
+
+def test_a_session_whose_opening_was_lost_is_refused_from_then_on(tmp_path: Path) -> None:
+    async def recorded() -> LedgerWriter:
+        into = writer(tmp_path, durability="off")
+        into.record(opened("over"))
+        into._commits.settle()
+        read_only(connection_of(into))
+        into.record(opened())
+        into.record(left("over"))
+        while into._pen.batch.rows or into._commits._flying:
+            await asyncio.sleep(0.005)
+        mended(connection_of(into))
+        assert into._commits.lost == {"s": True}
+        for event in (reset(), reset(), left()):
+            with pytest.raises(ComponentError, match="not on record"):
+                into.record(event)
+        assert into._commits.lost == {}
+        into.close()
+        return into
+
+    into = run(recorded())
+
+    with Ledger.open(into.path) as ledger:
+        assert ledger.episodes() == []
+    assert verify(into.path, public=SIGNER.public).ok
+
+
+def test_a_session_that_is_opened_again_after_its_opening_was_lost_is_kept(tmp_path: Path) -> None:
+    async def recorded() -> None:
+        into = writer(tmp_path, durability="off")
+        read_only(connection_of(into))
+        into.record(opened())
+        while into._pen.batch.rows or into._commits._flying:
+            await asyncio.sleep(0.005)
+        mended(connection_of(into))
+        for event in (opened(), reset(), step()):
+            into.record(event)
+        into.close()
+
+    run(recorded())
+
+    assert numbers(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("problem", [MemoryError(), OverflowError("too long"), RuntimeError("odd")])
+@pytest.mark.parametrize("part", ["insert", "insert_blobs"])
+def test_whatever_goes_wrong_in_a_commit_fails_its_events_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, part: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise problem
+
+    async def recorded() -> None:
+        into = writer(tmp_path)
+        for name in ("s", "t"):
+            await safe(into.record(opened(name)))
+        with monkeypatch.context() as broken:
+            broken.setattr(Batch, part, fails)
+            with pytest.raises(ComponentError, match=str(problem) or "MemoryError"):
+                await asyncio.wait_for(safe(into.record(reset(observation=LONG))), 5)
+        for event in (reset("t"), reset(observation=LONG), step()):
+            await asyncio.wait_for(safe(into.record(event)), 5)
+        into.close()
+
+    run(recorded())
+
+    assert numbers(tmp_path) == [1]
+    assert verify(tmp_path, public=SIGNER.public).ok
 
 
 def test_a_close_that_cannot_be_stated_says_so_and_lets_go(tmp_path: Path) -> None:

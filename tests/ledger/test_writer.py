@@ -190,6 +190,34 @@ def test_a_head_is_of_the_last_row_that_is_safe(tmp_path: Path) -> None:
     assert heads == [None, None, None, f"s.1@2:{hashes[1]}", f"s.1@3:{hashes[2]}"]
 
 
+def test_without_waiting_a_head_is_of_this_episode_or_there_is_none(tmp_path: Path) -> None:
+    async def recorded() -> list[str | None]:
+        into = writer(tmp_path, durability="off")
+        heads = []
+        for event in (opened(), reset(), None, closed(), reset(epoch=2), None):
+            if event is None:
+                into._commits.settle()
+            else:
+                into.record(event)
+            heads.append(into.head("s"))
+        into.close()
+        return heads
+
+    heads = run(recorded())
+
+    first, second = (f"s.{epoch}@2:{rows(tmp_path, f's.{epoch}')[1].hash.hex()}" for epoch in (1, 2))
+    assert heads == [None, None, first, first, None, second]
+
+
+def test_the_first_row_of_a_run_is_sealed_at_once(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+
+    report = verify(tmp_path, public=SIGNER.public)
+    into.close()
+
+    assert (report.ok, report.signed, report.seals, report.rows) == (True, True, 1, 1)
+
+
 def test_long_values_are_stored_once_and_come_back(tmp_path: Path) -> None:
     value = Raw(b'"' + b"x" * 500 + b'"')
     story: list[Event] = [

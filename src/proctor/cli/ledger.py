@@ -67,6 +67,7 @@ def list_episodes(
     """List the episodes, the oldest first."""
     with Ledger.open(path) as record:
         found = episode_list.wanted(record.episodes(), environment=environment, is_open=is_open, governed=governed)
+        _name_unread(record)
     with standard_output() as output:
         if as_json:
             for line in episode_list.as_json(found):
@@ -87,6 +88,7 @@ def show(
     wanted = None if rows is None else _range(rows)
     with Ledger.open(path) as record, standard_output() as output:
         found = record.find(episode)
+        _name_unread(record)
         if as_json:
             for row in _within(record.rows(found.chain), wanted):
                 output.write(line_of(row))
@@ -139,6 +141,7 @@ def export(
     where = None if out is None or str(out) == "-" else out
     with Ledger.open(path) as record:
         said = WRITERS[form](record, episodes or [], where, packets)
+        _name_unread(record)
     if said:
         _remark(said)
 
@@ -174,6 +177,7 @@ def prune(
     """Remove whole episodes; signed tombstones stay."""
     with Ledger.open(path) as record:
         found = pruning.wanted(record, episodes or [], before)
+        _name_unread(record)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in pruning.announced(found):
         console.print(line, markup=False)
@@ -228,6 +232,12 @@ def _print(output: Output, parts: Iterable[str]) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     for part in parts:
         output.write(part.encode(encoding, "replace"))
+
+
+def _name_unread(record: Ledger) -> None:
+    """Say which files could not be read: what they hold is not in the result."""
+    for problem in record.unread.values():
+        _remark(problem)
 
 
 def _remark(text: str) -> None:

@@ -28,16 +28,21 @@ _EITHER: Final = "episodes by name, or --before DATE"
 
 
 def wanted(record: Ledger, names: Sequence[str], before: str | None) -> list[EpisodeSummary]:
-    """Return the episodes that are named, or all that ended before a date; one that is open is refused by name."""
+    """Return the episodes that are named, or all that ended before a date.
+
+    One that is open, or whose session is not over, is refused by name, and passed over if only the date was named.
+    """
     if bool(names) == (before is not None):
         raise ValidationError("it is not clear what to remove", expected=_EITHER)
     if before is not None:
-        limit = moment(before)
-        return [each for each in record.episodes() if each.reason != OPEN and _end(each) < limit]
-    found = chosen(record, names)
+        limit, held = moment(before), record.unfinished()
+        over = (each for each in record.episodes() if each.reason != OPEN and each.chain not in held)
+        return [each for each in over if _end(each) < limit]
+    found, held = chosen(record, names), record.unfinished()
     for each in found:
-        if each.reason == OPEN:
-            raise ValidationError("an episode that is not over stays", found=each.chain, expected="one that has ended")
+        if each.reason == OPEN or each.chain in held:
+            what = "an episode" if each.reason == OPEN else "an episode of a session"
+            raise ValidationError(f"{what} that is not over stays", found=each.chain, expected="one that has ended")
     return found
 
 

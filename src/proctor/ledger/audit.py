@@ -2,7 +2,8 @@
 
 Rule 1: every column of every table is held against something: a hash, a signature, or what is derived again from the rows.
 Rule 2: nothing that a file holds makes the walk raise.
-Rule 3: a file without a server's chain is a bundle: its chains are whole, and their numbers have gaps.
+Rule 3: a file that says so is a bundle: one episode, whole, whose numbers have gaps. Every other has a server's chain.
+Rule 4: where a key is given, what is closed is sealed by that key.
 """
 
 import sqlite3
@@ -16,15 +17,15 @@ from msgspec import UNSET, Raw
 
 from proctor.errors import ValidationError
 from proctor.ledger.blobs import unpacked
-from proctor.ledger.chain import PRUNED, SERVER, seal_message
+from proctor.ledger.chain import PRUNED, SERVER, is_episode, seal_message
 from proctor.ledger.claims import Claims
 from proctor.ledger.findings import Finding
 from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
 from proctor.ledger.links import Link
 from proctor.ledger.rows import SEAL_EVERY, Glance, GlancedEvent, glanced, own_in
-from proctor.ledger.schema import TABLES, UNREADABLE
-from proctor.ledger.tracks import Tally, stepped
+from proctor.ledger.schema import SUFFIX, TABLES, UNREADABLE, is_bundle
+from proctor.ledger.tracks import batch_stepped, stepped
 from proctor.models.events import NULL
 
 Tell: TypeAlias = Callable[[int, int], None]
@@ -32,6 +33,8 @@ Tell: TypeAlias = Callable[[int, int], None]
 TELL_EVERY: Final = 5000
 MOST: Final = 20
 """Of what comes as a list, at most so many are named."""
+_WORKER: Final = "worker-"
+"""How the file of a worker is called, and no bundle."""
 _KINDS: Final = (int, int, int, bytes, bytes)
 
 
@@ -55,12 +58,17 @@ class Audit:
         """Seals by the number of their row, of the rows that are still to come."""
         self._blobs: set[bytes] = set()
         self._gaps: list[range] = []
-        self._bundle = False
+        self.bundle = False
 
     @property
     def unsealed(self) -> int:
         """How many rows come after the last seal of their chain."""
         return sum(link.seq - link.sealed for link in self.links.values())
+
+    @property
+    def bare(self) -> int:
+        """How many chains have no seal at all."""
+        return sum(link.sealed < 0 for link in self.links.values())
 
     def note(self, what: str, chain: str | None = None, seq: int | None = None, number: int | None = None) -> None:
         """Add a finding."""
@@ -87,6 +95,7 @@ class Audit:
                 self.note(f"the file is damaged: {problem}")
         if set(self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")) != _schema():
             self.note("the tables of the file are not those of a ledger")
+        self.bundle = is_bundle(self._connection)
 
     def _load(self) -> None:
         names: dict[str, Link] = {}
@@ -102,9 +111,18 @@ class Audit:
                 self.note("its seal is not good: a key or a signature is of another kind", None, None, number)
         self.seals = len(self._marks)
         self.claims = Claims(names, self._public, self.note)
-        self._bundle = not any(name.startswith(SERVER) for name in names)
-        if self._bundle and self._marks:
-            self.claims.key = next(iter(self._marks.values()))[0]
+        if self.bundle:
+            self._check_bundle(names)
+        elif names and not any(name.startswith(SERVER) for name in names):
+            self.note("the server's chain is missing: only a bundle has none")
+
+    def _check_bundle(self, names: dict[str, Link]) -> None:
+        if len(names) != 1 or not all(map(is_episode, names)):
+            self.note("a bundle has one episode, and nothing else")
+        if self.path.name.startswith(_WORKER) and self.path.suffix == SUFFIX:
+            self.note("a worker's file says that it is a bundle: the server's chain is missing")
+        if self._marks or self._public is not None:
+            self.claims.key = next(iter(self._marks.values()))[0] if self._public is None else self._public
 
     def _scan(self, tell: Tell | None) -> None:
         (total,) = self._connection.execute("SELECT max(number) FROM rows").fetchone()
@@ -157,7 +175,7 @@ class Audit:
         if kind == "episode_stepped":
             link.tally = stepped(link.tally, event.step, event.reward, event.terminated, event.truncated)
         elif kind == "batch_stepped":
-            link.tally = Tally(event.step, link.tally.total, link.tally.ended)
+            link.tally = batch_stepped(link.tally)
         link.closed = kind == "episode_closed"
         value = event.observations if event.observation is UNSET else event.observation
         if value is not UNSET and sha256(value).hexdigest() != glance.digest:
@@ -189,7 +207,7 @@ class Audit:
         if mark is not None:
             link.sealed = link.seq
             self._check_seal(link, number, stored, *mark)
-        elif self.claims.key is not None and link.seq % SEAL_EVERY == SEAL_EVERY - 1:
+        elif self.claims.key is not None and _is_sealed(link):
             self.claims.expect_seal(link)
 
     def _check_seal(self, link: Link, number: int, stored: bytes, key: bytes, signature: bytes) -> None:
@@ -219,22 +237,26 @@ class Audit:
         if link.seq < 0:
             self.note("a chain without rows", link.name, None, link.first)
             return
-        ended = link.ended or self._bundle or link.name.startswith(PRUNED)
+        ended = link.ended or self.bundle or link.name.startswith(PRUNED)
         if link.last != (link.number if ended else None):
             said = "open" if link.last is None else f"row {link.last}"
             self.note(f"the table of chains says another end: {said}", link.name, link.seq, link.number)
         if link.sealed != link.seq and self._should_be_sealed(link):
             self.note("its seal is missing", link.name, link.seq, link.number)
+        if link.closed and not ended and is_episode(link.name):
+            self.note("it is closed, and the server's chain does not say so", link.name, link.seq, link.number)
 
     def _should_be_sealed(self, link: Link) -> bool:
         """Return whether the end of a chain is sealed, of which no server's chain speaks."""
         if link.name.startswith(SERVER):
             return link.ended and link.key is not None
-        return link.name.startswith(PRUNED) or (self._bundle and link.closed and self.claims.key is not None)
+        if link.name.startswith(PRUNED):
+            return True
+        return link.closed and (self._public is not None or (self.bundle and self.claims.key is not None))
 
     def _conclude_numbers(self) -> None:
         pruned = sum(stone.rows for stone in self.claims.tombstones.values())
-        if self._bundle or sum(map(len, self._gaps)) == pruned:
+        if self.bundle or sum(map(len, self._gaps)) == pruned:
             return
         for gap in self._gaps[:MOST]:
             if len(gap):
@@ -247,6 +269,11 @@ class Audit:
         more = [each for (each,) in self._connection.execute("SELECT digest FROM blobs") if each not in self._blobs]
         for digest in more[:MOST]:
             self.note(f"a value that no row names: {digest!r}")
+
+
+def _is_sealed(link: Link) -> bool:
+    """Return whether a signed run seals the row where the chain stands, whatever comes after it."""
+    return link.seq % SEAL_EVERY == SEAL_EVERY - 1 or (link.seq == 0 and link.name.startswith(SERVER))
 
 
 @cache

@@ -9,10 +9,11 @@ from typing import Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.blobs import INSERT_BLOB
+from proctor.ledger.chain import is_episode
 from proctor.ledger.files import Chain, LedgerFile, Stored
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import named_values
-from proctor.ledger.schema import brought_forward, translated
+from proctor.ledger.schema import BUNDLE, brought_forward, translated
 
 _ROW: Final = "INSERT INTO rows (number, chain, seq, body, hash) VALUES (?, ?, ?, ?, ?)"
 _SEAL: Final = "INSERT INTO seals (number, key, signature) VALUES (?, ?, ?)"
@@ -22,10 +23,12 @@ def write_bundle(ledger: Ledger, chain: str, path: Path | str) -> None:
     """Write the chain with its values and seals, among them the public key, to a new file at `path`.
 
     Its rows are as they are in the ledger, so every head of the chain holds for the bundle, too. What an open episode
-    has so far is all that its bundle will have. A ValidationError if there is no such chain or a file is there already.
+    has so far is all that its bundle will have. A ValidationError if there is no such episode or a file is there already.
     """
     path = Path(path)
     file, found = ledger.located(chain)
+    if not is_episode(chain):
+        raise ValidationError("a bundle is of an episode", found=chain)
     with _new(path) as connection:
         stored = list(file.stored_in(found))
         if not stored:
@@ -67,7 +70,7 @@ def _new(path: Path) -> Iterator[sqlite3.Connection]:
             try:
                 # One file, and no log beside it: it goes by post.
                 connection.execute("PRAGMA journal_mode = DELETE")
-                brought_forward(connection, path)
+                brought_forward(connection, path, mark=BUNDLE)
                 yield connection
             finally:
                 connection.close()

@@ -1,7 +1,7 @@
 """What the server's chains say of the others, held against them. Pure.
 
 Rule 1: a chain that is spoken of is there as it is spoken of, or has a tombstone that says the same.
-Rule 2: a signed run seals what it ends.
+Rule 2: a signed run seals what it ends, and its own first row.
 """
 
 from proctor.ledger.chain import PRUNED, is_episode
@@ -9,7 +9,7 @@ from proctor.ledger.findings import Note
 from proctor.ledger.head import Head, head_text, parsed_head
 from proctor.ledger.links import Link
 from proctor.ledger.rows import ChainEnded, ChainOpened, Own, RunBegan, RunEnded, Tombstone
-from proctor.ledger.tracks import TERMINATED, TRUNCATED
+from proctor.ledger.tracks import TERMINATED, TRUNCATED, told_total
 
 
 class Claims:
@@ -19,6 +19,8 @@ class Claims:
         self.key: bytes | None = None
         """Who signs the present run."""
         self.tombstones: dict[str, Tombstone] = {}
+        self.runs: set[tuple[str, int]] = set()
+        """The runs of the server, by boot and worker."""
         self._links = links
         self._public = public
         self._note = note
@@ -48,6 +50,7 @@ class Claims:
                 f"the end of the run before is missing: {own.previous}", self._run.name, self._run.seq, self._run.number
             )
         self._run = link
+        self.runs.add((own.boot, own.worker))
         self.key = link.key = None if own.public is None else bytes.fromhex(own.public)
         if self._public is not None and self.key != self._public:
             said = "nobody" if own.public is None else f"another key, {own.public}"
@@ -67,7 +70,7 @@ class Claims:
         self.expect_seal(link)
         tally = (
             link.tally.steps,
-            link.tally.total,
+            told_total(link.tally),
             bool(link.tally.ended & TERMINATED),
             bool(link.tally.ended & TRUNCATED),
         )

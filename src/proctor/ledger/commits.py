@@ -6,6 +6,7 @@ Rule 2: what is promised is kept after the commit, never before. A commit that f
     meanwhile, which stands on it.
 Rule 3: between commits the transaction of the next one is open, so that nobody else can lock the file.
 Rule 4: without a running event loop, a commit is done at once.
+Rule 5: whatever goes wrong in a commit, the thread lives on: those who wait are told, and the next commit is tried.
 """
 
 import asyncio
@@ -18,8 +19,9 @@ from threading import Thread
 from typing import TypeAlias
 
 from proctor.errors import ComponentError
-from proctor.ledger.batch import Batch, Key
+from proctor.ledger.batch import Batch
 from proctor.ledger.pen import Pen
+from proctor.models.events import Event, SessionClosed, SessionOpened
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
 
@@ -28,8 +30,8 @@ class Commits:
     """Commits what the pen has written; the pen is told what became of it before those who wait are."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, pen: Pen, *, delay: float | None) -> None:
-        self.lost: set[Key] = set()
-        """Whose last events nobody waited for, and were not kept."""
+        self.lost: dict[str, bool] = {}
+        """Sessions whose last events nobody waited for, and were not kept; True: their opening is among them."""
         self._pen = pen
         self._connection = connection
         self._path = path
@@ -38,7 +40,7 @@ class Commits:
         self._flying: Batch | None = None
         self._due = False
         self._orders: SimpleQueue[tuple[Batch, bool, Loop | None] | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[sqlite3.Error | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Exception | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name=f"commits to {path.name}", daemon=True)
         self._thread.start()
 
@@ -56,6 +58,18 @@ class Commits:
         if not self._due and self._flying is None:
             self._schedule(loop)
         return future
+
+    def check(self, event: Event) -> None:
+        """Raise a ComponentError if what the session said before was lost: once, or always if its opening was."""
+        if event.session not in self.lost:
+            return
+        unopened = self.lost[event.session]
+        if not unopened or isinstance(event, SessionOpened | SessionClosed):
+            del self.lost[event.session]
+        if unopened and not isinstance(event, SessionOpened):
+            raise ComponentError("this session is not on record: its opening could not be kept")
+        if not unopened:
+            raise ComponentError("what was recorded of this session before could not be kept")
 
     def settle(self) -> None:
         """Return when everything is committed, or raise a ComponentError: what was gathered last is not."""
@@ -97,7 +111,7 @@ class Commits:
             return False
         try:
             batch.insert(self._connection)
-        except sqlite3.Error:
+        except Exception:  # noqa: BLE001  # the thread meets it again, and says so
             self._roll_back()
             return False
         return True
@@ -110,7 +124,7 @@ class Commits:
                 with suppress(RuntimeError):  # the loop is closed: `settle` will look
                     loop.call_soon_threadsafe(self._landed, loop)
 
-    def _committed(self, batch: Batch, *, inserted: bool) -> sqlite3.Error | None:
+    def _committed(self, batch: Batch, *, inserted: bool) -> Exception | None:
         connection = self._connection
         try:
             if not inserted:
@@ -118,15 +132,15 @@ class Commits:
                 batch.insert(connection)
             batch.insert_blobs(connection)
             connection.execute("COMMIT")
-        except sqlite3.Error as problem:
+        except Exception as problem:  # noqa: BLE001  # a thread that ended would stop every session for good
             self._roll_back()
             return problem
-        with suppress(sqlite3.Error):  # the next batch tries again, and says what is wrong
+        with suppress(Exception):  # the next batch tries again, and says what is wrong
             connection.execute("BEGIN IMMEDIATE")
         return None
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):
+        with suppress(Exception):
             self._connection.execute("ROLLBACK")
 
     def _landed(self, loop: Loop) -> None:
@@ -137,7 +151,7 @@ class Commits:
             elif self._pen.batch.rows:
                 self._schedule(loop)
 
-    def _conclude(self, problem: sqlite3.Error | None) -> None:
+    def _conclude(self, problem: Exception | None) -> None:
         batch, self._flying = self._flying, None
         if batch is None:
             return
@@ -148,11 +162,21 @@ class Commits:
         after = self._pen.batch
         self._pen.failed()
         if self._delay is not None:
-            self.lost |= {*batch.after, *after.after}
+            self._lose(batch)
+            self._lose(after)
         _tell([*batch.waiting, *after.waiting], lambda: self._error(problem))
 
-    def _error(self, problem: sqlite3.Error) -> ComponentError:
-        return ComponentError(f"the ledger {self._path} did not take the record: {problem}")
+    def _lose(self, batch: Batch) -> None:
+        """Remember whose events were in the batch, but for sessions that are over: nothing more comes of them."""
+        for session, track in batch.after.items():
+            if session is not None and track.gone:
+                self.lost.pop(session, None)
+            elif session is not None:
+                self.lost[session] = bool(track.opened) and not self._pen.knows(session)
+
+    def _error(self, problem: Exception) -> ComponentError:
+        said = str(problem) or type(problem).__name__
+        return ComponentError(f"the ledger {self._path} did not take the record: {said}")
 
 
 def _tell(waiting: "list[asyncio.Future[None]]", error: Callable[[], ComponentError] | None) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from proctor.errors import ValidationError
 from proctor.ledger.blobs import unpacked
 from proctor.ledger.rows import Own, lacks_value, read_body, statement_in, value_field
-from proctor.ledger.schema import SUFFIX, connected_for_reading, translated
+from proctor.ledger.schema import SUFFIX, connected_for_reading, is_blank, translated
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 
 Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
@@ -58,9 +58,15 @@ class Chain:
 
 
 def ledger_files(path: Path | str) -> tuple[Path, ...]:
-    """Return the files of the ledger at `path`, or raise a ValidationError: there are none."""
+    """Return the files of the ledger at `path`, or raise a ValidationError: there are none.
+
+    Those of a folder that nothing was written to are passed over: a server that starts makes them so.
+    """
     path = Path(path)
-    files = tuple(sorted(path.glob(f"*{SUFFIX}"))) if path.is_dir() else (path,) if path.is_file() else ()
+    if path.is_dir():
+        files = tuple(each for each in sorted(path.glob(f"*{SUFFIX}")) if not is_blank(each))
+    else:
+        files = (path,) if path.is_file() else ()
     if not files:
         raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
     return files

@@ -27,7 +27,7 @@ from proctor.ledger.rows import (
     written_event,
     written_own,
 )
-from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, Track, tallied
+from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, Track, tallied, told_total
 from proctor.models.events import (
     BatchReset,
     EpisodeClosed,
@@ -72,9 +72,10 @@ class Pen:
         """Names of chains that are not safe yet."""
 
     def begin_run(self, began: RunBegan) -> None:
-        """Begin the server's chain."""
+        """Begin the server's chain, sealed from its first row on: that one has the head of the run before."""
         self._begin(None, Track(), self._free(SERVER + began.boot))
         self._say(began, first=True)
+        self._seal(self._now[None])
 
     def end_run(self) -> None:
         """State the end of the run, and seal every chain that is open."""
@@ -94,9 +95,15 @@ class Pen:
             special(self, event)
 
     def head(self, session: str) -> str | None:
-        """Return the head of the session's latest chain, of what is safe."""
+        """Return the head of the session's latest chain, of what is safe; None if nothing of that chain is."""
         track = self._durable.get(session) or self._gone.get(session)
-        return None if track is None or not track.name else _head(track)
+        if track is None or not track.name or self._now.get(session, track).name != track.name:
+            return None
+        return _head(track)
+
+    def knows(self, key: Key) -> bool:
+        """Return whether it is safe that this session was opened."""
+        return key in self._durable
 
     def landed(self, batch: Batch) -> None:
         """Take note that the batch is safe."""
@@ -181,7 +188,7 @@ class Pen:
             chain=track.name,
             head=_head(track),
             steps=tally.steps,
-            total_reward=tally.total,
+            total_reward=told_total(tally),
             terminated=bool(tally.ended & TERMINATED),
             truncated=bool(tally.ended & TRUNCATED),
         )

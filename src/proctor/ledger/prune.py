@@ -1,8 +1,10 @@
 """Removing whole episodes, for good, with a signed tombstone for each.
 
-Rule 1: only what has ended is removed, and only whole: a chain goes with its rows, its seals, and the values that no other row names.
+Rule 1: only what has ended is removed, of sessions that are over, and only whole: a chain goes with its rows, its seals,
+    and the values that no other row needs.
 Rule 2: a tombstone says what was there. The file's other chains speak of it still, and `verify` holds the two together.
-Rule 3: nothing is removed while a server writes to the file.
+Rule 3: a session that nobody closed is taken up again from its chains: they stay until it is over.
+Rule 4: nothing is removed while a server writes to the file.
 """
 
 import json
@@ -18,7 +20,8 @@ from proctor.ledger.chain import PRUNED, genesis, row_hash, seal_message
 from proctor.ledger.files import LedgerFile, ledger_files
 from proctor.ledger.keys import Signer
 from proctor.ledger.lock import WriterLock
-from proctor.ledger.rows import Tombstone, named_values, written_own
+from proctor.ledger.recovery import unfinished_chains
+from proctor.ledger.rows import Tombstone, keeps_in, named_values, written_own
 from proctor.ledger.schema import connected_for_writing, translated
 from proctor.ledger.summaries import EpisodeSummary, summaries
 
@@ -44,7 +47,7 @@ def prune(
 ) -> Pruned:
     """Remove the episodes with these whole names from the ledger at `path`.
 
-    A ValidationError if one of them is not there or has not ended, a ComponentError if a server writes to its file:
+    A ValidationError if one of them is not there, has not ended or is of an unfinished session, a ComponentError if a server writes to its file:
     then nothing is removed from that file.
     """
     found = _found(ledger_files(path), set(chains))
@@ -58,14 +61,16 @@ def prune(
 def _found(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSummary]]:
     """Return the episodes by file, or raise a ValidationError: one is not there, or has not ended."""
     found: dict[Path, list[EpisodeSummary]] = {}
+    held: set[str] = set()
     for path in files:
         file = LedgerFile(path)
         try:
             named = [episode for episode in summaries(file) if episode.chain in chains]
+            if named:
+                found[path] = named
+                held |= unfinished_chains(file)
         finally:
             file.close()
-        if named:
-            found[path] = named
     every = [episode for episodes in found.values() for episode in episodes]
     missing = chains - {episode.chain for episode in every}
     if missing:
@@ -73,6 +78,10 @@ def _found(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSu
     for episode in every:
         if episode.reason == "":
             raise ValidationError("this episode has not ended", found=episode.chain, expected="whole closed episodes")
+        if episode.chain in held:
+            raise ValidationError(
+                "the session of this episode is not over", found=episode.chain, expected="episodes of closed sessions"
+            )
     return found
 
 
@@ -155,22 +164,30 @@ def _bury(
 
 def _delete(connection: sqlite3.Connection, firsts: str) -> int:
     """Delete the chains that begin at these numbers (a JSON list); return how many rows they had."""
-    gone = _named(connection, "SELECT body FROM rows WHERE chain IN (SELECT value FROM json_each(?))", firsts)
     connection.execute(
         "DELETE FROM seals WHERE number IN (SELECT number FROM rows WHERE chain IN (SELECT value FROM json_each(?)))",
         (firsts,),
     )
     rows = connection.execute("DELETE FROM rows WHERE chain IN (SELECT value FROM json_each(?))", (firsts,)).rowcount
     connection.execute("DELETE FROM chains WHERE first IN (SELECT value FROM json_each(?))", (firsts,))
+    gone = {digest for (digest,) in connection.execute("SELECT digest FROM blobs")}
     if gone:
-        gone -= _named(connection, "SELECT body FROM rows WHERE ? IS NOT NULL", firsts)
+        gone -= _kept(connection)
         connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in gone])
     return rows
 
 
-def _named(connection: sqlite3.Connection, select: str, parameter: str) -> set[bytes]:
-    """Return the hashes of the values that the selected bodies name."""
-    return {digest for (body,) in connection.execute(select, (parameter,)) for digest in named_values(body)}
+def _kept(connection: sqlite3.Connection) -> set[bytes]:
+    """Return the hashes of the values that the rows of chains which keep values name."""
+    kept: set[bytes] = set()
+    digests: set[int] = set()
+    """The chains that keep digests only: what they name was never stored for them."""
+    for chain, seq, body in connection.execute("SELECT chain, seq, body FROM rows ORDER BY number"):
+        if seq == 0 and keeps_in(body) == "digest":
+            digests.add(chain)
+        if chain not in digests:
+            kept.update(named_values(body))
+    return kept
 
 
 def _shorten(connection: sqlite3.Connection) -> None:

@@ -2,21 +2,24 @@
 
 Rule 1: reading changes nothing, and never waits for a writer.
 Rule 2: rows come as they are in the file: whether they are as they were written is known by `verify` only.
-Rule 3: what cannot be read is a ValidationError that names the file and the row.
+Rule 3: what cannot be read is a ValidationError that names the file and the row. A file that cannot be read at all hides no
+    other: it is in `unread`, with the reason. If none can be read, that is the error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from proctor.errors import ValidationError
 from proctor.ledger.files import Chain, LedgerFile, Row, ledger_files
+from proctor.ledger.recovery import unfinished_chains
 from proctor.ledger.rows import Observations, read_body
 from proctor.ledger.summaries import EpisodeSummary, summaries
 
 __all__ = ["EpisodeSummary", "Ledger", "Row", "ledger_files"]
 
+Found = TypeVar("Found")
 MOST_NAMED: Final = 20
 
 
@@ -24,14 +27,22 @@ class Ledger:
     """A ledger, open for reading."""
 
     def __init__(self, path: Path | str) -> None:
+        self.unread: dict[Path, str] = {}
+        """The files that cannot be read, as far as it is known by now."""
         self._files: list[LedgerFile] = []
-        try:
-            for each in ledger_files(path):
-                self._files.append(LedgerFile(each))
-        except BaseException:
-            self.close()
-            raise
+        problems = [self._opened(each) for each in ledger_files(path)]
+        if not self._files:
+            raise next(problem for problem in problems if problem is not None)
         self.files: Final = tuple(file.path for file in self._files)
+
+    def _opened(self, path: Path) -> ValidationError | None:
+        """Open a file for the ledger, or return why it cannot be read."""
+        try:
+            self._files.append(LedgerFile(path))
+        except ValidationError as problem:
+            self.unread[path] = str(problem)
+            return problem
+        return None
 
     @classmethod
     @contextmanager
@@ -49,9 +60,23 @@ class Ledger:
             file.close()
 
     def episodes(self) -> list[EpisodeSummary]:
-        """Return the episodes of all files, in order of opening."""
-        found = [episode for file in self._files for episode in summaries(file)]
+        """Return the episodes of all files that can be read, in order of opening."""
+        found = [episode for file in self._files for episode in self._read(file, summaries)]
         return sorted(found, key=lambda episode: episode.opened_at)
+
+    def unfinished(self) -> set[str]:
+        """Return the chains of sessions that nobody closed, which a server will take up again."""
+        return {chain for file in self._files for chain in self._read(file, unfinished_chains)}
+
+    def _read(self, file: LedgerFile, read: Callable[[LedgerFile], Iterable[Found]]) -> Iterable[Found]:
+        """Return what is read from a file; from one of several that cannot be read, nothing."""
+        try:
+            return read(file)
+        except ValidationError as problem:
+            if len(self._files) == 1:
+                raise
+            self.unread[file.path] = str(problem)
+            return ()
 
     def find(self, text: str) -> EpisodeSummary:
         """Return the episode of this chain, of this episode_id, or of a beginning that only one has."""
@@ -89,9 +114,9 @@ class Ledger:
     def located(self, chain: str) -> tuple[LedgerFile, Chain]:
         """Return a chain and the file that has it, or raise a ValidationError."""
         for file in self._files:
-            found = file.chain(chain)
-            if found is not None:
-                return file, found
+            for found in self._read(file, lambda file: [file.chain(chain)]):
+                if found is not None:
+                    return file, found
         raise ValidationError("there is no such chain", found=chain, expected="the whole name of one")
 
 

@@ -125,6 +125,13 @@ def _opening(file: LedgerFile, number: int) -> tuple[Body, SessionOpened]:
     return body, said
 
 
+def unfinished_chains(file: LedgerFile) -> set[str]:
+    """Return the names of the chains of sessions that no run has closed; a ValidationError if that cannot be read."""
+    servers = [chain for chain in file.chains() if chain.name.startswith(SERVER)]
+    opened = _run(file, servers[-1])[1] if servers else {}
+    return {chain.name for chains in _chains(file, opened).values() for chain in chains}
+
+
 def _tracks(file: LedgerFile, opened: dict[str, int], keeps: Observations) -> tuple[dict[str, Track], dict[str, str]]:
     """Return where each session stands, and what is wrong with its latest chain."""
     latest = {session: chains[-1] for session, chains in _chains(file, opened).items() if chains}

@@ -213,6 +213,7 @@ class _Named(Struct, frozen=True, gc=False):
 
     digest: str | None = None
     scene: str | None = None
+    observations: Observations | None = None
 
 
 _NAMED: Final = msgspec.json.Decoder(_Named)
@@ -225,6 +226,14 @@ def named_values(body: bytes) -> list[bytes]:
         return [bytes.fromhex(digest) for digest in (named.digest, named.scene) if digest is not None]
     except (msgspec.DecodeError, ValueError):
         return []
+
+
+def keeps_in(body: bytes) -> Observations:
+    """Return how the chain with this first row keeps observations; "all" if it cannot be read."""
+    try:
+        return _NAMED.decode(body).observations or "all"
+    except (msgspec.DecodeError, ValueError):
+        return "all"
 
 
 def statement_in(body: Body) -> Event | Own:

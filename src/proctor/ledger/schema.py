@@ -7,6 +7,7 @@ Rule 2: rows are appended by number, and nothing that is written with every row 
 Rule 3: the version is in `user_version`. An older file is brought forward by `MIGRATIONS`, which never touch a row's body; a newer
     one is refused.
 Rule 4: no error of SQLite leaves the room: `translated` makes it one of ours.
+Rule 5: a bundle says in `application_id` that it is one, and nobody writes to it.
 """
 
 import sqlite3
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from proctor.errors import ComponentError, ProctorError, ValidationError
 
 APPLICATION: Final = 0x50524C47  # "PRLG"
+BUNDLE: Final = 0x50524C42  # "PRLB": one episode, taken from a ledger
 VERSION: Final = 1
 SUFFIX: Final = ".ledger"
 BUSY_SECONDS: Final = 1.0
@@ -72,17 +74,24 @@ def connected_for_writing(path: Path, durability: Durability) -> sqlite3.Connect
 
 
 def brought_forward(
-    connection: sqlite3.Connection, path: Path, *, migrations: Migrations = MIGRATIONS, version: int = VERSION
+    connection: sqlite3.Connection,
+    path: Path,
+    *,
+    migrations: Migrations = MIGRATIONS,
+    version: int = VERSION,
+    mark: int = APPLICATION,
 ) -> None:
-    """Make the file one of this version, all or nothing; a ValidationError if it is newer or no ledger."""
+    """Make the file one of this version, all or nothing; a ValidationError if it is newer, no ledger or a bundle."""
     found = _checked(connection, path, version)
+    if mark == APPLICATION and is_bundle(connection):
+        raise ValidationError(f"{path} is a bundle, which stays as it is", expected="a file of a ledger's folder")
     if found == version:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         for step in range(found, version):
             migrations[step](connection)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA application_id = {mark}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
     except BaseException:
@@ -90,11 +99,17 @@ def brought_forward(
         raise
 
 
+def is_bundle(connection: sqlite3.Connection) -> bool:
+    """Return whether the file says that it is a bundle."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    return bool(application == BUNDLE)
+
+
 def _checked(connection: sqlite3.Connection, path: Path, version: int) -> int:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application != APPLICATION and (application or tables):
+    if application not in (APPLICATION, BUNDLE) and (application or tables):
         raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")
     if not 0 <= found <= version:
         raise ValidationError(
@@ -125,10 +140,37 @@ def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connecti
     return connection
 
 
+def is_blank(path: Path) -> bool:
+    """Return whether nothing was written to the file yet, not even tables; False for what cannot be read."""
+    try:
+        if not path.stat().st_size:
+            return True
+        connection = sqlite3.connect(_address(path, live=False), uri=True, timeout=BUSY_SECONDS)
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        finally:
+            connection.close()
+    except (*UNREADABLE, OSError):
+        return False
+    return not application and not tables
+
+
 def _address(path: Path, live: bool) -> str:
-    # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it.
+    # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it (with `mode=ro` it
+    # would, and leave it there). Somebody may begin to write it later: who must not miss that looks at `stamp`.
     alone = not live and not path.with_name(path.name + "-wal").exists()
     return f"file:{quote(str(path.absolute()))}?{'immutable=1' if alone else 'mode=ro'}"
+
+
+def stamp(path: Path) -> tuple[object, ...]:
+    """Return what changes when somebody begins to write the file, or writes it where it is read without its log."""
+    try:
+        said = path.stat()
+    except OSError:
+        return ()
+    logged = path.with_name(path.name + "-wal").exists()
+    return (logged,) if logged else (logged, said.st_ino, said.st_size, said.st_mtime_ns)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from proctor.ledger.chain import is_episode, session_of
 from proctor.ledger.files import Chain, LedgerFile, Stored
 from proctor.ledger.head import head_text
 from proctor.ledger.rows import ChainEnded, Own, read_body, statement_in
-from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, tallied
+from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, tallied, told_total
 from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, Event, SessionOpened
 
 
@@ -118,7 +118,7 @@ def _summary(path: Path, chain: Chain, fold: _Fold) -> EpisodeSummary:
         opened_at=0.0 if reset is None else reset.at,
         closed_at=None if closed is None else closed.at,
         steps=tally.steps,
-        total_reward=tally.total,
+        total_reward=told_total(tally),
         terminated=bool(tally.ended & TERMINATED),
         truncated=bool(tally.ended & TRUNCATED),
         reason=unsaid if closed is None else closed.reason,

@@ -1,5 +1,6 @@
 """Where a chain stands: what the writer goes on from. Values only."""
 
+from math import isfinite
 from typing import Final
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ def tallied(tally: Tally, event: Event | Own) -> Tally:
     if type(event) is EpisodeStepped:
         return stepped(tally, event.step, event.reward, event.terminated, event.truncated)
     if type(event) is BatchStepped:
-        return Tally(event.step, tally.total, tally.ended)
+        return batch_stepped(tally)
     return tally
 
 
@@ -39,6 +40,16 @@ def stepped(tally: Tally, step: int, reward: float | None, terminated: bool, tru
     if reward is not None:
         total = reward if total is None else total + reward
     return Tally(step, total, tally.ended | terminated | truncated << 1)
+
+
+def batch_stepped(tally: Tally) -> Tally:
+    """Return the tally after a step of a batch, whose own count begins anew when some of it are reset."""
+    return Tally(tally.steps + 1, tally.total, tally.ended)
+
+
+def told_total(tally: Tally) -> float | None:
+    """Return the sum of the rewards as a row can say it; None: there is none, or it is no finite number."""
+    return tally.total if tally.total is not None and isfinite(tally.total) else None
 
 
 class Track(Struct, frozen=True, gc=False):

@@ -4,7 +4,8 @@ Rule 1: `record` encodes, numbers and hashes on the caller's thread; the commit 
     is said by `durability`:
         full     on the disk: a power cut loses nothing that was acknowledged
         normal   given to the operating system: a killed server loses nothing; a power cut may lose the last commits
-        off      in memory for about 50 ms: a killed server loses that much; what a commit lost is said at the next event
+        off      in memory for about 50 ms: a killed server loses that much; what a commit lost is said at the next event,
+                 and a session whose opening was lost is refused from then on
 Rule 2: a commit that fails leaves no trace: every chain goes on from its last row that is safe.
 Rule 3: a reset begins a chain, which opens with the session's SessionOpened again, so that it stands alone. EpisodeClosed ends it.
     What a session says without one goes to the server's chain.
@@ -92,14 +93,13 @@ class LedgerWriter:
         """Take the event; what is returned ends when it is safe, and raises a ComponentError if it is not on record."""
         if self._over:
             raise ComponentError(self._over, expected="no more events")
-        if self._commits.lost and event.session in self._commits.lost:
-            self._commits.lost.discard(event.session)
-            raise ComponentError("what was recorded of this session before could not be kept")
+        if self._commits.lost:
+            self._commits.check(event)
         self._pen.write(event)
         return self._commits.promise()
 
     def head(self, session: str) -> str | None:
-        """Return the head of the session's latest chain, of what is safe; None if there is no such chain."""
+        """Return the head of the session's latest chain, of what is safe; None if there is none, or nothing of it is."""
         return self._pen.head(session)
 
     def unfinished(self) -> list[Unfinished]:
