@@ -484,7 +484,16 @@ def test_a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes(tmp_pa
 
 
 def test_with_a_ledger_the_ports_that_were_chosen_are_taken_again(tmp_path: Path) -> None:
-    arguments = ("CartPole-v1", *FREE, "--agent-port", "0", "--json", "--insecure", "--ledger", str(tmp_path / "ledger"))
+    arguments = (
+        "CartPole-v1",
+        *FREE,
+        "--agent-port",
+        "0",
+        "--json",
+        "--insecure",
+        "--ledger",
+        str(tmp_path / "ledger"),
+    )
     found = []
     for _ in range(2):
         with serve(tmp_path / "home", *arguments) as command:
