@@ -221,6 +221,7 @@ class Load:
 
     async def _acted(self, key: Key, address: str, token: str, grant: str, calls: int) -> None:
         """Make so many calls; after a broken connection the agent comes back with the same token."""
+        self.agents[key][grant] = 0  # known, also if none of its calls is ever answered
         while self.agents[key][grant] < calls and not self.over.is_set():
             try:
                 async with agent_with(address, token) as agent:
