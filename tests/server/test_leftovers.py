@@ -23,7 +23,8 @@ def writer_of(folder: Path, boot: str, worker: int) -> LedgerWriter:
 def left_open(folder: Path, worker: int) -> None:
     """Have a worker end without a word, with an episode under way."""
     writer = writer_of(folder, f"before{worker}", worker)
-    for event in (opened("s"), reset("s"), step("s")):
+    name = f"s{worker}"
+    for event in (opened(name), reset(name), step(name)):
         writer.record(event)
     writer.close()
 
