@@ -108,12 +108,12 @@ $(DEV_STAMP): pyproject.toml | python-new-enough
 
 # torch comes first and alone, so that no other requirement chooses its build; a build for CUDA is refused.
 $(TRAIN_STAMP): $(DEV_STAMP)
-	@echo "installing the train extra into $(VENV)"
+	@echo "installing the extras train, export and otel into $(VENV)"
 	@plan=$$($(BIN)/python $(PIP_INSTALL) --dry-run --report - $(TORCH)) || { echo "make: missing: $(TORCH)" >&2; exit 1; }; \
 		case "$$plan" in *'"name": "nvidia-'*|*'"version": "'*'+cu'*) \
 		echo "make: missing: a CPU build of $(TORCH): pip would take one for CUDA; say where CPU builds are (PIP_FIND_LINKS)" >&2; exit 1;; esac
 	@$(BIN)/python $(PIP_INSTALL) $(TORCH) || { echo "make: missing: $(TORCH)" >&2; exit 1; }
-	@$(BIN)/python $(PIP_INSTALL) -e '.[dev,train]' || { echo "make: missing: the train extra" >&2; exit 1; }
+	@$(BIN)/python $(PIP_INSTALL) -e '.[dev,train,export,otel]' || { echo "make: missing: the extras train, export and otel" >&2; exit 1; }
 	@touch $@
 
 $(MUTATE_STAMP): $(DEV_STAMP)
