@@ -19,6 +19,8 @@ from bench.rows.judge import applied, assembled, resident_after, streamed, throu
 from proctor.episode.judge import Judge
 from proctor.episode.states import Event
 
+pytestmark = pytest.mark.slow
+
 
 def test_packets_have_the_size_that_the_rows_name() -> None:
     assert 1250 <= mean_size(authored()) < 1350

@@ -216,6 +216,7 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
         assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
 
 
+@pytest.mark.slow
 def test_agents_are_served_where_the_document_says_and_nowhere_else(tmp_path: Path) -> None:
     arguments = ("CartPole-v1", *FREE, "--agent-port", "0", "--json", "--insecure", "--sandbox", "process")
     with serve(tmp_path / "home", *arguments) as command:
@@ -250,6 +251,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
+@pytest.mark.slow
 def test_a_file_sets_everything_and_the_command_line_beats_it(tmp_path: Path) -> None:
     config = tmp_path / "serve.toml"
     record = tmp_path / "events.jsonl"
@@ -465,6 +467,7 @@ def test_told_to_stop_it_says_goodbye_and_ends_with_code_0(tmp_path: Path, numbe
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
     arguments = (WHEREABOUTS, "--unix-socket", str(path), "--insecure", "--json")
@@ -483,6 +486,7 @@ def test_a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes(tmp_pa
     assert os.path.lexists(path) is False
 
 
+@pytest.mark.slow
 def test_with_a_ledger_the_ports_that_were_chosen_are_taken_again(tmp_path: Path) -> None:
     arguments = (
         "CartPole-v1",

@@ -169,6 +169,7 @@ def test_machine_and_table_agree_in_every_state_on_every_event_under_every_value
     assert min(counts.values()) > 1_000
 
 
+@pytest.mark.slow
 def test_what_is_said_to_be_legal_next_is_what_the_machine_takes() -> None:
     for settings in OPPOSITES:
         machine = Machine(Context(settings), Limits())

@@ -31,6 +31,8 @@ TOY = '''"""A toy."""
 
 from os import path as place
 
+pytestmark = pytest.mark.slow
+
 LIMITS: dict[str, int] = {"a": 1, "b": 2}
 
 

@@ -38,7 +38,7 @@ def share(part: int) -> settings:
     )
 
 
-ConnectionMachine.TestCase.settings = share(4)
+ConnectionMachine.TestCase.settings = share(6)
 QuickMachine.TestCase.settings = share(10)
 AsyncMachine.TestCase.settings = share(10)
 TestEveryAnswerBelongsToItsQuestion = ConnectionMachine.TestCase

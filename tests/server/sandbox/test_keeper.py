@@ -193,6 +193,8 @@ from proctor.server.sandbox import zygote
 from proctor.server.sandbox.keeper import Keeper, Plan
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.words import Start
+
+pytestmark = pytest.mark.slow
 keeper = Keeper(Plan(zygote.command, Start("CartPole-v1", {}, Tier.PROCESS, SandboxLimits())), "trial")
 keeper.ready.result(20)
 print("ready", flush=True)

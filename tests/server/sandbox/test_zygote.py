@@ -25,6 +25,8 @@ from tests.server.environments import HIDDEN_TEXT
 from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
 from tests.server.served import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 
 # ---------------------------------------------------------------------------------------- what is imported, and how
 @pytest.mark.parametrize(
