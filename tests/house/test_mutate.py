@@ -26,12 +26,12 @@ from tools.mutate import (
     tree_of,
 )
 
+pytestmark = pytest.mark.slow
+
 ENUMS = {"Colour": ["RED", "GREEN", "BLUE"]}
 TOY = '''"""A toy."""
 
 from os import path as place
-
-pytestmark = pytest.mark.slow
 
 LIMITS: dict[str, int] = {"a": 1, "b": 2}
 
