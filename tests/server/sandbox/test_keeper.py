@@ -23,6 +23,8 @@ from proctor.server.sandbox.words import HERE, Loaded, Start, heard, listen_for_
 from tests.server.sandbox.processes import ENVIRONMENTS, descendants, files
 from tests.server.served import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 START = Start(f"{ENVIRONMENTS}:Counting", {}, Tier.PROCESS, SandboxLimits())
 
 
@@ -194,7 +196,6 @@ from proctor.server.sandbox.keeper import Keeper, Plan
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.words import Start
 
-pytestmark = pytest.mark.slow
 keeper = Keeper(Plan(zygote.command, Start("CartPole-v1", {}, Tier.PROCESS, SandboxLimits())), "trial")
 keeper.ready.result(20)
 print("ready", flush=True)
