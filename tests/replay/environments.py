@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from typing import Any
 
@@ -12,7 +13,7 @@ from proctor.contracts.environment import Environment
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 
-_EVER = count()
+_EVER = count(os.getpid())  # another process begins elsewhere
 """Goes on from one environment to the next, as nothing in an environment should."""
 
 
