@@ -5,9 +5,8 @@ Rule: what adapts to the terminal are the names, which are shortened in the midd
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
-
-from msgspec import Struct
 
 from proctor.cli.columns import Sheet, elapsed, instant, many, padded, shortened
 from proctor.cli.timeline_page import ending
@@ -34,33 +33,6 @@ COLOURS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-class Listed(Struct, frozen=True):
-    """An episode as JSON says it."""
-
-    chain: str
-    session: str
-    epoch: int
-    environment: str
-    target: str
-    episode_id: str
-    seed: int | None
-    opened_at: float
-    closed_at: float | None
-    steps: int
-    total_reward: float | None
-    terminated: bool
-    truncated: bool
-    end: str
-    reason: str | None
-    governed: bool
-    outcome: str | None
-    num_envs: int | None
-    rows: int
-    head: str
-    file: str
-    boot: str
-
-
 def wanted(
     episodes: Sequence[EpisodeSummary], *, environment: str | None, is_open: bool, governed: bool
 ) -> list[EpisodeSummary]:
@@ -76,8 +48,7 @@ def wanted(
 def as_json(episodes: Sequence[EpisodeSummary]) -> Iterator[bytes]:
     """Yield one object an episode, each with its line's end."""
     for each in episodes:
-        said = {name: getattr(each, name) for name in Listed.__struct_fields__ if name not in {"end", "file"}}
-        yield encoded(Listed(**said, end=ending(each), file=str(each.file)))
+        yield encoded({**asdict(each), "end": ending(each), "file": str(each.file)})
 
 
 def as_text(sheet: Sheet, episodes: Sequence[EpisodeSummary]) -> Iterator[str]:

@@ -7,7 +7,7 @@ Rule 2: nothing that is not printable leaves here raw, not even what JSON would 
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -107,7 +107,7 @@ def record_of(line: Line) -> str | UnsetType:
         return UNSET
 
 
-def encoded(value: Struct) -> bytes:
+def encoded(value: Struct | dict[str, Any]) -> bytes:
     """Return `value` as one line, with its end."""
     text = msgspec.json.encode(value)
     if not text.isascii() or _DELETE in text:
