@@ -25,8 +25,8 @@ OPENENV := openenv==0.10.0
 MCP1 := mcp==1.30.0
 FASTMCP := fastmcp>=4,<5
 # The conformance suite asks for a newer Node.js than Debian has; npm brings one.
-NODE_PACKAGES := node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12.0
-SYSTEM_TOOLS := bwrap:bubblewrap dockerd:docker.io runc:runc podman:podman npm:npm
+NODE_PACKAGES := node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12.0 axe-core@4
+SYSTEM_TOOLS := bwrap:bubblewrap dockerd:docker.io runc:runc podman:podman npm:npm chromium:chromium
 
 DEV_STAMP := $(VENV)/.stamp-dev
 TRAIN_STAMP := $(VENV)/.stamp-train
@@ -39,7 +39,7 @@ NODE_STAMP := $(NODE_FOLDER)/.stamp-node
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test test-system bench mutate demo docs clean python-new-enough compiler system-tools mcp-peers
+.PHONY: help setup check test test-system bench mutate demo docs screenshots clean python-new-enough compiler system-tools mcp-peers
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -59,7 +59,8 @@ test: $(DEV_STAMP) ## the quick tests in random order, with the coverage gate
 	$(BIN)/python tools/coverage_gate.py build/coverage.json
 
 test-system: $(TRAIN_STAMP) $(PEERS_STAMP) $(OPENENV_STAMP) compiler system-tools mcp-peers ## the slow tests, and those with peers, training, a compiler and sandboxes
-	$(BIN)/python -m pytest -m "system or slow"
+	$(BIN)/python -m pytest -m "slow and not system" -n $(WORKERS)
+	$(BIN)/python -m pytest -m system
 
 bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=prefix
 	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
@@ -70,10 +71,13 @@ mutate: $(MUTATE_STAMP) ## make mistakes in the judge on purpose, and see how ma
 	$(BIN)/python tools/mutate.py
 
 demo: $(DEV_STAMP) ## watch a governed agent in a sandbox, live; then its episode is proved and replayed
-	@$(BIN)/proctor demo
+	@$(BIN)/proctor demo --page build/demo.html
 
 docs: $(DEV_STAMP) ## write the generated parts of docs/ anew
 	$(BIN)/python tools/make_docs.py
+
+screenshots: $(DEV_STAMP) ## take the pictures of the viewer in docs/images anew; needs Chromium
+	$(BIN)/python tools/make_screenshots.py
 
 clean: ## remove what the targets made, the virtual environments included
 	rm -rf $(VENV) $(PEERS_VENV) $(OPENENV_VENV) $(MCP1_VENV) $(FASTMCP_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

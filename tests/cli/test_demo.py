@@ -55,7 +55,7 @@ def test_the_whole_demo_is_a_readable_log_with_proofs_and_keeps_what_it_is_asked
     for name, value in {**variables(home), "PROCTOR_CONTROL_TOKEN": "one-that-is-not-used"}.items():
         monkeypatch.setenv(name, value)
 
-    code = main(["demo", *QUICK, "--keep", str(kept)])
+    code = main(["demo", *QUICK, "--keep", str(kept), "--page", str(tmp_path / "new" / "demo.html")])
 
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
@@ -67,6 +67,7 @@ def test_the_whole_demo_is_a_readable_log_with_proofs_and_keeps_what_it_is_asked
     assert "conforming, closed in S7_REVIEW" in out
     assert "whole and signed" in out
     assert "bit for bit the same" in out
+    assert 'id="proctor-episodes"' in (tmp_path / "new" / "demo.html").read_text("utf-8")
     assert sorted(path.name for path in kept.iterdir()) == [
         "agent.log",
         "ledger",
@@ -82,8 +83,9 @@ def test_what_it_says_to_try_next_works(tmp_path: Path) -> None:
     done = performed(tmp_path / "home", *QUICK, "--seed", FINDS, "--keep", str(tmp_path / "kept"))
 
     commands = [shlex.split(line, comments=True) for line in done.stdout.splitlines() if line.startswith("  proctor ")]
-    mine = [command for command in commands if str(tmp_path) in " ".join(command)]
+    viewing, *mine = [command for command in commands if str(tmp_path) in " ".join(command)]
 
+    assert viewing == ["proctor", "view", str(tmp_path / "kept" / "ledger"), "demo"]
     assert [command[:3] for command in mine][:2] == [["proctor", "ledger", "show"], ["proctor", "ledger", "verify"]]
     for command in mine:
         ended = subprocess.run(

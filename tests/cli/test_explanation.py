@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cli import explanation
-from proctor.cli.explanation import Remark, explained, legal_in, sentence_of
+from proctor.cli.explanation import Remark, explained
 from proctor.episode import Author, Judge, verdicts
 from proctor.episode.house_rules import load_rules
 from proctor.episode.rulebook import Finding
@@ -15,6 +15,7 @@ from proctor.episode.rules import SENTENCES
 from proctor.episode.settings import Profile, Settings
 from proctor.episode.states import STATES, Event, State
 from proctor.episode.table import TABLE
+from proctor.episode.verdict_words import legal_in, sentence_of
 from proctor.episode.verdicts import Context, Obligation, Owed, Verdict
 from tests.cli.streams import NOON, conforming
 
@@ -33,11 +34,11 @@ def test_an_event_is_legal_in_the_states_whose_rows_have_it(event: Event, settin
 
 
 def test_a_rule_is_told_by_its_own_sentence() -> None:
-    verdict = Verdict(False, None, None, None, (), (), (), None, None, Context(house_rules=RULES))
+    context = Context(house_rules=RULES)
 
-    assert sentence_of("E1", verdict) == SENTENCES["E1"]
-    assert sentence_of("OURS", verdict) == "OURS: BeliefUpdatePacket before DecisionPacket"
-    assert sentence_of("NOBODYS", verdict) == ""
+    assert sentence_of("E1", context) == SENTENCES["E1"]
+    assert sentence_of("OURS", context) == "OURS: BeliefUpdatePacket before DecisionPacket"
+    assert sentence_of("NOBODYS", context) == ""
 
 
 def test_a_rule_that_is_broken_twice_says_its_sentence_once() -> None:

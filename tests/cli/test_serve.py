@@ -212,6 +212,7 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
             "sandbox": "none",
             "operator": None,
             "ledger": None,
+            "viewer": None,
         }
         assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
 

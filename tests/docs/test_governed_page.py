@@ -9,7 +9,7 @@ import tomllib
 import msgspec
 import pytest
 
-from proctor.server.governed.advice import ADVICE
+from proctor.episode.governing import ADVICE
 from proctor.server.governed.policy import SHIPPED, load_policy, policy_of
 from proctor.server.governed.replies import Reply
 from proctor.server.governed.tools import NAMES, governance_tools

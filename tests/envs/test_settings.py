@@ -243,3 +243,12 @@ def test_pictures_are_asked_only_of_environments_that_draw() -> None:
     assert made("CartPole-v1", {}, render_mode="rgb_array").render_mode == "rgb_array"
     with pytest.raises(RenderingError, match="draws no pictures"):
         made("toys/Any-v0", {}, render_mode="rgb_array")
+
+
+def test_a_render_mode_is_a_setting_of_every_environment_that_draws() -> None:
+    drawn = [made(env_id, {"render_mode": "rgb_array"}) for env_id in ("CartPole-v1", "proctor/PlumeSearch-v0")]
+
+    assert [env.render_mode for env in drawn] == ["rgb_array", "rgb_array"]
+    assert made("CartPole-v1", {"render_mode": "human"}, render_mode="rgb_array").render_mode == "rgb_array"
+    with pytest.raises(RenderingError, match="draws no pictures"):
+        made("CartPole-v1", {"render_mode": "oils"})

@@ -156,7 +156,19 @@ def test_a_mistake_names_its_line_and_what_was_expected(line: str, found: str, e
     "name",
     [
         *("JSON", "SCHEMA", "FSM", "EPISODE_CLOSED", "E1", "e7", "S4", "S12", "INV-001", "INV-999"),
-        *("ID-1", "TIME-1", "QUEUE-1", "SAFETY-1", "LAYER-2", "LIMIT-1", "RECORD-1", "GOV-3", "fsm"),
+        *(
+            "ID-1",
+            "TIME-1",
+            "QUEUE-1",
+            "SAFETY-1",
+            "LAYER-2",
+            "LIMIT-1",
+            "RECORD-1",
+            "GOV-3",
+            "POLICY-1",
+            "ENDED",
+            "fsm",
+        ),
     ],
 )
 def test_the_ids_of_built_in_rules_are_not_given_away(name: str) -> None:

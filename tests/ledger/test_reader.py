@@ -68,6 +68,10 @@ def test_an_episode_is_summed_up(tmp_path: Path) -> None:
         head=f"s.1@6:{rows(path, 's.1')[-1].hash.hex()}",
         file=path,
         boot="b",
+        agent="",
+        tier="none",
+        refusals=0,
+        state=None,
     )
 
 

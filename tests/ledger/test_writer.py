@@ -404,3 +404,18 @@ def test_closing_keeps_what_was_not_waited_for(tmp_path: Path) -> None:
 
         assert isinstance(rows(path, "s.1")[-1].event, EpisodeClosed)
         assert verify(path, public=SIGNER.public).ok
+
+
+def test_a_file_whose_writer_has_ended_is_whole_without_its_log_although_somebody_reads_it(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    for event in session():
+        into.record(event)
+    with Ledger.open(tmp_path) as ledger:
+        count = len(list(ledger.rows("s.1")))
+        into.close()
+        alone = tmp_path / "taken" / into.path.name
+        alone.parent.mkdir()
+        alone.write_bytes(into.path.read_bytes())
+
+    assert len(rows(alone, "s.1")) == count
+    assert verify(alone, public=SIGNER.public).ok

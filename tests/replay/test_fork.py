@@ -142,3 +142,26 @@ def test_what_was_not_stored_is_not_shown_beside_a_branch(tmp_path: Path) -> Non
 def test_a_chain_that_is_no_episode_is_refused(folder: Path) -> None:
     with Ledger.open(folder) as ledger, pytest.raises(ValidationError, match="no episode"):
         state_at(ledger, "server.boot", 0)
+
+
+def test_a_branch_has_pictures_where_the_record_has(tmp_path: Path) -> None:
+    folder = record(tmp_path / "ledger", Sitting(PLUME, scenes=True), Sitting(PLUME))
+
+    with Ledger.open(folder) as ledger:
+        filmed = forked(ledger, "boot0.1", 5, [0, actions_of(folder, 0)[6]])
+        unseen = forked(ledger, "boot1.1", 5, [0])
+
+    first, second = filmed.rows
+    assert first.recorded is not None
+    assert first.branch.scene.keys() == first.recorded.scene.keys()
+    assert first.branch.scene != second.branch.scene
+    assert [row.branch.scene for row in unseen.rows] == [None]
+
+
+def test_a_filmed_branch_with_the_recorded_actions_is_the_record(tmp_path: Path) -> None:
+    folder = record(tmp_path / "ledger", Sitting(POPPER, scenes=True))
+
+    with Ledger.open(folder) as ledger:
+        found = forked(ledger, "boot0.1", 4, actions_of(folder, 0)[4:])
+
+    assert all(row.branch == row.recorded and row.branch.scene is not None for row in found.rows)

@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
+from proctor.door.visits import Visits
 from proctor.server.app import Keys, Listening, Server
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, port_of
@@ -60,6 +61,8 @@ def serving(
     target: str = "CartPole-v1",
     *,
     secret: str | None = None,
+    operator: str | None = None,
+    visits: Visits | None = None,
     recorder: Recorder | None = None,
     clock: Callable[[], float] | None = None,
     **settings: Any,
@@ -71,7 +74,8 @@ def serving(
     agents = None if made.agent_port is None else bound_tcp("127.0.0.1", made.agent_port)
     credential = None if secret is None else Credential.of(secret)
     keywords: dict[str, Any] = {} if clock is None else {"clock": clock}
-    server = Server(made, Keys(credential), Listening([listener], agents=agents), recorder=recorder, **keywords)
+    keys = Keys(credential, None if operator is None else Credential.of(operator))
+    server = Server(made, keys, Listening([listener], agents=agents), recorder=recorder, visits=visits, **keywords)
     ready = threading.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(ready.set),), daemon=True)
     thread.start()

@@ -7,12 +7,13 @@ Rule 2: whatever was started is ended with the demo, however that ends.
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from proctor.cli.demo_hall import READING_SECONDS, Desk, Hall, Tape
 from proctor.cli.demo_proof import Proof, print_commands, print_summary, proved
@@ -24,6 +25,7 @@ from proctor.contracts.guarded import checked_seed
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.reader import Ledger
+from proctor.viewer.episode import Episode
 
 TARGET: Final = "proctor/PlumeSearch-v0"
 FIELD: Final = ("grid_size=[96,48]", "source_location=[14,24]", "plume=advected", "max_steps=600")
@@ -51,6 +53,9 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep ledger, keys and logs in this new folder.")
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the episode as a page that opens in any browser.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live/--no-live", help="Pictures in place, or a running log.")] = True,
     fast: Annotated[bool, typer.Option("--fast", help="Do not wait for anybody to look.")] = False,
 ) -> None:
@@ -61,7 +66,18 @@ def demo(
         console.print("A server, an agent and an operator. What you see is the ledger, as it is written.")
         story, proof = _performed(console, place, _arguments(governed, sandbox), seed, live=live, fast=fast)
         print_summary(console, story, proof)
+        if page is not None:
+            _write_page(console, page, place, proof)
         print_commands(console, place, proof, kept=keep is not None)
+
+
+def _write_page(console: Console, page: Path, place: Place, proof: Proof) -> None:
+    with suppress(OSError):  # what is wrong with the folder is said by whoever writes there
+        page.parent.mkdir(parents=True, exist_ok=True)
+    Episode(place.ledger, proof.episode.chain).save(page)
+    console.print(
+        Text.assemble(("page", "bold"), f"      {page} shows it in any browser: scrub, charts, every verdict")
+    )
 
 
 def _arguments(governed: str, sandbox: str) -> list[str]:

@@ -109,6 +109,7 @@ def print_commands(console: Console, place: Place, proof: Proof, *, kept: bool) 
     ledger, key = (str(place.ledger), str(place.public_key)) if kept else ("demo/ledger", "demo/ledger-key.pub")
     episode, head = proof.episode.episode_id, proof.head if kept else "HEAD"
     rows = [
+        (f"proctor view {ledger} {episode}", "look at it in a browser, compare it, fork it"),
         (f"proctor ledger show {ledger} {episode}", "the whole episode, line by line"),
         (f"proctor ledger verify {ledger} --key {key} --head {head}", "prove it again"),
         (f"proctor replay {ledger} {episode} --at {proof.replay.steps // 2}", "any moment of it"),

@@ -5,13 +5,10 @@ Rule 2: nothing is guessed: every sentence comes from the catalogue of rules, th
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from proctor.episode.rulebook import Finding
-from proctor.episode.rules import SENTENCES
-from proctor.episode.settings import Settings
-from proctor.episode.states import Event, Position, State
-from proctor.episode.table import rows_under, starts_of
+from proctor.episode.states import Position
+from proctor.episode.verdict_words import legal_in, listed, located, obligation_words, sentence_of
 from proctor.episode.verdicts import Obligation, Verdict, obligations_of
 
 
@@ -20,9 +17,6 @@ class Remark(NamedTuple):
 
     heading: str
     text: str
-
-
-_NOTHING: Final = "nothing"
 
 
 def explained(verdict: Verdict) -> Iterator[Remark]:
@@ -36,7 +30,7 @@ def _refused(verdict: Verdict) -> Iterator[Remark]:
     told: set[str] = set()
     for finding in verdict.findings:
         # What the rule says is told once, with the first thing that breaks it.
-        sentence = "" if finding.rule in told else sentence_of(finding.rule, verdict)
+        sentence = "" if finding.rule in told else sentence_of(finding.rule, verdict.context)
         told.add(finding.rule)
         yield Remark(finding.rule, f"{located(finding)}. {sentence}" if sentence else located(finding))
     if verdict.after is None:
@@ -73,37 +67,3 @@ def _key(owed: Obligation) -> tuple[str, str]:
 def _open(heading: str, owed: Iterable[Obligation]) -> Iterator[Remark]:
     for each in owed:
         yield Remark(heading, obligation_words(each))
-
-
-def obligation_words(owed: Obligation) -> str:
-    """Return an obligation as one sentence without its full stop."""
-    name = f"{owed.kind} {owed.id}".strip()
-    due = "" if owed.due is None else f", until {owed.due.isoformat()}"
-    return f"{name}: {owed.what}{due}"
-
-
-def located(finding: Finding) -> str:
-    """Return why a rule is broken and where, without a full stop."""
-    reason = finding.reason.rstrip(".")
-    return f"{reason} (at {finding.pointer})" if finding.pointer else reason
-
-
-def sentence_of(rule: str, verdict: Verdict) -> str:
-    """Return what a rule says: from the catalogue, or as its user wrote it; empty if neither knows it."""
-    own = {each.id: each.text for each in verdict.context.house_rules}
-    return SENTENCES.get(rule, own.get(rule, ""))
-
-
-def legal_in(event: Event, settings: Settings) -> tuple[State, ...]:
-    """Return the states in which the table has a row for `event` under these settings."""
-    found: set[State] = set()
-    for by_event in rows_under(settings.options).values():
-        row = by_event.get(event)
-        if row is not None:
-            found.update(starts_of(row))
-    return tuple(state for state in State if state in found)
-
-
-def listed(words: Iterable[str], *, otherwise: str = _NOTHING) -> str:
-    """Return words with commas, or `otherwise` if there are none."""
-    return ", ".join(words) or otherwise

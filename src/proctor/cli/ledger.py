@@ -134,7 +134,7 @@ def export(
 ) -> None:
     """Write episodes for other programs, all where none is named.
 
-    JSON lines of all have the server's own rows, too.
+    JSON lines of all have the server's own rows, too. For people there is `proctor export`: a page to look at.
     """
     if packets and form is not Format.JSONL:
         raise ValidationError("packets are lines of JSON", found=f"--format {form}", expected="--format jsonl")

@@ -8,6 +8,7 @@ Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a termi
 
 import os
 import time
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -26,7 +27,7 @@ from proctor.client.operator import OperatorClient
 from proctor.door.credentials import OPERATOR, default_state_file
 from proctor.door.secret_files import read_private
 from proctor.errors import ValidationError
-from proctor.models.operator import Done, Governed, GovernedSession, JudgedRow, Pending, Severity, Waiting
+from proctor.models.operator import Done, Governed, GovernedSession, JudgedRow, Link, Pending, Severity, Waiting
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 # Ids and sessions may begin with a dash: whatever is no option of ours is taken as one.
@@ -213,6 +214,23 @@ def budget(
         session, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
     )
     _tell(done, as_json)
+
+
+@operator.command()
+def link(
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
+) -> None:
+    """Print a new address of the server's pages, for a browser; it is good once, for an hour."""
+    address = _client(url, token_file).link()
+    if as_json:
+        _print_json(Link(address))
+    else:
+        typer.echo(plain(address))
+    if open_browser:
+        webbrowser.open(address)
 
 
 # ------------------------------------------------------------------------------------------------------- how one gets in

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from proctor.cli.listed_actions import listed_actions
 from proctor.cli.output import Output, standard_output
 from proctor.cli.verdict_table import plain
 from proctor.errors import ValidationError
@@ -68,7 +69,7 @@ def replay(
         if at is not None:
             _tell(output, as_json, state_at(opened, _one(opened, episode).chain, at), _standing_lines)
         elif fork is not None:
-            branch = forked(opened, _one(opened, episode).chain, fork, _actions(actions or ""))
+            branch = forked(opened, _one(opened, episode).chain, fork, listed_actions(actions or ""))
             _tell(output, as_json, branch, _forked_lines)
         else:
             episodes = opened.episodes() if episode is None else [opened.find(episode)]
@@ -82,17 +83,6 @@ def _one(ledger: Ledger, text: str | None) -> EpisodeSummary:
     if len(episodes) != 1:
         raise ValidationError("which episode?", found=f"{len(episodes)} episodes", expected="the name of one")
     return episodes[0]
-
-
-def _actions(text: str) -> list[Any]:
-    """Return the actions that a text or a file lists."""
-    try:
-        said = text if text.lstrip().startswith("[") else Path(text).read_text("utf-8")
-        return msgspec.json.decode(said, type=list[Any])
-    except (OSError, ValueError) as problem:
-        raise ValidationError(
-            f"these are no actions: {problem}", found=text, expected="a JSON list, or a file with one"
-        ) from None
 
 
 def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:

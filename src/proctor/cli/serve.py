@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from proctor.cli.ledger_key import found_key
 from proctor.door.credentials import CONTROL, LEDGER_KEY, OPERATOR, Found, Kind, default_state_file, found_credential
 from proctor.door.gate import HIGHEST_PORT
 from proctor.door.redaction import Redactor
+from proctor.door.visitors import SHELL
+from proctor.door.visits import Visits
 from proctor.envs.settings import parsed
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
@@ -114,7 +117,7 @@ def serve(
     set_up_logs(settings, redactor)
     doors = Doors(
         None if settings.insecure else _control(settings, redactor),
-        None if settings.governed is None else _operator(settings, redactor),
+        _operator(settings, redactor) if settings.governed is not None or settings.has_viewer else None,
         None if settings.ledger is None else _ledger_seed(),
     )
     raise typer.Exit(_served(settings, doors, as_json=as_json))
@@ -171,18 +174,17 @@ def _ledger_seed() -> bytes:
 def _served(settings: ServerSettings, doors: Doors, *, as_json: bool) -> int:
     agents = None if settings.agent_port is None else _agent_listeners(settings)
     listener = _listener(settings)
+    visits = Visits(clock=time.monotonic) if settings.has_viewer else None
     try:
-        ready = partial(_announce, settings, doors, listener, agents, as_json)
+        ready = partial(_announce, settings, doors, listener, agents, visits, as_json)
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
             return run_workers(settings, doors.keys(), listener, agents, ready)
         from proctor.server.app import Listening, Server, run
 
-        run(
-            lambda: Server(settings, doors.keys(), Listening([listener], agents=None if agents is None else agents[0])),
-            ready,
-        )
+        listening = Listening([listener], agents=None if agents is None else agents[0])
+        run(lambda: Server(settings, doors.keys(), listening, visits=visits), ready)
         return 0
     except KeyboardInterrupt:
         return 0
@@ -218,6 +220,7 @@ def _announce(
     opened: Doors,
     listener: socket.socket,
     agents: list[socket.socket] | None,
+    visits: Visits | None,
     as_json: bool,
     tier: str,
 ) -> None:
@@ -225,12 +228,14 @@ def _announce(
     found = opened.control
     url = _url(settings, listener)
     doors = [f"{_http(settings, each)}/mcp" for each in agents or ()]
+    viewer = None if visits is None else f"{url}{SHELL}#code={visits.code()}"
     if as_json:
         more = {
             "agents": doors,
             "sandbox": tier,
             "operator": _operator_document(opened.operator),
             "ledger": _ledger(settings),
+            "viewer": viewer,
         }
         print_line(json.dumps(_document(settings, found, url) | more))
         return
@@ -243,6 +248,7 @@ def _announce(
         console.print(_about_operator(opened.operator, settings))
     if settings.ledger is not None:
         console.print(Text.assemble("ledger: ", (str(settings.ledger), "bold"), f" (durability {settings.durability})"))
+        console.print(_about_viewer(settings, viewer))
     console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
     console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
     console.print("Ctrl-C stops it.")
@@ -295,7 +301,16 @@ def _about_operator(found: Found, settings: ServerSettings) -> Text:
     shown = ("", "") if found.secret is None else (found.secret, "bold yellow")
     where = OPERATOR.variable if found.path is None else str(found.path)
     how = ", shown this once: " if found.secret is not None else ""
-    return Text.assemble(f"governed by {settings.governed}; the operator's credential is in {where}{how}", shown)
+    governed = "" if settings.governed is None else f"governed by {settings.governed}; "
+    return Text.assemble(f"{governed}the operator's credential is in {where}{how}", shown)
+
+
+def _about_viewer(settings: ServerSettings, viewer: str | None) -> Text:
+    if viewer is None:
+        return Text(f"pages: `proctor view {settings.ledger}` shows what is in it")
+    return Text.assemble(
+        "pages, once with this address (`proctor operator link` gives another): ", (viewer, "bold cyan")
+    )
 
 
 def _operator_document(found: Found | None) -> dict[str, str | None] | None:

@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from proctor.cli.explanation import legal_in, sentence_of
 from proctor.cli.lines import Line
 from proctor.episode.kinds import RecordKind
 from proctor.episode.rulebook import Finding
 from proctor.episode.states import State
+from proctor.episode.verdict_words import legal_in, sentence_of
 from proctor.episode.verdicts import Obligation, Synthetic, Verdict
 
 ACCEPTED: Final = "accepted"
@@ -91,7 +91,7 @@ def answer(line: Line, verdict: Verdict, *, file: str | UnsetType = UNSET, expla
 
 
 def _told(finding: Finding, verdict: Verdict | None = None) -> Told:
-    sentence = UNSET if verdict is None else sentence_of(finding.rule, verdict)
+    sentence = UNSET if verdict is None else sentence_of(finding.rule, verdict.context)
     return Told(finding.rule, finding.pointer, finding.reason, sentence)
 
 

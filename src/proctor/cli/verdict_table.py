@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 import typer
 
-from proctor.cli.explanation import Remark, explained, located
+from proctor.cli.explanation import Remark, explained
 from proctor.cli.lines import Line
 from proctor.cli.verdict_json import ACCEPTED, REFUSED, record_of, visible
+from proctor.episode.verdict_words import located
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import label_of
 

@@ -30,6 +30,7 @@ from proctor.models.operator import (
     GovernedSession,
     JudgedPage,
     JudgedRow,
+    Link,
     Pending,
     RaiseAlert,
     Severity,
@@ -45,7 +46,7 @@ WAIT_SECONDS: Final = 20.0
 REFUSALS: Final = {
     401: "the server refused the operator's credential",
     403: "the server refused this Host",
-    404: "there is no operator's side, since no episode is governed there,",
+    404: "there is no such thing for an operator, since no episode is governed there, or nothing kept,",
 }
 
 
@@ -147,6 +148,10 @@ class OperatorClient:
         return self._act("budget", order)
 
     # -------------------------------------------------------------------------------------------------------- inside
+    def link(self) -> str:
+        """Return an address of the server's pages, for a browser; it is good once, for an hour."""
+        return self._asked("POST", "/operator/link", b"{}", Link, self._timeout).url
+
     def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
         return self._asked(GET, path, None, kind, self._timeout + more)
 

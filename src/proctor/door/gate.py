@@ -47,6 +47,7 @@ class Verdict(Enum):
     FOREIGN_HOST = (403, "this server does not answer to that Host")
     FOREIGN_ORIGIN = (403, "this server does not answer pages of that Origin")
     NO_CREDENTIAL = (401, "a valid credential is needed")
+    NO_TOKEN = (403, "a page's own token is needed")
 
     @property
     def status(self) -> int:

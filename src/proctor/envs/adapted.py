@@ -21,6 +21,7 @@ from proctor.contracts.environment import ActT, Environment, ObsT, StateT
 from proctor.contracts.guarded import GuardedEnv, checked_options
 from proctor.contracts.toolboxes import declared_toolbox, generated_toolbox
 from proctor.contracts.tools import Toolbox
+from proctor.envs.pixels import pixels_scene
 from proctor.envs.space_tools import space_toolbox
 from proctor.errors import ComponentError, StateError
 from proctor.models.array_words import told_parts
@@ -131,10 +132,10 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         return generated_toolbox(self.action_type, self.observation_type, self.latest)
 
     def scene(self, *, begins: bool) -> Any:
-        """Return the scene of an environment of ours, and later its frame; others have no picture."""
+        """Return the scene of an environment of ours, and later its frame; of others their pixels, if they draw any."""
         inner = self._env.unwrapped
         if not isinstance(inner, GuardedEnv):
-            return None
+            return pixels_scene(self._env, begins=begins)
         return inner.scene() if begins else inner.frame()
 
     def close(self) -> None:

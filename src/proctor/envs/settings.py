@@ -2,6 +2,7 @@
 
 Rule 1: a setting is a keyword of the environment's constructor or, for a plume search, a key of its configuration.
 Rule 2: a key that is not known is refused with the list of those that are.
+Rule 3: `render_mode` is a setting of every environment that draws, as it is for `gymnasium.make`.
 """
 
 import inspect
@@ -21,6 +22,7 @@ from proctor.envs.registration import register
 from proctor.errors import RenderingError, ValidationError
 
 Tree: TypeAlias = dict[str, Any]
+RENDER_MODE: Final = "render_mode"
 
 # What a constructor may raise for a keyword's value that it does not like.
 REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError, SystemExit)
@@ -62,11 +64,14 @@ def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
     """Return the environment with these settings; a setting that it does not know is a ValidationError."""
     spec = spec_of(env_id)
     creator = creator_of(spec)
+    asked = tree.get(RENDER_MODE)
+    tree = {key: value for key, value in tree.items() if key != RENDER_MODE}
+    render_mode = asked if render_mode is None else render_mode
     if render_mode is not None:
         _check_render_mode(env_id, creator, render_mode)
     keywords = constructor_keywords(env_id, creator, tree)
     # Not every constructor knows the keyword, so it is passed only where it says something.
-    mode: Tree = {} if render_mode is None else {"render_mode": render_mode}
+    mode: Tree = {} if render_mode is None else {RENDER_MODE: render_mode}
     try:
         return gym.make(spec, disable_env_checker=True, **mode, **keywords)
     except ValidationError:
@@ -110,7 +115,7 @@ def keywords_of(creator: Callable[..., Any]) -> dict[str, Any]:
     return {
         parameter.name: ... if parameter.default is parameter.empty else parameter.default
         for parameter in inspect.signature(creator).parameters.values()
-        if parameter.name != "render_mode" and parameter.kind is not parameter.VAR_POSITIONAL
+        if parameter.name != RENDER_MODE and parameter.kind is not parameter.VAR_POSITIONAL
     }
 
 

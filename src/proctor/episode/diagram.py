@@ -61,6 +61,8 @@ class Picture(NamedTuple):
 
 EVERY: Final = "ANY"
 EVERY_LABEL: Final = "every state"
+EVERYWHERE: Final = "legal, and changes no state"
+"""The first line of the note beside every state; what follows are the events."""
 START: Final = "START"
 # A label that is longer says how many there are instead.
 MOST_RANGES: Final = 6
@@ -73,7 +75,7 @@ _APART: Final = frozenset({Position.SAFEMODE, Position.CLOSED})
 
 def machine(notation: Notation = Notation.MERMAID, rows: Iterable[Row] = TABLE) -> str:
     """Return the machine as a picture of its ten states."""
-    return _WRITERS[notation](_machine_picture(tuple(rows)))
+    return _WRITERS[notation](machine_picture(rows))
 
 
 def walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID) -> str:
@@ -92,7 +94,9 @@ class _Hop(NamedTuple):
     declared: bool
 
 
-def _machine_picture(rows: tuple[Row, ...]) -> Picture:
+def machine_picture(rows: Iterable[Row] = TABLE) -> Picture:
+    """Return what is drawn of the machine: its states, its edges, and what holds everywhere."""
+    rows = tuple(rows)
     folded = everywhere(rows)
     drawn = (row for row in rows if row not in folded)
     edges = sorted(_machine_edges(hop for row in drawn for hop in _hops(row)), key=lambda edge: edge.source)
@@ -175,7 +179,7 @@ def _machine_notes(rows: Iterable[Row], folded: frozenset[Row]) -> Iterator[Note
     if staying:
         everywhere = [event for event, sources in staying.items() if Position.SAFEMODE in sources]
         nearly = [event for event in staying if event not in everywhere]
-        text = ["legal, and changes no state", *_names(everywhere), *(f"{name} (not in S9)" for name in _names(nearly))]
+        text = [EVERYWHERE, *_names(everywhere), *(f"{name} (not in S9)" for name in _names(nearly))]
         yield Note(EVERY, tuple(text))
     if any(len(STATES[row.target]) > 1 for row in rows):
         yield Note(State.REVIEW, (f"{_set_words(Position.SETTLE)} is one place", "the next packet tells which it was"))

@@ -69,7 +69,8 @@ _NAMES: Final = {events: label for label, events in LABELS.items()}
 
 # The ids that the built-in rules have or may get.
 BUILT_IN: Final = re.compile(
-    r"JSON|SCHEMA|FSM|EPISODE_CLOSED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV)-.*", re.IGNORECASE
+    r"JSON|SCHEMA|FSM|EPISODE_CLOSED|ENDED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV|POLICY)-.*",
+    re.IGNORECASE,
 )
 _LINE: Final = re.compile(r"(?P<head>[^:]*):(?P<body>.*)")
 _HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?: \[(?P<level>\w+)\])?")

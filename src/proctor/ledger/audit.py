@@ -20,12 +20,13 @@ from proctor.ledger.blobs import unpacked
 from proctor.ledger.chain import PRUNED, SERVER, is_episode, seal_message
 from proctor.ledger.claims import Claims
 from proctor.ledger.findings import Finding
+from proctor.ledger.glances import Glance, GlancedEvent, glanced
 from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
 from proctor.ledger.links import Link
-from proctor.ledger.rows import SEAL_EVERY, Glance, GlancedEvent, glanced, own_in
+from proctor.ledger.rows import SEAL_EVERY, own_in
 from proctor.ledger.schema import SUFFIX, TABLES, UNREADABLE, is_bundle
-from proctor.ledger.tracks import batch_stepped, stepped
+from proctor.ledger.tracks import tallied_at_a_glance
 from proctor.models.events import NULL
 
 Tell: TypeAlias = Callable[[int, int], None]
@@ -171,12 +172,8 @@ class Audit:
                 self.note(str(problem), link.name, link.seq, number)
 
     def _event(self, link: Link, glance: Glance, event: GlancedEvent) -> None:
-        kind = event.event
-        if kind == "episode_stepped":
-            link.tally = stepped(link.tally, event.step, event.reward, event.terminated, event.truncated)
-        elif kind == "batch_stepped":
-            link.tally = batch_stepped(link.tally)
-        link.closed = kind == "episode_closed"
+        link.tally = tallied_at_a_glance(link.tally, event)
+        link.closed = event.event == "episode_closed"
         value = event.observations if event.observation is UNSET else event.observation
         if value is not UNSET and sha256(value).hexdigest() != glance.digest:
             self._absent(link, value, glance.digest)

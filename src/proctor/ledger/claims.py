@@ -76,6 +76,13 @@ class Claims:
         )
         if tally != (own.steps, own.total_reward, own.terminated, own.truncated):
             self._note("what the server says of its steps and rewards is another", link.name, link.seq, link.number)
+        heard = link.tally.heard
+        if own.refusals is not None and (own.refusals, own.agents, own.state) != (
+            heard.refusals,
+            list(heard.agents),
+            heard.state,
+        ):
+            self._note("what the server says of its agents and refusals is another", link.name, link.seq, link.number)
 
     def _claimed(self, number: int, text: str) -> Link | None:
         """Return the chain that a head is of, after a look at whether it stands there; None: there is none."""

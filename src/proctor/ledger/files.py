@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -21,6 +23,11 @@ Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
 """A row of the table: number, chain, seq, body, hash."""
 
 _ALL: Final = "SELECT number, chain, seq, body, hash FROM rows ORDER BY number"
+_ENDS: Final = (
+    "SELECT chains.first, number, chain, seq, body, hash FROM chains JOIN rows "
+    "ON number IN (chains.first, chains.first + 1, chains.last, chains.last + 1) "
+    "WHERE chains.last IS NOT NULL ORDER BY chains.first, number"
+)
 _ONE: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number = ?"
 _CHAIN: Final = (
     "SELECT number, chain, seq, body, hash FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number"
@@ -105,6 +112,13 @@ class LedgerFile:
         """Yield the rows of a chain."""
         last = sys.maxsize if chain.last is None else chain.last
         return self._selected(_CHAIN, chain.first, last, chain.first)
+
+    def ends(self) -> Iterator[tuple[int, list[Stored]]]:
+        """Yield of each chain that has ended its first row's number, its first two rows, its last, and the one after it."""
+        with self._translated():
+            found = self.connection.execute(_ENDS)
+            for first, rows in groupby(found, key=itemgetter(0)):
+                yield first, [row[1:] for row in rows]
 
     def stored_of(self, firsts: Iterable[int], *, start: int | None = None) -> Iterator[Stored]:
         """Yield the rows of the chains that begin at these numbers, by number, from the number `start` on."""

@@ -191,6 +191,9 @@ class Pen:
             total_reward=told_total(tally),
             terminated=bool(tally.ended & TERMINATED),
             truncated=bool(tally.ended & TRUNCATED),
+            refusals=tally.heard.refusals,
+            agents=list(tally.heard.agents),
+            state=tally.heard.state,
         )
         self._say(ended)
 

@@ -77,6 +77,11 @@ class ChainEnded(_Own, frozen=True, kw_only=True, gc=False):
     total_reward: float | None
     terminated: bool
     truncated: bool
+    refusals: int | None = None
+    """None here and in the next two: the writer did not say it, which was of an earlier version."""
+    agents: list[str] | None = None
+    state: str | None = None
+    """Empty: nothing was judged."""
 
 
 class Tombstone(_Own, frozen=True, kw_only=True, gc=False):
@@ -117,7 +122,8 @@ class Body(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forb
 
 _ENCODER: Final = msgspec.json.Encoder()
 _BODY: Final = msgspec.json.Decoder(Body)
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading a body may raise."""
 _ANY: Final = msgspec.json.Decoder(Raw)
 _OWN: Final[msgspec.json.Decoder[Own]] = msgspec.json.Decoder(Own)
 
@@ -204,7 +210,7 @@ def read_body(body: bytes) -> Body:
     """Return the body, or raise a ValidationError."""
     try:
         return _BODY.decode(body)
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 
 
@@ -252,47 +258,31 @@ def _decoded(line: bytes) -> Event:
         raise ValidationError(f"not an event: {problem}") from problem
 
 
-class GlancedEvent(Struct, frozen=True, gc=False, tag=False):
-    """As much of an event as an audit needs."""
-
-    event: str
-    step: int = 0
-    reward: float | None = None
-    terminated: bool = False
-    truncated: bool = False
-    observation: Raw | UnsetType = UNSET
-    observations: Raw | UnsetType = UNSET
-
-
-class Glance(Struct, frozen=True, gc=False):
-    """A body whose event is read only as far as an audit needs it, in one go; its own statement not at all."""
+class Told(Struct, frozen=True, gc=False):
+    """A body whose event is read whole, in one go; its own statement not at all."""
 
     digest: str | None = None
-    event: GlancedEvent | UnsetType = UNSET
-    observations: Observations | None = None
+    event: Event | UnsetType = UNSET
     own: Raw | UnsetType = UNSET
     scene: str | None = None
 
 
-_GLANCE: Final = msgspec.json.Decoder(Glance)
+_TOLD: Final = msgspec.json.Decoder(Told)
 
 
-def glanced(body: bytes) -> Glance:
-    """Return the body at a glance, or raise a ValidationError."""
+def told_in(body: bytes) -> Told:
+    """Return the body with its event, or raise a ValidationError."""
     try:
-        glance = _GLANCE.decode(body)
-    except _UNREADABLE as problem:
+        return _TOLD.decode(body)
+    except (*UNREADABLE, TypeError) as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
-    if (glance.event is UNSET) == (glance.own is UNSET):
-        raise ValidationError("not a row of a ledger", expected="either an event or a statement of the ledger's own")
-    return glance
 
 
 def own_in(own: Raw) -> Own:
     """Return a statement of the ledger's own, or raise a ValidationError."""
     try:
         return _OWN.decode(own)
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 
 

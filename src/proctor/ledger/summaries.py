@@ -3,16 +3,21 @@
 Rule 1: of a chain that the server ended, four rows are read, wherever they lie; of others all are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET
 
 from proctor.errors import ValidationError
 from proctor.ledger.chain import is_episode, session_of
 from proctor.ledger.files import Chain, LedgerFile, Stored
+from proctor.ledger.glances import GlancedEvent, glanced
 from proctor.ledger.head import head_text
-from proctor.ledger.rows import ChainEnded, Own, read_body, statement_in
-from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, tallied, told_total
-from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, Event, SessionOpened
+from proctor.ledger.rows import ChainEnded, Own, own_in, told_in
+from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Heard, Tally, tallied_at_a_glance, told_total
+from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, SessionOpened
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +47,33 @@ class EpisodeSummary:
     head: str
     file: Path
     boot: str
+    agent: str = ""
+    """Who was granted tools: the first, and how many others; empty: nobody was."""
+    tier: str = "none"
+    """How strongly the environment is isolated."""
+    refusals: int | None = None
+    """Lines that the judge or the gate refused, and requests that were refused; None: an older file does not say it."""
+    state: str | None = None
+    """Where the machine of a governed episode stands, or stood last; None: nothing was judged."""
 
 
 def summaries(file: LedgerFile) -> list[EpisodeSummary]:
     """Return the episodes of a file, in order of their first rows."""
     chains = [chain for chain in file.chains() if is_episode(chain.name)]
-    quick = {chain.first: _quick(file, chain) for chain in chains}
-    slow = {chain.first: _Fold() for chain in chains if quick[chain.first] is None}
+    found = folds(file, chains)
+    return [found[chain.first].summary(file.path, chain) for chain in chains]
+
+
+def folds(file: LedgerFile, chains: Sequence[Chain]) -> dict[int, "Fold"]:
+    """Return what is gathered of these episodes, by their first rows."""
+    quick = quick_folds(file)
+    slow = {chain.first: Fold() for chain in chains if chain.first not in quick}
     for stored in file.stored_of(slow):
         slow[stored[1]].take(stored)
-    return [_summary(file.path, chain, quick[chain.first] or slow[chain.first]) for chain in chains]
+    return quick | slow
 
 
-class _Fold:
+class Fold:
     """What a summary is made of, gathered row by row."""
 
     def __init__(self) -> None:
@@ -62,49 +81,93 @@ class _Fold:
         self.reset: EpisodeReset | BatchReset | None = None
         self.closed: EpisodeClosed | None = None
         self.tally: Tally = NOTHING
+        self.says_refusals = True
+        """False: the rows that were read do not say how often something was refused."""
+        self.number = 0
         self.seq = -1
         self.hash = b""
+        self.at = 0.0
+        """Of the last row, as the next three above; in seconds since 1970."""
 
     def take(self, stored: Stored) -> None:
-        _, _, self.seq, body, self.hash = stored
-        said = _said(body)
-        if isinstance(said, SessionOpened):
-            self.opened = said
-        elif isinstance(said, EpisodeReset | BatchReset):
-            self.reset = self.reset or said
-        elif isinstance(said, EpisodeClosed):
-            self.closed = said
-        elif said is not None:
-            self.tally = tallied(self.tally, said)
+        """Go on to the next row; what cannot be read of it is passed over, for a list leaves out no episode for that."""
+        self.number, _, self.seq, body, self.hash = stored
+        try:
+            event = glanced(body).event
+            if event is not UNSET:
+                self._hear(event, body)
+        except (ValidationError, TypeError):
+            return
+
+    def _hear(self, event: GlancedEvent, body: bytes) -> None:
+        self.at = event.at
+        if event.event in _WHOLE:
+            said = told_in(body).event
+            if isinstance(said, SessionOpened):
+                self.opened = said
+            elif isinstance(said, EpisodeReset | BatchReset):
+                self.reset = self.reset or said
+            elif isinstance(said, EpisodeClosed):
+                self.closed = said
+        else:
+            self.tally = tallied_at_a_glance(self.tally, event)
+
+    def believe(self, ended: ChainEnded) -> None:
+        """Take what the server said of the chain at its end, instead of reading all of it."""
+        flags = ended.terminated * TERMINATED | ended.truncated * TRUNCATED
+        self.says_refusals = ended.refusals is not None
+        heard = Heard(ended.refusals or 0, tuple(ended.agents or ()), ended.state or "")
+        self.tally = Tally(ended.steps, ended.total_reward, flags, heard)
+
+    def summary(self, path: Path, chain: Chain) -> EpisodeSummary:
+        """Return what was gathered of the chain, in the file at `path`."""
+        return _summary(path, chain, self)
 
 
-def _quick(file: LedgerFile, chain: Chain) -> _Fold | None:
-    """Return what four rows say of a chain that has ended; None: they do not say it."""
-    if chain.last is None:
-        return None
-    after = file.stored_at(chain.last + 1)
-    ended = None if after is None else _said(after[3])
+_WHOLE: Final = frozenset({"session_opened", "episode_reset", "batch_reset", "episode_closed"})
+"""The events that are read whole."""
+
+
+def quick_folds(file: LedgerFile) -> dict[int, Fold]:
+    """Return what four rows say of each chain that has ended, by its first row; some are missing, of which they do not."""
+    chains = {chain.first: chain for chain in file.chains() if is_episode(chain.name)}
+    found = ((first, _quick(chains[first], rows)) for first, rows in file.ends() if first in chains)
+    return {first: fold for first, fold in found if fold is not None}
+
+
+def _quick(chain: Chain, rows: list[Stored]) -> Fold | None:
+    """Return what the rows at both ends of a chain say, and the one after it."""
+    *own, after = rows
+    ended = _own(after[3])
     if not isinstance(ended, ChainEnded) or ended.chain != chain.name:
         return None
-    fold = _Fold()
-    for number in sorted({chain.first, chain.first + 1, chain.last}):
-        stored = file.stored_at(number)
-        if stored is None or stored[1] != chain.first:
-            return None
+    if {(stored[0], stored[1]) for stored in own} != {
+        (number, chain.first) for number in (chain.first, chain.first + 1, chain.last)
+    }:
+        return None
+    fold = Fold()
+    for stored in own:
         fold.take(stored)
-    fold.tally = Tally(ended.steps, ended.total_reward, ended.terminated * TERMINATED | ended.truncated * TRUNCATED)
+    fold.believe(ended)
     return fold
 
 
-def _said(body: bytes) -> Event | Own | None:
-    """Return what a row says, None if it cannot be read: a list of what there is leaves out no episode for that."""
+def _own(body: bytes) -> Own | None:
+    """Return the ledger's own statement in a row, None if there is none that can be read."""
     try:
-        return statement_in(read_body(body))
+        own = glanced(body).own
+        return None if own is UNSET else own_in(own)
     except (ValidationError, TypeError):
         return None
 
 
-def _summary(path: Path, chain: Chain, fold: _Fold) -> EpisodeSummary:
+def told_agents(names: Sequence[str]) -> str:
+    """Return the name of the first agent, with how many others there are."""
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else ""
+
+
+def _summary(path: Path, chain: Chain, fold: Fold) -> EpisodeSummary:
     opened, reset, closed, tally = fold.opened, fold.reset, fold.closed, fold.tally
     unsaid = "" if chain.last is None else None
     return EpisodeSummary(
@@ -129,4 +192,8 @@ def _summary(path: Path, chain: Chain, fold: _Fold) -> EpisodeSummary:
         head=head_text(chain.name, fold.seq + 1, fold.hash),
         file=path,
         boot="" if opened is None else opened.boot,
+        agent=told_agents(tally.heard.agents),
+        tier="none" if opened is None else opened.tier,
+        refusals=tally.heard.refusals if fold.says_refusals else None,
+        state=tally.heard.state or None if closed is None else closed.state,
     )

@@ -141,6 +141,11 @@ def _check_settings(durability: str, observations: str) -> None:
 
 def _close(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):
+        connection.rollback()  # the transaction that waits for the next commit
+        # SQLite does this by itself for the last one who closes the file. If somebody still reads it, that is not us, and
+        # what came last would stay in the log beside it: who took the file away alone would lose that.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with suppress(sqlite3.Error):
         connection.close()
 
 

@@ -16,6 +16,7 @@ Rule 3: rows are numbered by server and never renumbered, so that whoever was cu
     POST /operator/clear    Clear          Done
     POST /operator/revoke   Withdraw       Done
     POST /operator/budget   ApproveBudget  Done
+    POST /operator/link     -              Link
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -184,6 +185,12 @@ class ApproveBudget(Struct, forbid_unknown_fields=True):
     tool_call_budget: Amount = 0
     time_budget_seconds: Amount = 0
     note: Words = ""
+
+
+class Link(Struct):
+    """An address of the pages, good once."""
+
+    url: str
 
 
 class Done(Struct):

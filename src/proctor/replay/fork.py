@@ -3,6 +3,7 @@
 Rule 1: the way there is driven again and compared; if it differs from the record, that is said with the result, for then
     what follows is not what was.
 Rule 2: a branch is never recorded, and the record is never changed.
+Rule 3: a branch has pictures where the record has: its scenes are asked for only if the reset's was recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, Episod
 from proctor.replay.batch_driver import BatchDriver, FoundBatch
 from proctor.replay.comparison import Compared, numbers
 from proctor.replay.difference import Difference, unfolded
-from proctor.replay.driver import Found, Raised, asked
+from proctor.replay.driver import NULL, Found, Raised, asked
 from proctor.replay.redrive import redriven
 from proctor.replay.report import opening_of, reading
 from proctor.replay.supply import Driver, Supply
@@ -63,6 +64,8 @@ class Answer:
     terminated: Any
     truncated: Any
     metadata: Any
+    scene: Any = None
+    """What of the picture has changed; None where the record has no pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Branch:
     step: int
     branch: Answer
     recorded: Answer | None
+    said: Any = None
+    """The action as on the wire, however it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,8 @@ class Forked:
 
 def state_at(ledger: Ledger, chain: str, step: int) -> Standing:
     """Return where the episode stood after so many steps; a ValidationError if it had fewer, or cannot be replayed."""
-    with _driven(ledger, chain, step) as (_, standing, _):
-        return standing
+    with _driven(ledger, chain, step) as (driver, way, _):
+        return way.standing(driver)
 
 
 def forked(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Forked:
@@ -95,21 +100,25 @@ def forked(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> For
     An action is said as on the wire; where the wire has `{"action": value}`, the value alone will do. One that the
     environment does not take is a ValidationError; those after the end of the episode are left.
     """
-    with _driven(ledger, chain, step) as (driver, standing, rows):
+    with _driven(ledger, chain, step) as (driver, way, rows):
+        standing = way.standing(driver)
         rest = (row for row in rows if isinstance(row.event, EpisodeStepped | BatchStepped))
         branch: list[Branch] = []
         last: Standing | Answer = standing
         # Of a batch the flags are lists: it goes on whoever has ended.
         while len(branch) < len(actions) and last.terminated is not True and last.truncated is not True:
-            last = _acted(driver, actions[len(branch)])
+            action = actions[len(branch)]
+            said = _spoken(driver, action)
+            last = _acted(driver, action, said, scene=way.filmed)
             then = next(rest, None)
-            branch.append(Branch(step + len(branch) + 1, last, None if then is None else _recorded(then)))
+            recorded = None if then is None else _recorded(then)
+            branch.append(Branch(step + len(branch) + 1, last, recorded, _decode(said)))
         return Forked(standing, tuple(branch), len(actions) - len(branch))
 
 
 @contextmanager
-def _driven(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, Standing, Iterator[Row]]]:
-    """Yield an environment that has been driven up to a step, where it stands, and the rows that follow."""
+def _driven(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, "_Way", Iterator[Row]]]:
+    """Yield an environment that has been driven up to a step, the way there, and the rows that follow."""
     supply = Supply()
     try:
         with reading(ledger, chain) as rows:
@@ -119,7 +128,7 @@ def _driven(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, Sta
             driver = supply.current
             if driver is None or way.step != step:
                 raise way.short_of(step)
-            yield driver, way.standing(driver), rows
+            yield driver, way, rows
     except Raised as problem:
         raise ValidationError(f"the environment does not say where it stands: {problem}") from problem
     finally:
@@ -143,6 +152,8 @@ class _Way:
 
     def __init__(self) -> None:
         self.step = -1
+        self.filmed = False
+        """Whether the record has pictures."""
         self._paid: Any = 0.0
         self._given: Any = 0.0
         self._last: Compared | None = None
@@ -156,7 +167,9 @@ class _Way:
         if each.differences and self._first is None:
             self._first = each
         event, found = each.event, each.found
-        if isinstance(event, EpisodeStepped) and isinstance(found, Found):
+        if isinstance(event, EpisodeReset):
+            self.filmed = bytes(event.scene) != NULL
+        elif isinstance(event, EpisodeStepped) and isinstance(found, Found):
             self._paid += event.reward or 0.0
             self._given += found.reward or 0.0
         elif isinstance(event, BatchStepped) and isinstance(found, FoundBatch):
@@ -193,9 +206,10 @@ class _Way:
         )
 
 
-def _acted(driver: Driver, action: Any) -> Answer:
+def _acted(driver: Driver, action: Any, said: bytes, *, scene: bool) -> Answer:
     try:
-        return _answer(action, driver.act(_spoken(driver, action)))
+        found = driver.act(said) if isinstance(driver, BatchDriver) else driver.act(said, scene=scene)
+        return _answer(action, found)
     except Raised as problem:
         raise ValidationError(
             f"this action was not taken: {problem}", found=action, expected="an action as on the wire"
@@ -215,7 +229,8 @@ def _spoken(driver: Driver, action: Any) -> bytes:
 def _answer(action: Any, found: Found | FoundBatch) -> Answer:
     if isinstance(found, Found):
         observation, metadata = _decode(found.observation), _decode(found.metadata)
-        return Answer(action, observation, found.reward, found.terminated, found.truncated, metadata)
+        scene = _decode(found.scene)
+        return Answer(action, observation, found.reward, found.terminated, found.truncated, metadata, scene)
     texts = (found.observations, found.rewards, found.terminations, found.truncations, found.infos)
     return Answer(action, *(unfolded(_decode(each)) for each in texts))
 
@@ -225,7 +240,8 @@ def _recorded(row: Row) -> Answer | None:
     if isinstance(event, EpisodeStepped):
         observation = _decode(event.observation) if row.values else NOT_STORED
         flags = (event.terminated, event.truncated)
-        return Answer(_decode(event.action), observation, event.raw_reward, *flags, _decode(event.metadata))
+        seen = (_decode(event.metadata), _decode(event.scene))
+        return Answer(_decode(event.action), observation, event.raw_reward, *flags, *seen)
     if isinstance(event, BatchStepped):
         observations = unfolded(_decode(event.observations)) if row.values else NOT_STORED
         texts = (event.raw_rewards, event.terminations, event.truncations, event.infos)

@@ -8,11 +8,9 @@ import asyncio
 import gc
 import logging
 import secrets
-import signal
 import socket
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,15 +24,17 @@ from proctor import __version__
 from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential
 from proctor.door.gate import Policy, policy_for, policy_for_unix
+from proctor.door.visits import Visits
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
 from proctor.server.control.description import description_of
 from proctor.server.control.granting import Granting
-from proctor.server.control.http import http_routes
+from proctor.server.control.http import Described, http_routes
 from proctor.server.control.operating import Operating
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.sessions import Sessions
+from proctor.server.draining import DrainingServer
 from proctor.server.for_agents import ForAgents
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
@@ -50,6 +50,8 @@ from proctor.server.transforms import plan_of
 
 if TYPE_CHECKING:
     from proctor.server.agents.plane import AgentPlane
+    from proctor.server.viewing.headers import Application
+    from proctor.server.viewing.routes import Viewing
 
 LOG: Final = logging.getLogger("proctor.server")
 PING_SECONDS: Final = 20.0
@@ -78,7 +80,10 @@ class Keys:
 
 
 class Server:
-    """One worker's server: a plane, its sessions, and the uvicorn that runs them."""
+    """One worker's server: a plane, its sessions, and the uvicorn that runs them.
+
+    `visits` are for the browsers that look at its ledger: without them, or without a ledger of its own, there is no viewer.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Server:
         listening: Listening,
         *,
         recorder: Recorder | None = None,
+        visits: Visits | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -139,25 +145,35 @@ class Server:
         )
         description = description_of(self.card)
         limits = settings.limits.limits()
-        operating = None if self.governance is None else Operating(self.governance.operator, self.metrics, limits)
+        self.viewing: Final = None if visits is None else self._viewing(settings, visits)
+        operating = self._operating(visits)
         self.plane: Final = ControlPlane(
             _policies(settings, keys.control, listening.sockets),
             self.sessions,
             description,
             http_routes(
-                description, self.sessions, self.metrics, limits.max_body_bytes, self.agents_address, operating
+                description,
+                self.sessions,
+                self.metrics,
+                limits.max_body_bytes,
+                self.agents_address,
+                operating,
+                None if self.viewing is None else _described(self.viewing),
             ),
             self.metrics,
             limits=limits,
             max_pending=settings.max_pending,
             max_connections=settings.max_connections,
             own_port=listening.own_port,
-            operator_policies=None if operating is None else _policies(settings, keys.operator, listening.sockets),
-            stopped=None if operating is None else operating.stop,
+            operator_policies=None
+            if operating is None
+            else _policies(settings, keys.operator, listening.sockets, pages=self.viewing is not None),
+            visits=None if self.viewing is None else visits,
+            stopped=None if operating is None else partial(_all_stopped, operating, self.viewing),
         )
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
-        self._uvicorn = _Draining(_uvicorn_config(self.plane, settings), self._drained)
+        self._uvicorn = DrainingServer(_uvicorn_config(self._application(), settings), self._drained)
 
     async def serve(self, ready: Callable[[], object] | None = None) -> None:
         """Serve until told to stop; `ready` is called when the sockets are being listened on."""
@@ -170,6 +186,8 @@ class Server:
         finally:
             if self.isolation.nest is not None:
                 await self.isolation.nest.close()
+            if self.viewing is not None:
+                self.viewing.close()
             self.recorder.close()
 
     async def _take_up(self) -> None:
@@ -189,6 +207,37 @@ class Server:
             self.agents.stop()
         await self.sessions.drain()
         await self.plane.close_connections()
+
+    def _operating(self, visits: Visits | None) -> Operating | None:
+        """Return the operator's side: there is one if episodes are governed, or if there are pages to look at."""
+        if self.governance is None and self.viewing is None:
+            return None
+        operator = None if self.governance is None else self.governance.operator
+        code = None if visits is None or self.viewing is None else visits.code
+        return Operating(operator, self.metrics, self.settings.limits.limits(), code=code)
+
+    def _viewing(self, settings: ServerSettings, visits: Visits) -> "Viewing | None":
+        if self._ledger is None:
+            return None
+        # Here: most servers have nobody who looks.
+        from proctor.server.viewing.routes import Offer, Viewing
+        from proctor.viewer.shelf import Shelf
+
+        return Viewing(
+            Shelf(self._ledger.path.parent, live=True),
+            visits,
+            self.metrics,
+            settings.limits.limits(),
+            offer=Offer(environment=settings.target),
+            pending=None if self.governance is None else self.governance.operator.pending,
+        )
+
+    def _application(self) -> "Application":
+        if self.viewing is None:
+            return self.plane
+        from proctor.server.viewing.headers import with_headers
+
+        return with_headers(self.plane)
 
     def _agent_plane(
         self, settings: ServerSettings, grants: Grants, listener: socket.socket | None
@@ -266,39 +315,6 @@ def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None
         runner.run(server.serve(begin))
 
 
-class _Draining(uvicorn.Server):
-    """uvicorn, which says when it listens, and lets us say goodbye before it closes the sockets.
-
-    A signal to stop is obeyed and that is all: raised again, as uvicorn would, it would end the process before it has
-    closed what it opened.
-    """
-
-    def __init__(self, config: uvicorn.Config, drained: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(config)
-        self.ready: Callable[[], object] = lambda: None
-        self._drained = drained
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._drained()
-        await super().shutdown(sockets)
-
-
 class _Beside(uvicorn.Server):
     """uvicorn on a second socket; signals are the first one's."""
 
@@ -307,9 +323,21 @@ class _Beside(uvicorn.Server):
         yield
 
 
-def _uvicorn_config(plane: ControlPlane, settings: ServerSettings) -> uvicorn.Config:
+def _all_stopped(operating: Operating, viewing: "Viewing | None") -> None:
+    operating.stop()
+    if viewing is not None:
+        viewing.stop()
+
+
+def _described(viewing: "Viewing") -> Described:
+    from proctor.server.viewing.described import described_paths, described_schemas
+
+    return Described(viewing.routes(), described_paths(can_fork=False), described_schemas())
+
+
+def _uvicorn_config(application: "Application", settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        plane,
+        application,
         http=PatientHttp,
         ws=PatientWebSocket,
         lifespan="off",
@@ -368,13 +396,13 @@ def _recorder(settings: ServerSettings) -> Recorder:
 
 
 def _policies(
-    settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket]
+    settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket], *, pages: bool = False
 ) -> dict[int | None, Policy]:
     hosts, origins = settings.allow_hosts, settings.allow_origins
 
     def policy(port: int | None) -> Policy:
         if port is None:
-            return policy_for_unix(credential, allow_hosts=hosts, allow_origins=origins)
-        return policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins)
+            return policy_for_unix(credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
+        return policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
 
     return {port: policy(port) for port in map(port_of, sockets)}

@@ -181,6 +181,11 @@ class ServerSettings(BaseModel):
         )
 
     @property
+    def has_viewer(self) -> bool:
+        """Whether there are pages: of a ledger, in the one worker that all sessions are in, where a browser can connect."""
+        return self.ledger is not None and self.workers == 1 and self.unix_socket is None
+
+    @property
     def warn_after(self) -> float | None:
         """After how many idle seconds a client is warned; None: never."""
         return None if self.idle_seconds is None else max(self.idle_seconds - self.warn_seconds, self.idle_seconds / 2)

@@ -24,8 +24,9 @@ from proctor.errors import ValidationError
 from proctor.models.control import Code, Reset
 from proctor.models.operator import Answer, Done
 from proctor.server.answers import Refused, failed, refused
+from proctor.server.asking import order_of
 from proctor.server.control import operating
-from proctor.server.control.operating import ACTS, MOST_WAITING, READINGS, WATCH_PATH, order_of, query_of
+from proctor.server.control.operating import ACTS, MOST_WAITING, READINGS, WATCH_PATH, query_of
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
 from proctor.server.metrics import Metrics

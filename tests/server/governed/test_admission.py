@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.episode.governing import GOV_1, GOV_2, GOV_3
 from proctor.episode.kinds import Level, PacketKind, QualityTier, ToolsState
 from proctor.episode.packets import Packet, read
-from proctor.server.governed.admission import GOV_1, GOV_2, GOV_3, KINDS, Terms, barred, completed
+from proctor.server.governed.admission import KINDS, Terms, barred, completed
 from tests.server.governed.rooms import BELIEF, packet, policy_with
 
 POLICY = policy_with("standard")

@@ -9,8 +9,9 @@ import jsonschema_rs
 import pytest
 
 from proctor.contracts.tools import Tool, ToolSafety
+from proctor.episode.governing import ADVICE, SENTENCES
 from proctor.errors import ValidationError
-from proctor.server.governed.advice import ADVICE, IN_WORDS
+from proctor.server.governed.advice import IN_WORDS
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.introduction import standing_fits
 from proctor.server.governed.policy import load_policy
@@ -142,7 +143,9 @@ def test_a_form_refuses_what_it_does_not_know(saying: Saying) -> None:
 
 def test_every_position_and_every_rule_of_ours_has_words() -> None:
     from proctor.episode.states import Position
-    from proctor.server.governed.admission import GOV_1, GOV_2, GOV_3
+
+    ours = {"GOV-1", "GOV-2", "GOV-3", "POLICY-1", "POLICY-2", "POLICY-3"}
 
     assert set(IN_WORDS) == set(Position)
-    assert {GOV_1, GOV_2, GOV_3, "POLICY-1", "POLICY-2", "POLICY-3"} <= set(ADVICE)
+    assert ours <= set(ADVICE)
+    assert ours <= set(SENTENCES)

@@ -3,6 +3,8 @@
 Rule: `/openapi.json` describes exactly these routes (`openapi.py`); a test compares the two.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -14,13 +16,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from proctor.server.control.description import Description
-from proctor.server.control.openapi import openapi_document
+from proctor.server.control.openapi import Item, openapi_document
 from proctor.server.control.operating import Operating
 from proctor.server.control.sessions import Sessions
 from proctor.server.metrics import Metrics
 
 JSON: Final = "application/json"
 METHOD_NOT_FOUND: Final = -32601
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Routes of somebody else, with what the description says of them."""
+
+    routes: Sequence[Route]
+    paths: Item
+    schemas: Item
 
 
 def no_agents_here(agents: str | None) -> dict[str, Any]:
@@ -37,11 +48,19 @@ def http_routes(
     max_body: int,
     agents: str | None = None,
     operating: Operating | None = None,
+    viewing: Described | None = None,
 ) -> Starlette:
     """Return the application behind the door's checks; `agents` is the address of the agent plane.
 
-    `operating` brings the operator's routes, where episodes are governed.
+    `operating` brings the operator's routes, `viewing` those of the pages, where there are such.
     """
+    document = openapi_document(
+        description,
+        governed=operating is not None and operating.governed,
+        links=operating is not None and operating.links,
+        paths={} if viewing is None else viewing.paths,
+        schemas={} if viewing is None else viewing.schemas,
+    )
 
     async def health(request: Request) -> Response:
         return _json({"status": "stopping"}, 503) if sessions.stopping else _json({"status": "healthy"})
@@ -53,7 +72,7 @@ def http_routes(
         return _json(description.schemas)
 
     async def openapi(request: Request) -> Response:
-        return _json(openapi_document(description, governed=operating is not None))
+        return _json(document)
 
     async def counts(request: Request) -> Response:
         sessions.note()
@@ -75,6 +94,7 @@ def http_routes(
             Route("/metrics", counts),
             Route("/mcp", no_agents, methods=["POST"]),
             *([] if operating is None else operating.routes()),
+            *([] if viewing is None else viewing.routes),
         ],
         exception_handlers={HTTPException: _refused},
     )

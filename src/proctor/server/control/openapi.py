@@ -1,4 +1,4 @@
-"""The OpenAPI document: the routes of `http.py` and, where episodes are governed, those of `operating.py`.
+"""The OpenAPI document: the routes of `http.py`, those of `operating.py` where there is an operator, and those of the pages.
 
 Rule: what is described is answered, with the statuses and types that stand here, and nothing else is; tests compare the two.
 """
@@ -8,10 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from proctor import __version__
+from proctor.door.visitors import LINK
 from proctor.models.control import Problem
-from proctor.models.operator import Done, JudgedPage, JudgedRow
+from proctor.models.operator import Done, JudgedPage, JudgedRow, Link
+from proctor.server.asking import JSON
 from proctor.server.control.description import Description
-from proctor.server.control.operating import ACTS, JSON, READINGS, WATCH_PATH, Act, Reading, WatchQuery
+from proctor.server.control.operating import ACTS, READINGS, WATCH_PATH, Act, Reading, WatchQuery
 
 Item = dict[str, Any]
 OBJECT: Final[Item] = {"type": "object"}
@@ -24,16 +26,28 @@ BEARER: Final[Item] = {"type": "http", "scheme": "bearer"}
 OPERATOR: Final[Item] = {"security": [{"operator": []}]}
 
 
-def openapi_document(description: Description, *, governed: bool = False) -> Item:
-    """Return the document; the operator's routes are in it where episodes are governed."""
-    document = {
+def openapi_document(
+    description: Description,
+    *,
+    governed: bool = False,
+    links: bool = False,
+    paths: Item | None = None,
+    schemas: Item | None = None,
+) -> Item:
+    """Return the document.
+
+    The operator's routes are in it where episodes are governed, the one that leads to the pages where there are some, and
+    `paths` and `schemas` of those pages.
+    """
+    document: Item = {
         "openapi": "3.1.0",
         "info": {"title": f"proctor: {description.metadata.name}", "version": __version__, "description": ABOUT},
         "components": {"securitySchemes": {"control": BEARER}},
         "security": [{"control": []}],
         "paths": _pages(),
     }
-    return _governed(document) if governed else document
+    document = _governed(document) if governed else document
+    return _linked(document, paths or {}, schemas or {}) if links else document
 
 
 def _pages() -> dict[str, Item]:
@@ -61,6 +75,24 @@ def _governed(document: Item) -> Item:
         "components": {"securitySchemes": {"control": BEARER, "operator": BEARER}, "schemas": _schemas()},
         "paths": {**document["paths"], "/metadata": {"get": metadata}, **paths},
     }
+
+
+def _linked(document: Item, paths: Item, schemas: Item) -> Item:
+    """Return the document with the way to the pages, and the pages."""
+    _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
+    known = document["components"].get("schemas", {})
+    metadata = {**document["paths"]["/metadata"]["get"], "security": [{"control": []}, {"operator": []}]}
+    components = {
+        "securitySchemes": {"control": BEARER, "operator": BEARER},
+        "schemas": {**known, **own, **schemas},
+    }
+    found = {**document["paths"], "/metadata": {"get": metadata}, LINK: {"post": _link()}, **paths}
+    return {**document, "components": components, "paths": found}
+
+
+def _link() -> Item:
+    refusals = {"413": _refusal("the body is too large")}
+    return {**_answer("A new address of the pages, good once.", _named(Link), {**SECURED, **refusals}), **OPERATOR}
 
 
 def _reading(row: Reading) -> Item:

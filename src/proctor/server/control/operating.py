@@ -1,4 +1,4 @@
-"""The operator's side over HTTP: what waits, how episodes stand, what was judged, and the operator's acts.
+"""The operator's side over HTTP: what waits, how episodes stand, what was judged, the operator's acts, and the way to the pages.
 
 Rule 1: the door has let an operator in before anything here runs (`plane.py`); there is no reset and no step among these routes.
 Rule 2: a request that cannot be read is 400 (413 if it is too large) and reaches nobody; what cannot be done as things are is
@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor.door.limits import Limits, has_duplicate_keys, too_deep
+from proctor.door.limits import Limits
+from proctor.door.visitors import LINK, SHELL
 from proctor.models.control import Code, Problem
 from proctor.models.operator import (
     Answer,
@@ -28,11 +29,14 @@ from proctor.models.operator import (
     Done,
     Governed,
     JudgedPage,
+    Link,
     Pending,
     RaiseAlert,
     Withdraw,
 )
+from proctor.server import asking
 from proctor.server.answers import Failed, Refused, refused
+from proctor.server.asking import JSON, body_of, order_of
 from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 
@@ -40,11 +44,9 @@ if TYPE_CHECKING:
     # Not at run time: a server that governs nothing need not know the machine.
     from proctor.server.governed.operator import Operator
 
-JSON: Final = "application/json"
 WATCH_PATH: Final = "/operator/watch"
 MOST_WAITING: Final = 64
 """Operators who may wait for news at once."""
-LONGEST: Final = 200
 UNREADABLE, IMPOSSIBLE, FAILED = 400, 409, 500
 STATUSES: Final[dict[str, int]] = {Code.TOO_LARGE: 413, Code.BUSY: 429, Code.SHUTTING_DOWN: 503}
 """Of refusals that are neither unreadable nor impossible."""
@@ -134,10 +136,16 @@ ACTS: Final = (
 
 
 class Operating:
-    """The routes of one server's operator."""
+    """The routes of one server's operator.
 
-    def __init__(self, operator: "Operator", metrics: Metrics, limits: Limits) -> None:
+    `operator` is None where nothing is governed; `code` makes a one-time code for the pages, None where there are none.
+    """
+
+    def __init__(
+        self, operator: "Operator | None", metrics: Metrics, limits: Limits, *, code: Callable[[], str] | None = None
+    ) -> None:
         self._operator = operator
+        self._code = code
         self._metrics = metrics
         self._limits = limits
         self._stopped = asyncio.Event()
@@ -145,57 +153,88 @@ class Operating:
 
     def routes(self) -> list[Route]:
         """Return the routes, as `openapi.py` describes them."""
-        readings = [Route(each.path, self._reading(each)) for each in READINGS]
-        acts = [Route(each.path, self._act(each), methods=["POST"]) for each in ACTS]
-        return [*readings, Route(WATCH_PATH, self._watch), *acts]
+        links = [] if self._code is None else [Route(LINK, self._link(self._code), methods=["POST"])]
+        operator = self._operator
+        if operator is None:
+            return links
+        readings = [Route(each.path, self._reading(each, operator)) for each in READINGS]
+        acts = [Route(each.path, self._act(each, operator), methods=["POST"]) for each in ACTS]
+        return [*readings, Route(WATCH_PATH, self._watching(operator)), *acts, *links]
+
+    @property
+    def governed(self) -> bool:
+        """Whether there is something to operate."""
+        return self._operator is not None
+
+    @property
+    def links(self) -> bool:
+        """Whether there are pages to which a link leads."""
+        return self._code is not None
 
     def stop(self) -> None:
         """Let everybody who waits go; from now on nobody waits."""
         self._stopped.set()
 
-    def _reading(self, row: Reading) -> Callable[[Request], Awaitable[Response]]:
-        async def read(request: Request) -> Response:
-            return await self._told(_done(row.read, self._operator))
-
-        return read
-
-    def _act(self, row: Act) -> Callable[[Request], Awaitable[Response]]:
-        async def act(request: Request) -> Response:
+    def _link(self, code: Callable[[], str]) -> Callable[[Request], Awaitable[Response]]:
+        async def link(request: Request) -> Response:
             try:
-                asked = order_of(row.asks, await self._body(request), self._limits.max_depth)
+                await body_of(request, self._limits.max_body_bytes)
             except ClientDisconnect:
                 return Response(status_code=UNREADABLE)
             except Refused as refusal:
                 return self._refusal(refusal.problem, UNREADABLE)
-            return await self._told(row.do(self._operator, asked))
+            # The door knows this Host: it is the name by which the operator reaches us.
+            return _json(Link(f"{request.url.scheme}://{request.headers['host']}{SHELL}#code={code()}"))
+
+        return link
+
+    def _reading(self, row: Reading, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
+        async def read(request: Request) -> Response:
+            return await self._told(_done(row.read, operator))
+
+        return read
+
+    def _act(self, row: Act, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
+        async def act(request: Request) -> Response:
+            try:
+                body = await body_of(request, self._limits.max_body_bytes)
+                asked = order_of(row.asks, body, self._limits.max_depth)
+            except ClientDisconnect:
+                return Response(status_code=UNREADABLE)
+            except Refused as refusal:
+                return self._refusal(refusal.problem, UNREADABLE)
+            return await self._told(row.do(operator, asked))
 
         return act
 
-    async def _watch(self, request: Request) -> Response:
-        try:
-            query = query_of(request.query_params.multi_items())
-        except Refused as refusal:
-            return self._refusal(refusal.problem, UNREADABLE)
-        return await self._told(self._news(request, query))
+    def _watching(self, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
+        async def watch(request: Request) -> Response:
+            try:
+                query = query_of(request.query_params.multi_items())
+            except Refused as refusal:
+                return self._refusal(refusal.problem, UNREADABLE)
+            return await self._told(self._news(operator, request, query))
 
-    async def _news(self, request: Request, query: WatchQuery) -> JudgedPage:
+        return watch
+
+    async def _news(self, operator: "Operator", request: Request, query: WatchQuery) -> JudgedPage:
         """Return the rows that there are, or those that come first; a stop is told when all rows have been.
 
         Who has seen more rows than there are has seen another run of the server, and is told so at once by `last`.
         """
-        page = await self._operator.watch(query.after, 0)
+        page = await operator.watch(query.after, 0)
         if query.wait and query.after <= page.last and not (_says(page) or self._stopped.is_set()):
-            page = await self._waited(request, query) or await self._operator.watch(query.after, 0)
+            page = await self._waited(operator, request, query) or await operator.watch(query.after, 0)
         if self._stopped.is_set() and not _says(page):
             raise refused(Code.SHUTTING_DOWN, "the server is stopping")
         return page
 
-    async def _waited(self, request: Request, query: WatchQuery) -> JudgedPage | None:
+    async def _waited(self, operator: "Operator", request: Request, query: WatchQuery) -> JudgedPage | None:
         """Return what came while a peer waited; None if it left, or the server stops."""
         if self._waiting >= MOST_WAITING:
             raise refused(Code.BUSY, f"no more than {MOST_WAITING} can wait at once")
         self._waiting += 1
-        watch = asyncio.ensure_future(self._operator.watch(query.after, query.wait))
+        watch = asyncio.ensure_future(operator.watch(query.after, query.wait))
         others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self._stopped.wait())]
         try:
             await asyncio.wait([watch, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -219,53 +258,10 @@ class Operating:
         self._metrics.refused(problem.code)
         return _json(problem, STATUSES.get(problem.code, otherwise))
 
-    async def _body(self, request: Request) -> bytes:
-        body, most = bytearray(), self._limits.max_body_bytes
-        async for piece in request.stream():
-            body += piece
-            if len(body) > most:
-                raise refused(Code.TOO_LARGE, f"a body may have {most} bytes")
-        return bytes(body)
-
-
-def order_of(kind: type[Struct], raw: bytes, max_depth: int) -> Struct:
-    """Return a body as what it must be, or refuse it."""
-    if too_deep(raw, max_depth):
-        raise refused(Code.TOO_DEEP, f"a body may nest {max_depth} levels deep")
-    try:
-        order = msgspec.convert(_whole(msgspec.json.decode(raw)), kind)
-    except msgspec.ValidationError as problem:
-        raise _misshapen(problem) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise refused(Code.INVALID_JSON, "this is not JSON") from None
-    if has_duplicate_keys(raw):
-        raise refused(Code.INVALID_JSON, "an object has the same key twice")
-    return order
-
-
-def _whole(body: Any) -> Any:
-    """Return a body in which a whole number is an integer, however it is written: to JSON Schema 3.0 is one."""
-    if not isinstance(body, dict):
-        return body
-    return {
-        key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in body.items()
-    }
-
 
 def query_of(items: Iterable[tuple[str, str]]) -> WatchQuery:
     """Return what a query asks for, or refuse it."""
-    pairs = list(items)
-    if len(dict(pairs)) != len(pairs):
-        raise refused(Code.VALIDATION_ERROR, "a parameter is there twice")
-    try:
-        return msgspec.convert(dict(pairs), WatchQuery, strict=False)
-    except msgspec.ValidationError as problem:
-        raise _misshapen(problem) from None
-
-
-def _misshapen(problem: msgspec.ValidationError) -> Refused:
-    # The text may repeat a name that the peer made up.
-    return refused(Code.VALIDATION_ERROR, f"this is not what is asked for: {str(problem)[:LONGEST]}")
+    return asking.query_of(WatchQuery, items)
 
 
 async def _done(read: Callable[["Operator"], Struct], operator: "Operator") -> Struct:

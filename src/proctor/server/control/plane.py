@@ -4,6 +4,8 @@ Rule 1: nothing is routed before the door has judged Host, Origin and credential
 Rule 2: every port has its own policy, because a Host names a port.
 Rule 3: what is below `/operator/` is opened by the operator's credential and by no other. That credential opens nothing
     else, but for the pages that say how the server is and what it serves; it never opens a socket.
+Rule 4: where there is a viewer, what is below `/viewer/` is the operator's, too, and a browser's visit opens both, with more
+    asked of it (`door/visitors.py`). Nothing else looks at a cookie.
 """
 
 import asyncio
@@ -11,11 +13,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 from starlette.applications import Starlette
 
 from proctor.door.gate import READING, Policy, Verdict, judge_request
 from proctor.door.limits import Limits
+from proctor.door.visitors import OPERATOR, SHELL, judge_visitor
+from proctor.door.visits import Visits
 from proctor.errors import ValidationError
+from proctor.models.control import Problem
 from proctor.server.control.description import Description
 from proctor.server.control.endpoint import Connection, Receive, Send
 from proctor.server.control.sessions import Sessions
@@ -24,7 +30,6 @@ from proctor.server.sockets import ABORT, LISTEN, WRITABLE
 
 LOG: Final = logging.getLogger("proctor.control")
 PATH: Final = "/ws"
-OPERATOR_PATH: Final = "/operator/"
 OPERATOR_READS: Final = frozenset({"/health", "/metadata"})
 """The pages that the operator's credential opens as well."""
 WEBSOCKET: Final = "WEBSOCKET"
@@ -39,7 +44,8 @@ class ControlPlane:
     """Everything that listens for orchestrators, and for operators where episodes are governed.
 
     `operator_policies` has the same ports as `policies`; without it there is no operator, and `/operator/` is nothing
-    special. `stopped` is called when the server says goodbye, for those who wait for an answer.
+    special. `visits` are those of its viewer, None where there is none. `stopped` is called when the server says goodbye,
+    for those who wait for an answer.
     """
 
     def __init__(
@@ -55,11 +61,13 @@ class ControlPlane:
         max_connections: int,
         own_port: int | None,
         operator_policies: Policies | None = None,
+        visits: Visits | None = None,
         stopped: Callable[[], object] | None = None,
     ) -> None:
         self.connections: Final[set[Connection]] = set()
         self._policies = policies
         self._operator_policies = None if operator_policies is None else _apart(operator_policies, policies)
+        self._visits = visits
         self._stopped = stopped
         self._sessions = sessions
         self._description = description
@@ -82,9 +90,16 @@ class ControlPlane:
         if verdict.allowed:
             await self._pages(dict(scope), receive, send)
             return
-        headers = [*verdict.headers, (b"content-type", b"text/plain; charset=utf-8")]
+        media, text = self._told(scope["path"], verdict)
+        headers = [*verdict.headers, (b"content-type", media)]
         await send({"type": "http.response.start", "status": verdict.status, "headers": headers})
-        await send({"type": "http.response.body", "body": verdict.text.encode()})
+        await send({"type": "http.response.body", "body": text})
+
+    def _told(self, path: str, verdict: Verdict) -> tuple[bytes, bytes]:
+        """Return what a refused peer reads: a page's script reads codes, everybody else a sentence."""
+        if self._visits is not None and path.startswith(SHELL):
+            return b"application/json", msgspec.json.encode(Problem(verdict.text, verdict.name))
+        return b"text/plain; charset=utf-8", verdict.text.encode()
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -130,8 +145,12 @@ class ControlPlane:
 
     def _verdict(self, scope: Scope, method: str) -> Verdict:
         path, operators = scope["path"], self._operator_policies
-        if operators is not None and method != WEBSOCKET and path.startswith(OPERATOR_PATH):
-            return _judged_by(operators, scope, method)
+        if operators is not None and method != WEBSOCKET:
+            if self._visits is not None and path.startswith((SHELL, OPERATOR)):
+                policy, port = _policy(operators, scope)
+                return judge_visitor(policy, self._visits, port, method, path, scope["headers"])
+            if path.startswith(OPERATOR):
+                return _judged_by(operators, scope, method)
         verdict = _judged_by(self._policies, scope, method)
         if verdict is Verdict.NO_CREDENTIAL and operators is not None and method in READING and path in OPERATOR_READS:
             return _judged_by(operators, scope, method)
@@ -161,9 +180,14 @@ class ControlPlane:
 
 
 def _judged_by(policies: Policies, scope: Scope, method: str) -> Verdict:
+    return judge_request(_policy(policies, scope)[0], method, scope["path"], scope["headers"])
+
+
+def _policy(policies: Policies, scope: Scope) -> tuple[Policy, int | None]:
+    """Return the policy of the port that a request came to, and that port."""
     server = scope.get("server")
-    policy = policies[None if server is None or None in policies else server[1]]
-    return judge_request(policy, method, scope["path"], scope["headers"])
+    port = None if server is None or None in policies else server[1]
+    return policies[port], port
 
 
 def _apart(operators: Policies, others: Policies) -> Policies:

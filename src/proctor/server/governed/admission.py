@@ -1,13 +1,8 @@
 """What an agent may submit as a packet: GOV-1 to GOV-3, checked before the judge sees it. Pure.
 
-GOV-1  An agent states beliefs, decisions, plans, directives and escalations, from layers 2 to 5. Observations, results, tokens,
-       alerts and records come from the proctor or an operator. A directive names a tool of this episode.
-GOV-2  The proctor sets `created_at`, `correlation_id` and `routing.tools_state` itself. An agent may leave them out. Its own time
-       is kept as the note `_stated_at`; another episode, or tools that are worse than they are, is refused.
-GOV-3  Nothing is played down: no stakes and no quality below the policy's, no budget above it, and no tool that acts as one
-       that reads.
-
-Rule: what is not a packet at all passes here: the judge says what is wrong with it, field by field.
+Rule 1: the three sentences stand in `proctor.episode.governing`. What the proctor sets itself are `created_at`, `correlation_id` and
+    `routing.tools_state`; an agent's own time is kept as the note `_stated_at`.
+Rule 2: what is not a packet at all passes here: the judge says what is wrong with it, field by field.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,6 +16,7 @@ import msgspec
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.envelope import Budgets, Quality, RiskBudget, Stakes
 from proctor.episode.events import safety_of
+from proctor.episode.governing import GOV_1, GOV_2, GOV_3
 from proctor.episode.kinds import Method, PacketKind, ToolsState
 from proctor.episode.packets import AnyPacket
 from proctor.episode.payloads import Directive, Escalation
@@ -28,7 +24,6 @@ from proctor.episode.states import Event
 from proctor.server.governed.policy import STRICTNESS, GovernancePolicy
 from proctor.server.governed.stream import Bar
 
-GOV_1, GOV_2, GOV_3 = "GOV-1", "GOV-2", "GOV-3"
 KINDS: Final = (
     PacketKind.BELIEF_UPDATE,
     PacketKind.DECISION,

@@ -1,7 +1,6 @@
 """How an agent's packet is judged: first by the machine, then by the policy, and only then it counts.
 
-POLICY-1  Under VERIFY_ONE nothing is decided to ACT before a verification of this episode, under VERIFY_ALL each ACT has one.
-POLICY-2  What the policy escalates is done only after an operator was asked and has answered; an answer is good for one ACT.
+The policy's own rules are POLICY-1 and POLICY-2, whose sentences stand in `proctor.episode.governing`.
 
 A directive is refused as well if its result or its observation could not be stated after it: by a rule of the house, which is
 named, or because the episode is full (LIMIT-2).
@@ -15,6 +14,7 @@ from typing import Final
 import msgspec
 
 from proctor.episode.events import event_of
+from proctor.episode.governing import POLICY_1, POLICY_2
 from proctor.episode.packets import AnyPacket
 from proctor.episode.states import DIRECTIVES, Event
 from proctor.episode.verdicts import Verdict
@@ -24,7 +24,6 @@ from proctor.server.governed.replies import Teller
 from proctor.server.governed.stream import Bar, Stream, Voice
 from proctor.server.telling import Told
 
-POLICY_1, POLICY_2 = "POLICY-1", "POLICY-2"
 MOST_KEPT: Final = 64 * 1024
 """Bytes of a call's arguments that are put on record where it is refused before it is a packet."""
 DEEDS: Final = {Event.ACT: Deed.ACT, Event.WRITE: Deed.WRITE, Event.TOKEN: Deed.WRITE}

@@ -18,6 +18,7 @@ from pydantic import ValidationError as ModelError
 
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.episode import envelope
+from proctor.episode.governing import governed_settings
 from proctor.episode.house_rules import HouseRule, load_rules
 from proctor.episode.kinds import (
     Adversariality,
@@ -31,7 +32,7 @@ from proctor.episode.kinds import (
 )
 from proctor.episode.policy import LAYERS
 from proctor.episode.policy import Policy as Defaults
-from proctor.episode.settings import LayerRules, Limits, OnOverrun, Profile, Settings
+from proctor.episode.settings import Limits, OnOverrun, Profile, Settings
 from proctor.errors import ProctorError, ValidationError
 from proctor.server.governed.conditions import Condition, condition_of
 from proctor.server.governed.foresight import PACKETS_OF_A_CALL, never_statable
@@ -159,9 +160,7 @@ class GovernancePolicy(Part):
     @property
     def settings(self) -> Settings:
         """How episodes are judged: a packet from the wrong layer is refused."""
-        return Settings(
-            self.profile, LayerRules.ERROR, on_overrun=self.on_overrun, initial_beliefs=self.initial_beliefs
-        )
+        return governed_settings(self.profile, self.on_overrun, initial_beliefs=self.initial_beliefs)
 
     @property
     def written_rules(self) -> tuple[HouseRule, ...]:

@@ -10,15 +10,16 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from msgspec.structs import replace
 
 from proctor.contracts.tools import ToolSafety
+from proctor.episode.governing import POLICY_1, advice_for
 from proctor.episode.history import Episode
 from proctor.episode.packets import AnyPacket
 from proctor.episode.states import Event, Position
+from proctor.episode.verdict_words import way_on
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import shortest_way
-from proctor.server.governed.advice import ADVICE, ENDED, IN_WORDS, SPENT
+from proctor.server.governed.advice import ENDED, IN_WORDS, SPENT
 from proctor.server.governed.memory import Answered
 from proctor.server.governed.policy import Issuer
 from proctor.server.governed.stream import Bar, Stream
@@ -121,8 +122,6 @@ STANDING_SCHEMA: Final[dict[str, Any]] = {
     },
     "required": ["state", "legal_next", "next_calls", "obligations", "observation_packet_id"],
 }
-SPOILT: Final = frozenset({"E4", "INV-007"})
-"""The rules that a token breaks which is there and opens nothing."""
 GOVERNED: Final = "governed"
 """Under this key it stands in what a tool of the environment answers."""
 
@@ -151,10 +150,7 @@ class Teller:
 
     def refused(self, verdict: Verdict, tool: str) -> Told:
         """Return what is told of a packet that was refused; `tool` is what the agent had called."""
-        labels = verdict.way
-        if not labels and SPOILT & set(verdict.rules):
-            # The table has a row, and the token that is there does not open it: as if there were none.
-            labels = self._labels_to(Event.WRITE, replace(self._stream.standing, tokens={}))
+        labels = way_on(verdict)
         lacking = self._lacking(labels)
         way = [*self._way(labels[:-1]), tool] if labels and not lacking else []
         if tool in self._acts:
@@ -166,7 +162,7 @@ class Teller:
         """Return what is told of words that were refused before the judge saw them; `way` are the calls that lead on."""
         reason = "; ".join(f"{bar.reason} ({bar.pointer})" if bar.pointer else bar.reason for bar in bars[:3])
         rules = tuple(dict.fromkeys(bar.rule for bar in bars))
-        lacking = self._lacking((Event.READ,)) if rules == ("POLICY-1",) else ""
+        lacking = self._lacking((Event.READ,)) if rules == (POLICY_1,) else ""
         return self._refusal(rules, reason, list(way), lacking)
 
     def way_to(self, event: Event) -> list[str]:
@@ -325,8 +321,8 @@ class Teller:
 
 
 def _advised(rules: Sequence[str]) -> str:
-    advice = next((ADVICE[rule] for rule in rules if rule in ADVICE), None)
-    return "" if advice is None else f" {advice}"
+    advice = advice_for(rules)
+    return f" {advice}" if advice else ""
 
 
 def _seen(reply: Reply) -> str:

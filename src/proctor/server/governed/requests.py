@@ -1,5 +1,6 @@
 """Requests of tokens: issued by the proctor within limits, put before an operator, or refused, as the policy says."""
 
+from proctor.episode.governing import POLICY_3
 from proctor.episode.history import Permit
 from proctor.server.governed import wording
 from proctor.server.governed.forms import RequestToken
@@ -9,7 +10,7 @@ from proctor.server.governed.policy import Issuer
 from proctor.server.governed.questions import Question
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.stream import Bar, Stream, Voice
-from proctor.server.governed.tokens import POLICY_3, excess, permission
+from proctor.server.governed.tokens import excess, permission
 from proctor.server.telling import Told
 
 PENDING = "your request of a token waits for an operator: call request_token without tools to wait for the answer"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from proctor.contracts.tools import ToolSafety
+from proctor.episode.governing import POLICY_3
 from proctor.episode.history import Episode, Permit
 from proctor.episode.invariants import ALLOWING
 from proctor.episode.states import Event
@@ -15,8 +16,6 @@ from proctor.server.governed.policy import GovernancePolicy, Issuer
 from proctor.server.governed.replies import Permission
 from proctor.server.governed.stream import Bar
 from proctor.server.governed.wording import NO_TOKEN
-
-POLICY_3 = "POLICY-3"
 
 
 def token_for(tool: str, safety: ToolSafety, episode: Episode, now: datetime) -> str | None:

@@ -1,0 +1,118 @@
+"""`proctor export`: an episode as a page that is one file, to look at and to hand over.
+
+Rule 1: the file appears whole or not at all, and takes another's place only with --force.
+Rule 2: the path and the size go to standard output, progress to standard error.
+Rule 3: only --fork runs an environment; everything else reads the record.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from proctor.cli.listed_actions import listed_actions
+from proctor.cli.output import standard_output
+from proctor.errors import ValidationError
+from proctor.ledger.reader import Ledger
+from proctor.viewer.comparing import fork as forked
+from proctor.viewer.episode import named
+from proctor.viewer.saving import saved
+from proctor.viewer.single_file import page
+
+VARIABLE: Final = "PROCTOR_LEDGER"
+FOLDER: Final = Path("ledger")
+"""Where the ledger is that nobody named, if it is there."""
+
+
+def export(
+    episode: Annotated[
+        str,
+        typer.Argument(
+            metavar="EPISODE", help="A chain, an episode_id, or a beginning of one; or a ledger with one episode."
+        ),
+    ],
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write, such as out.html.")],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help=f"The ledger: a folder, a file, a bundle; else {VARIABLE}, else ./{FOLDER}."),
+    ] = None,
+    beside: Annotated[
+        str | None, typer.Option(metavar="OTHER", help="Another episode of the ledger, side by side with this one.")
+    ] = None,
+    fork: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Side by side with a branch after step N, with --actions.")
+    ] = None,
+    actions: Annotated[
+        str | None, typer.Option(metavar="JSON|FILE", help="A JSON list of actions, or a file with one.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The title of the page.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Take the place of a file that is there already.")] = False,
+) -> None:
+    """Write an episode as a page: one file that opens from disk, with no server.
+
+    For other programs there is `proctor ledger export`.
+    """
+    if (fork is None) != (actions is None):
+        raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")
+    _check_place(html, force)
+    where, name = _asked(episode, ledger)
+    with Ledger.open(where) as record:
+        chain = named(record, name).chain
+        others = [] if beside is None else [record.find(beside).chain]
+        forks = [] if fork is None else [forked(record, chain, fork, listed_actions(actions or ""))]
+        with _progress() as tick:
+            text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=tick)
+    saved(html, text)
+    with standard_output() as output:
+        output.write(os.fsencode(f"{html}  {_size(len(text.encode()))}\n"))
+
+
+def _check_place(path: Path, force: bool) -> None:
+    """Refuse a place that is taken before anything is read."""
+    if os.path.lexists(path) and not force:
+        raise ValidationError(f"{str(path)!r} is there already", expected="another name, or --force")
+    if not path.parent.is_dir():
+        raise ValidationError(f"there is no folder {str(path.parent)!r}", expected="a folder to write to")
+
+
+def _asked(episode: str, ledger: Path | None) -> tuple[Path, str | None]:
+    """Return which ledger is meant, and which episode of it; None: the only one."""
+    if ledger is not None:
+        return ledger, episode
+    if _is_path(episode):
+        return Path(episode), None
+    told = os.environ.get(VARIABLE)
+    if told:
+        return Path(told), episode
+    if FOLDER.is_dir():
+        return FOLDER, episode
+    raise ValidationError(
+        f"no ledger was named, and {episode!r} is none itself",
+        expected=f"--ledger PATH, or {VARIABLE} in the environment, or a folder ./{FOLDER}",
+    )
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.0f} kB"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Yield what moves a bar on standard error, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("reading", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,173 @@
+"""The pages on a socket of their own, over a ledger that lies on a disk: what `proctor view` serves.
+
+Rule 1: it is only looked at: there is no operator's side here, and nothing writes. What can be done are forks, which run the
+    environment's code and are kept nowhere.
+Rule 2: the only way in is a code. A code is good once, so whoever started this is told a new one when one was used, or is
+    about to expire.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.door.gate import Policy, policy_for
+from proctor.door.limits import Limits
+from proctor.door.visitors import SHELL, judge_visitor
+from proctor.door.visits import CODE_SECONDS, Visits
+from proctor.models.control import Code, Problem
+from proctor.server.asking import JSON
+from proctor.server.draining import DrainingServer
+from proctor.server.metrics import Metrics
+from proctor.server.sockets import BoundedHttp, bound_tcp, port_of
+from proctor.server.viewing.headers import Receive, Send, with_headers
+from proctor.server.viewing.routes import Offer, Viewing
+from proctor.viewer.shelf import Shelf
+
+LOG: Final = logging.getLogger("proctor.viewer")
+BEFORE_SECONDS: Final = 60.0
+"""How long before a code expires the next one is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the pages are served, and by which other names."""
+
+    host: str
+    port: int
+    listener: socket.socket
+    allow_hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def bound(cls, host: str, port: int, allow_hosts: Iterable[str] = ()) -> "Place":
+        """Return a place that is listened on, or raise a ValidationError; port 0 is any that is free."""
+        listener = bound_tcp(host, port)
+        return cls(host, port_of(listener) or 0, listener, tuple(allow_hosts))
+
+    def policy(self) -> Policy:
+        """Return who is answered: anybody who knows the way here, since visits are looked up by their cookies."""
+        return policy_for(self.host, self.port, None, allow_hosts=self.allow_hosts, pages=True, many_tokens=True)
+
+    def address(self, code: str, way: str = "") -> str:
+        """Return where a browser comes in with this code; `way` is which page it then opens."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{SHELL}#code={code}{way}"
+
+
+class Alone:
+    """A server of pages and of nothing else; `tell` is called with an address whenever there is a new one."""
+
+    def __init__(
+        self,
+        ledger: Path,
+        place: Place,
+        tell: Callable[[str], object],
+        *,
+        way: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.visits: Final = Visits(clock=clock)
+        self._place = place
+        self._policy = place.policy()
+        self._tell = tell
+        self._way = way
+        self._metrics = Metrics()
+        self._used = asyncio.Event()
+        self.viewing: Final = Viewing(
+            Shelf(ledger),
+            self.visits,
+            self._metrics,
+            Limits(),
+            offer=Offer(can_fork=True, live=ledger.is_dir()),
+            entered=self._used.set,
+        )
+        self._pages = _pages(self.viewing)
+        self._uvicorn = DrainingServer(_config(with_headers(self._judged)), self._drained)
+
+    async def serve(self) -> None:
+        """Serve until told to stop."""
+        ready = asyncio.Event()
+        self._uvicorn.ready = ready.set
+        telling = asyncio.create_task(self._telling(ready))
+        try:
+            await self._uvicorn.serve(sockets=[self._place.listener])
+        finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+            self.viewing.close()
+
+    def stop(self) -> None:
+        """Begin to stop; `serve` returns when it is done."""
+        self._uvicorn.should_exit = True
+
+    async def _telling(self, ready: asyncio.Event) -> None:
+        """Tell an address as soon as somebody listens there, and the next one when it is good no more."""
+        await ready.wait()
+        while True:
+            self._used.clear()
+            self._tell(self._place.address(self.visits.code(), self._way))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._used.wait(), CODE_SECONDS - BEFORE_SECONDS)
+
+    async def _drained(self) -> None:
+        self.viewing.stop()
+
+    async def _judged(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one request, if the door lets it in."""
+        verdict = judge_visitor(
+            self._policy, self.visits, self._place.port, scope["method"], scope["path"], scope["headers"]
+        )
+        if verdict.allowed:
+            await self._pages(dict(scope), receive, send)
+            return
+        self._metrics.turned_away(verdict.status)
+        LOG.info("a request was refused at the door: %s", verdict.text, extra={"status": verdict.status})
+        body = msgspec.json.encode(Problem(verdict.text, verdict.name))
+        await Response(body, verdict.status, media_type=JSON)(dict(scope), receive, send)
+
+
+def run_alone(server_of: Callable[[], Alone]) -> None:
+    """Make a server and serve, on an event loop of its own, until told to stop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server_of().serve())
+
+
+def _pages(viewing: Viewing) -> Starlette:
+    pages = Starlette(routes=viewing.routes(), exception_handlers={HTTPException: _refused})
+    pages.router.redirect_slashes = False
+    return pages
+
+
+async def _refused(request: Request, problem: Exception) -> Response:
+    status = problem.status_code if isinstance(problem, HTTPException) else 500
+    message = {404: "there is no such page", 405: "not with this method"}.get(status, "the request is not acceptable")
+    return Response(msgspec.json.encode(Problem(message, Code.VALIDATION_ERROR)), status, media_type=JSON)
+
+
+def _config(application: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http=BoundedHttp,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+    )

@@ -1,0 +1,108 @@
+"""What the OpenAPI document says of the viewer's routes.
+
+Rule: what is described is answered, with the statuses and types that stand here; tests compare the two.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from proctor.door.visitors import CSRF_HEADER, ENTRANCE, SHELL, STATICS
+from proctor.models.control import Problem
+from proctor.server.asking import JSON
+from proctor.server.viewing.forms import Code, ForkOrder, Left, Lines, Visit
+from proctor.server.viewing.readings import READINGS, Reading
+from proctor.server.viewing.routes import EVENTS, EVENTS_PATH, FORK_PATH, LEAVE_PATH, LINES_PATH, VISIT_PATH
+from proctor.viewer.documents import Fork
+
+Item = dict[str, Any]
+REFERENCE: Final = "#/components/schemas/{name}"
+TEXT: Final[Item] = {"type": "string"}
+OPERATOR: Final[Item] = {"security": [{"operator": []}]}
+OPEN: Final[Item] = {"security": []}
+REASONS: Final = {
+    400: "the request is not acceptable",
+    401: "a valid credential is needed",
+    403: "this may not come from there",
+    404: "there is no such thing",
+    409: "it cannot be done",
+    413: "the body is too large",
+    415: "the body is not of this type",
+    429: "too many wait already",
+    500: "the server failed; the incident is in its log",
+    503: "the server is stopping",
+}
+READ: Final = (400, 401, 403, 404, 429, 500)
+
+
+def described_paths(*, can_fork: bool) -> Item:
+    """Return what the document says of the paths."""
+    forks: Item = {FORK_PATH: {"post": _fork()}} if can_fork else {}
+    return {
+        SHELL: {"get": {**_answer("The page.", TEXT, "text/html", (404,)), **OPEN}},
+        f"{STATICS}{{path}}": {"get": {**_static(), **OPEN}},
+        ENTRANCE: {"post": {**_enter(), **OPEN}},
+        VISIT_PATH: {"get": {**_answer("The visit that the cookie tells of.", _named(Visit), JSON, READ), **OPERATOR}},
+        LEAVE_PATH: {"post": {**_answer("End the visit.", _named(Left), JSON, (401, 403, 413)), **OPERATOR}},
+        LINES_PATH: {"get": {**_answer("All episodes.", _named(Lines), JSON, READ), **OPERATOR}},
+        **{each.path: {"get": _reading(each)} for each in READINGS},
+        **forks,
+        EVENTS_PATH: {"get": {**_answer("News, as they come.", TEXT, EVENTS, (400, 401, 403, 429, 503)), **OPERATOR}},
+    }
+
+
+def described_schemas() -> Item:
+    """Return the schemas to which those refer."""
+    says = [each.says for each in READINGS if each.says is not None]
+    _, schemas = msgspec.json.schema_components(
+        [Problem, Code, Visit, Left, Lines, ForkOrder, Fork, *says], ref_template=REFERENCE
+    )
+    return schemas
+
+
+def _static() -> Item:
+    path = {"name": "path", "in": "path", "required": True, "schema": TEXT}
+    told = _answer("The page's scripts and styles.", TEXT, "text/javascript", (404,))
+    told["responses"]["200"]["content"]["text/css"] = {"schema": TEXT}
+    return {**told, "parameters": [path]}
+
+
+def _enter() -> Item:
+    about = "Trade a one-time code for a visit, which is a cookie."
+    return {**_answer(about, _named(Visit), JSON, (400, 401, 413, 415, 500)), "requestBody": _body(Code)}
+
+
+def _fork() -> Item:
+    about = f"Another ending of an episode. With a cookie it needs the header {CSRF_HEADER}."
+    refusals = (400, 401, 403, 409, 413, 415, 429, 500)
+    return {**_answer(about, _named(Fork), JSON, refusals), "requestBody": _body(ForkOrder), **OPERATOR}
+
+
+def _reading(row: Reading) -> Item:
+    (query,), parts = msgspec.json.schema_components([row.asks])
+    described = parts[query["$ref"].rpartition("/")[2]]
+    parameters = [
+        {"name": name, "in": "query", "required": name in described["required"], "schema": schema}
+        for name, schema in described["properties"].items()
+    ]
+    schema = _named(row.says) if row.says is not None else ({} if row.media == JSON else TEXT)
+    told = _answer(row.about, schema, row.media.partition(";")[0], READ)
+    return {**told, "parameters": parameters, **OPERATOR}
+
+
+def _answer(summary: str, schema: Item, media: str, refusals: tuple[int, ...]) -> Item:
+    refused = {str(status): _content(REASONS[status], _named(Problem), JSON) for status in refusals}
+    return {"summary": summary, "responses": {"200": _content("the answer", schema, media), **refused}}
+
+
+def _content(words: str, schema: Item, media: str) -> Item:
+    return {"description": words, "content": {media: {"schema": schema}}}
+
+
+def _body(kind: type[Struct]) -> Item:
+    return {"required": True, "content": {JSON: {"schema": _named(kind)}}}
+
+
+def _named(kind: type[Struct]) -> Item:
+    return {"$ref": REFERENCE.format(name=kind.__name__)}

@@ -1,0 +1,278 @@
+"""The viewer's routes: the page, how a browser comes in, what it reads, and forks.
+
+Rule 1: the door has judged every request before anything here runs (`door/visitors.py`).
+Rule 2: what reads the ledger runs on a thread, some at a time (`turns.py`).
+Rule 3: a request that cannot be read is 400 and reaches nobody, what is not there is 404, what cannot be done is 409; each has
+    a code. What goes wrong inside is a number in the log.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proctor import __version__
+from proctor.door.limits import Limits
+from proctor.door.visitors import ENTRANCE, SHELL, STATICS, cookie_name, cookie_of
+from proctor.door.visits import Visits
+from proctor.errors import ValidationError
+from proctor.models.control import Code as Codes
+from proctor.models.control import Problem
+from proctor.models.operator import Waiting
+from proctor.server.answers import NotDone, refusal_of, refused
+from proctor.server.asking import JSON, body_of, order_of, query_of
+from proctor.server.incidents import inside_problem
+from proctor.server.metrics import Metrics
+from proctor.server.viewing.feed import Feed, Listener, Receive, Send
+from proctor.server.viewing.forms import Code, ForkOrder, Left, Lines, NoQuery, Visit
+from proctor.server.viewing.packing import LARGE, accepts_gzip, packed
+from proctor.server.viewing.readings import READINGS, Reading, forked
+from proctor.server.viewing.statics import INDEX, read_statics
+from proctor.server.viewing.turns import Turns
+
+if TYPE_CHECKING:
+    from proctor.viewer.shelf import Shelf
+
+LOG: Final = logging.getLogger("proctor.viewer")
+MOST_CODE_BYTES: Final = 1024
+MOST_PATH: Final = 200
+FORKS_AT_ONCE, MOST_FORKS_WAITING = 2, 8
+"""Apart from what reads: an environment may take its time, or never come back."""
+WRONG_CODE: Final = Problem("this is no code, or it was used already, or it is too old", "WRONG_CODE")
+UNREADABLE, UNKNOWN, MISSING, IMPOSSIBLE, FAILED = 400, 401, 404, 409, 500
+STATUSES: Final[dict[str, int]] = {
+    Codes.TOO_LARGE: 413,
+    Codes.UNKNOWN_TYPE: 415,
+    Codes.BUSY: 429,
+    Codes.SESSION_ERROR: FAILED,
+    Codes.SHUTTING_DOWN: 503,
+}
+VISIT_PATH: Final = "/viewer/visit"
+LEAVE_PATH: Final = "/viewer/leave"
+LINES_PATH: Final = "/viewer/api/lines"
+FORK_PATH: Final = "/viewer/api/fork"
+EVENTS_PATH: Final = "/viewer/events"
+EVENTS: Final = "text/event-stream"
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the pages of a server are about, and what can be done there."""
+
+    environment: str | None = None
+    can_fork: bool = False
+    live: bool = True
+
+
+class Viewing:
+    """The routes of one server's viewer; `entered` is called when a code was used."""
+
+    def __init__(
+        self,
+        shelf: "Shelf",
+        visits: Visits,
+        metrics: Metrics,
+        limits: Limits,
+        *,
+        offer: Offer,
+        pending: Callable[[], list[Waiting]] | None = None,
+        entered: Callable[[], object] | None = None,
+    ) -> None:
+        self._turns = Turns()
+        self._forks = Turns(FORKS_AT_ONCE, MOST_FORKS_WAITING)
+        self.feed: Final = Feed(lambda: self._turns.taken(shelf.lines), shelf.news, pending)
+        self._shelf = shelf
+        self._visits = visits
+        self._metrics = metrics
+        self._limits = limits
+        self._offer = offer
+        self._can_act = pending is not None
+        self._entered = entered
+        self._statics = read_statics()
+
+    def routes(self) -> list[Route]:
+        """Return the routes, as `described.py` describes them."""
+        forks = [Route(FORK_PATH, self._guarded(self._fork), methods=["POST"])] if self._offer.can_fork else []
+        return [
+            Route(SHELL, self._shell),
+            Route(f"{STATICS}{{path:path}}", self._static),
+            Route(ENTRANCE, self._guarded(self._enter), methods=["POST"]),
+            Route(VISIT_PATH, self._guarded(self._visit)),
+            Route(LEAVE_PATH, self._guarded(self._leave), methods=["POST"]),
+            Route(LINES_PATH, self._guarded(self._lines)),
+            *(Route(each.path, self._guarded(self._reading(each))) for each in READINGS),
+            *forks,
+            Route(EVENTS_PATH, self._guarded(self._events)),
+        ]
+
+    def stop(self) -> None:
+        """Let everybody who listens go."""
+        self.feed.stop()
+
+    def close(self) -> None:
+        """Close what was opened, when nobody asks any more."""
+        self._shelf.close()
+
+    # ------------------------------------------------------------------------------------------------------- the page
+    async def _shell(self, request: Request) -> Response:
+        return self._file(request, INDEX)
+
+    async def _static(self, request: Request) -> Response:
+        path: str = request.path_params["path"]
+        return self._refusal(_no_file(), MISSING) if path == INDEX else self._file(request, path)
+
+    def _file(self, request: Request, path: str) -> Response:
+        found = self._statics.get(path) if len(path) <= MOST_PATH else None
+        return self._refusal(_no_file(), MISSING) if found is None else found.answer(request)
+
+    # -------------------------------------------------------------------------------------------------------- a visit
+    async def _enter(self, request: Request) -> Response:
+        order = order_of(Code, await self._body(request, MOST_CODE_BYTES), self._limits.max_depth)
+        cookie = self._visits.enter(order.code)
+        if cookie is None:
+            LOG.info("a code was refused", extra={"status": UNKNOWN, "peer": _peer(request)})
+            self._metrics.turned_away(UNKNOWN)
+            return _json(WRONG_CODE, UNKNOWN)
+        LOG.info("a browser came in", extra={"peer": _peer(request)})
+        if self._entered is not None:
+            self._entered()
+        answer = _json(self._described(self._visits.csrf(cookie)))
+        answer.headers["set-cookie"] = f"{_cookie_name(request)}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+        return answer
+
+    async def _visit(self, request: Request) -> Response:
+        query_of(NoQuery, request.query_params.multi_items())
+        cookie = self._cookie(request)
+        # Whoever came with a credential instead has no visit that could be described, and needs none.
+        return self._refusal(_no_visit(), UNKNOWN) if cookie is None else _json(self._described(None))
+
+    async def _leave(self, request: Request) -> Response:
+        await body_of(request, MOST_CODE_BYTES)
+        cookie = self._cookie(request)
+        left = cookie is not None and self._visits.leave(cookie)
+        answer = _json(Left(left))
+        answer.headers["set-cookie"] = f"{_cookie_name(request)}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+        return answer
+
+    def _described(self, csrf: str | None) -> Visit:
+        offer = self._offer
+        return Visit(csrf, __version__, offer.environment, self._can_act, offer.can_fork, offer.live)
+
+    def _cookie(self, request: Request) -> str | None:
+        cookie = cookie_of(_port(request), request.headers.raw)
+        return cookie if self._visits.has(cookie) else None
+
+    # -------------------------------------------------------------------------------------------------------- reading
+    async def _lines(self, request: Request) -> Response:
+        query_of(NoQuery, request.query_params.multi_items())
+        lines = await self.feed.lines()
+        return await self._answered(request, lambda: msgspec.json.encode(Lines(lines)), JSON)
+
+    def _reading(self, row: Reading) -> Endpoint:
+        async def read(request: Request) -> Response:
+            query = query_of(row.asks, request.query_params.multi_items())
+            answer = await self._answered(request, lambda: row.read(self._shelf, query), row.media)
+            answer.headers.update(row.headers)
+            return answer
+
+        return read
+
+    async def _fork(self, request: Request) -> Response:
+        order = order_of(ForkOrder, await self._body(request, self._limits.max_body_bytes), self._limits.max_depth)
+        return await self._answered(request, lambda: forked(self._shelf, order), JSON, self._forks)
+
+    async def _events(self, request: Request) -> Response:
+        query_of(NoQuery, request.query_params.multi_items())
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS)
+        cookie = self._cookie(request)
+        return _Stream(self.feed, await self.feed.joined(), lambda: cookie is None or self._visits.has(cookie))
+
+    async def _answered(
+        self, request: Request, work: Callable[[], bytes], media: str, turns: Turns | None = None
+    ) -> Response:
+        """Return what `work` makes, packed if it is large and the browser can read that."""
+        packs = accepts_gzip(request.headers.get("accept-encoding", ""))
+        taking = self._turns if turns is None else turns
+        body, is_packed = await taking.taken(lambda: _packed(work(), packs))
+        headers = {"vary": "accept-encoding"} | ({"content-encoding": "gzip"} if is_packed else {})
+        return Response(body, 200, headers, media)
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint with every reason why there is no answer told as one."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except ClientDisconnect:
+                return Response(status_code=UNREADABLE)
+            except NotDone as refusal:
+                return self._refusal(refusal.problem, UNREADABLE)
+            except ValidationError as problem:
+                status = MISSING if request.method != "POST" else IMPOSSIBLE
+                return self._refusal(refusal_of(problem).problem, status)
+            except Exception as problem:  # noqa: BLE001  # an entry: what is wrong inside is logged, and told as a number
+                return self._refusal(inside_problem(problem), FAILED)
+
+        return guarded
+
+    def _refusal(self, problem: Problem, otherwise: int) -> Response:
+        self._metrics.refused(problem.code)
+        return _json(problem, STATUSES.get(problem.code, otherwise))
+
+    async def _body(self, request: Request, most: int) -> bytes:
+        """Return a body that says that it is JSON: what a form can send is none."""
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != JSON:
+            raise refused(Codes.UNKNOWN_TYPE, "a body is JSON, and says so", expected=JSON)
+        return await body_of(request, most)
+
+
+class _Stream(Response):
+    """Events for as long as somebody listens."""
+
+    def __init__(self, feed: Feed, listener: Listener, still: Callable[[], bool]) -> None:
+        super().__init__()
+        self._feed = feed
+        self._listener = listener
+        self._still = still
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        await self._feed.stream(self._listener, receive, send, self._still)
+
+
+def _packed(body: bytes, packs: bool) -> tuple[bytes, bool]:
+    return (packed(body), True) if packs and len(body) > LARGE else (body, False)
+
+
+def _no_file() -> Problem:
+    return Problem("there is no such file", Codes.VALIDATION_ERROR)
+
+
+def _no_visit() -> Problem:
+    return Problem("there is no visit", "NO_CREDENTIAL")
+
+
+def _port(request: Request) -> int | None:
+    server = request.scope.get("server")
+    return None if server is None else server[1]
+
+
+def _cookie_name(request: Request) -> str:
+    return cookie_name(_port(request))
+
+
+def _peer(request: Request) -> str:
+    return "unknown" if request.client is None else request.client.host
+
+
+def _json(value: Struct, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=JSON)

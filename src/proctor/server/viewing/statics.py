@@ -1,0 +1,69 @@
+"""The page's own files: read once, from the package, and nothing else can be asked for.
+
+Rule: a path is looked up among those that were read; no path of a peer ever reaches a file system.
+"""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.server.viewing.packing import accepts_gzip
+
+INDEX: Final = "index.html"
+WORTH_PACKING: Final = 1024
+MEDIA: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+"""Files of other kinds are not served."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file, as it is sent."""
+
+    body: bytes
+    packed: bytes
+    media: str
+    tag: str
+
+    def answer(self, request: Request) -> Response:
+        """Return it, unless the browser has it already."""
+        headers = {"etag": self.tag, "vary": "accept-encoding"}
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(None, 304, headers)
+        if len(self.body) >= WORTH_PACKING and accepts_gzip(request.headers.get("accept-encoding", "")):
+            return Response(self.packed, 200, {**headers, "content-encoding": "gzip"}, self.media)
+        return Response(self.body, 200, headers, self.media)
+
+
+def read_statics(folder: Traversable | None = None) -> dict[str, File]:
+    """Return all files by their paths below the folder, which is the package's own by default."""
+    root = files("proctor.viewer").joinpath("static") if folder is None else folder
+    return {path: _file(body, media) for path, body, media in _found(root, "")}
+
+
+def _found(folder: Traversable, above: str) -> Iterator[tuple[str, bytes, str]]:
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        path = f"{above}{each.name}"
+        if each.is_dir():
+            yield from _found(each, f"{path}/")
+            continue
+        media = MEDIA.get(f".{each.name.rpartition('.')[2]}")
+        if media is not None:
+            yield path, each.read_bytes(), media
+
+
+def _file(body: bytes, media: str) -> File:
+    # `mtime`: the same bytes each time.
+    return File(body, gzip.compress(body, 6, mtime=0), media, f'"{sha256(body).hexdigest()[:32]}"')

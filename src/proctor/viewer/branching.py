@@ -1,0 +1,151 @@
+"""A branch of an episode as pages show an episode: the way on record up to a step, and then what other actions led to.
+
+Rule 1: the rows are told by the functions that tell a chain's rows, so that a page cannot tell the two apart.
+Rule 2: rows are numbered anew, from 0, and are nowhere in a ledger: nobody can ask for one of them.
+Rule 3: the time stands still after the step where the branch begins, and where rewards are transformed by the server, what it would
+    have paid is not known.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from proctor.errors import ValidationError
+from proctor.ledger.files import Chain, LedgerFile, Row, Stored
+from proctor.ledger.rows import keeps_in, told_in, written_event
+from proctor.ledger.summaries import Fold
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
+from proctor.replay.fork import Branch
+from proctor.viewer.documents import Head, Slice
+from proctor.viewer.heads import head_of
+from proctor.viewer.lines import line_of
+from proctor.viewer.moments import Moment, moments
+from proctor.viewer.pictures import is_pixels
+from proctor.viewer.slices import Gathering
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def fork_name(chain: str, step: int) -> str:
+    """Return what a branch is called."""
+    return f"{chain}~fork@{step}"
+
+
+class Branching:
+    """The branch of `chain` at a step; `file` is where its way is on record."""
+
+    def __init__(self, chain: str, step: int, file: LedgerFile) -> None:
+        self._chain = Chain(0, fork_name(chain, step), None)
+        self._step = step
+        self._file = file
+        self._fold = Fold()
+        self._rows: list[Stored] = []
+        self._held: dict[str, bytes] = {}
+        """Values of the branch, by their digests."""
+
+    def follow(self, rows: Iterable[Stored]) -> None:
+        """Take the rows of the record up to the one after which so many steps have been done."""
+        done = -1
+        for stored in rows:
+            self._take(stored[3])
+            event = told_in(stored[3]).event
+            # Of the resets only the first counts; a batch may have more, by masks.
+            done += isinstance(event, EpisodeStepped | BatchStepped)
+            done += done < 0 and isinstance(event, EpisodeReset | BatchReset)
+            if done == self._step:
+                return
+
+    def add(self, row: Branch) -> None:
+        """Take what one more action led to."""
+        body, blobs = written_event(self._event(row), "all")
+        self._held |= {digest.hex(): value for digest, value in blobs or ()}
+        self._take(body)
+
+    def head(self) -> Head:
+        """Return what a page needs before the steps."""
+        line = line_of(self._fold, self._file.path, self._chain, live=False)
+        return head_of(line, self._opening(), keeps_in(self._rows[0][3]))
+
+    def slice(self) -> Slice:
+        """Return all of it, from the reset on."""
+        resets = [row.event for row in self._opening() if isinstance(row.event, EpisodeReset)]
+        gathering = Gathering(self, pixels=any(is_pixels(event.scene) for event in resets))
+        for number, _, seq, body, _ in self._rows:
+            gathering.take(number, seq, body)
+        return gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
+
+    def moments(self, *, paid: bool) -> Iterator[Moment]:
+        """Yield the reset and the steps, to be compared."""
+        return moments(self._rows, self._value, paid=paid)
+
+    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes]:
+        """Return the values that rows name; one that is not there, or longer than `most`, is missing."""
+        found = {digest: self._value(digest) for digest in digests}
+        return {
+            digest: value
+            for digest, value in found.items()
+            if value is not None and (most is None or len(value) <= most)
+        }
+
+    def _value(self, digest: str) -> bytes | None:
+        held = self._held.get(digest)
+        return self._file.value(digest) if held is None else held
+
+    def _take(self, body: bytes) -> None:
+        stored = (len(self._rows), 0, len(self._rows), body, b"")
+        self._rows.append(stored)
+        self._fold.take(stored)
+
+    def _opening(self) -> list[Row]:
+        """Return the rows with which it begins: the session's opening, and the reset."""
+        return [self._file.row(self._chain.name, stored) for stored in self._rows[:2]]
+
+    def _event(self, row: Branch) -> Event:
+        opened, reset = self._fold.opened, self._fold.reset
+        if opened is None or reset is None:
+            raise ValidationError(
+                "this chain is no episode", found=self._chain.name, expected="the chain of an episode"
+            )
+        said: dict[str, Any] = {
+            "session": opened.session,
+            "at": self._fold.at,
+            "principal": "system",
+            "epoch": reset.epoch,
+            "step": row.step,
+        }
+        return _batch_step(row, said, opened) if isinstance(reset, BatchReset) else _step(row, said, opened)
+
+
+def _step(row: Branch, said: dict[str, Any], opened: SessionOpened) -> EpisodeStepped:
+    answer = row.branch
+    return EpisodeStepped(
+        **said,
+        action=_raw(row.said),
+        observation=_raw(answer.observation),
+        metadata=_raw(answer.metadata),
+        raw_reward=answer.reward,
+        reward=None if opened.transforms else answer.reward,
+        terminated=answer.terminated,
+        truncated=answer.truncated,
+        scene=_raw(answer.scene),
+    )
+
+
+def _batch_step(row: Branch, said: dict[str, Any], opened: SessionOpened) -> BatchStepped:
+    answer = row.branch
+    return BatchStepped(
+        **said,
+        actions=_raw(row.said),
+        observations=_raw(answer.observation),
+        infos=_raw(answer.metadata),
+        raw_rewards=_raw(answer.reward),
+        rewards=_raw(None if opened.transforms else answer.reward),
+        terminations=_raw(answer.terminated),
+        truncations=_raw(answer.truncated),
+    )
+
+
+def _raw(value: Any) -> Raw:
+    return Raw(_encode(value))

@@ -1,0 +1,221 @@
+"""The viewer's documents: what a page gets to read about an episode.
+
+One form for an old episode, a live one and the single file. A row is named by
+its `number` in its ledger file (fast to find); people are shown its `seq` in
+the chain. A value that is not known is null, and no field is ever left out.
+What came as JSON and goes on as JSON is `Raw`: it is spliced in, never decoded.
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+
+class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An episode in the list."""
+
+    chain: str
+    session: str
+    epoch: int
+    episode_id: str
+    environment: str
+    agent: str
+    """The names of the granted agents; empty: there is none."""
+    state: str
+    """Governed: the machine's state, S0_IDLE to S9_SAFEMODE; else ready, terminated, truncated, lost or closed."""
+    outcome: str | None
+    """Governed: conforming, violated or open; else terminated, truncated or null."""
+    reason: str | None
+    """Why it was closed; empty: it is open, null: it was left without a word."""
+    steps: int
+    total_reward: float | None
+    refusals: int | None
+    tier: str
+    opened_at: float
+    closed_at: float | None
+    last_at: float
+    live: bool
+    governed: bool
+    num_envs: int | None
+    seed: int | None
+    terminated: bool
+    truncated: bool
+    rows: int
+    last: int
+    """The number of its last row: a change of it means that there is more to fetch."""
+
+
+class Head(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What an episode's page needs before its steps."""
+
+    line: Line
+    target: str
+    settings: Raw
+    policy: Raw
+    transforms: list[str]
+    options: Raw
+    versions: dict[str, str]
+    scene: Raw
+    """The scene at the reset, whole; null: there is none."""
+    observation: Raw
+    """The first observation, null if it was not stored."""
+    keeps: str
+    """All, or digest where observations were not stored."""
+    first: int
+    """The number of the reset's row, 0 if the episode has none."""
+
+
+class Steps(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An episode's steps as columns, all of the same length."""
+
+    number: list[int]
+    seq: list[int]
+    step: list[int]
+    at: list[float]
+    action: list[Raw]
+    observation: list[Raw]
+    """Null, as an action, where it was not stored or is large: the raw row has it."""
+    reward: list[float | None]
+    raw_reward: list[float | None]
+    parts: dict[str, list[float | None]]
+    total: list[float]
+    """The sum of the rewards since the slice's `after`, of the steps thinned out too."""
+    ended: list[int]
+    """0: goes on, 1: terminated, 2: truncated, 3: both."""
+    scene: list[Raw]
+    """The frames; of pixels only that there are some."""
+    tool: list[str | None]
+
+
+class Packet(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A line that an agent or the operator said, with its verdict."""
+
+    number: int
+    seq: int
+    step: int
+    at: float
+    principal: str
+    kind: str
+    packet_id: str | None
+    judged: bool
+    accepted: bool
+    path: list[str]
+    rules: list[str]
+    pointers: list[str]
+    reason: str
+    warnings: list[str]
+    state: str
+    tool: str | None
+    grant: str | None
+    line: Raw
+
+
+class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Whatever else happened, told in one sentence."""
+
+    number: int
+    seq: int
+    step: int
+    at: float
+    principal: str
+    kind: str
+    text: str
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """All rows of a chain with `after < number <= last`."""
+
+    chain: str
+    after: int
+    last: int
+    more: bool
+    ended: bool
+    thinned: int
+    """Only every n-th step is in it; 1: all are."""
+    steps: Steps
+    packets: list[Packet]
+    notes: list[Note]
+
+
+class Explained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A rule with its sentence."""
+
+    rule: str
+    sentence: str
+
+
+class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A verdict in words, with what would be legal next."""
+
+    number: int
+    accepted: bool
+    headline: str
+    reason: str
+    pointers: list[str]
+    rules: list[Explained]
+    state: str
+    legal_next: list[str]
+    way: list[str]
+    obligations: list[str]
+    advice: str
+
+
+class Difference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Where two episodes first differ, or that they do not."""
+
+    one: str
+    other: str
+    same: bool
+    step: int | None
+    number_one: int | None
+    number_other: int | None
+    what: str
+    where: str
+    left: Raw
+    right: Raw
+    text: str
+    """One sentence for people."""
+
+
+class Fork(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An episode that was left at a step and went on with other actions."""
+
+    head: Head
+    """Its line's chain is `<chain>~fork@<step>`."""
+    slice: Slice
+    """The whole of it, from the reset."""
+    left: int
+    difference: Difference
+
+
+class MachineState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A state of the episode's machine and its place in a unit grid."""
+
+    name: str
+    label: str
+    words: str
+    """What it means, in one sentence."""
+    x: float
+    y: float
+
+
+class MachineEdge(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A way from a state to another."""
+
+    source: str
+    """ANY: from every state."""
+    target: str
+    labels: list[str]
+    line: str
+    """Solid, dashed or dotted."""
+
+
+class Machine(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The episode's machine as it is drawn."""
+
+    states: list[MachineState]
+    edges: list[MachineEdge]
+    everywhere: list[str]
+    """What is legal everywhere and changes nothing."""

@@ -1,0 +1,262 @@
+"""Verdicts in words: why a line of a governed episode was refused, what would be legal, and what to do.
+
+Rule 1: the lines on record are judged again under the policy on record, up to the one that is asked for. What the judge says now is
+    told only as long as it is what was recorded; from the first line on which they disagree, and under a policy that cannot be
+    read, a row is explained by what it says itself.
+Rule 2: what was refused before the judge saw it is explained by its rule, and by what was legal where it was tried.
+Rule 3: nothing is guessed, and whatever stands in a line, this does not fail on it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from proctor.episode.events import event_of, event_of_record
+from proctor.episode.governing import POLICY_1, POLICY_2, advice_for, context_of
+from proctor.episode.history import Episode, begin
+from proctor.episode.house_rules import unmarked
+from proctor.episode.judge import Judge
+from proctor.episode.kinds import RecordKind
+from proctor.episode.packets import Malformed, Packet, read
+from proctor.episode.states import Event, Position
+from proctor.episode.verdict_words import EVENT_WORDS, in_short, kind_words, obligation_words, sentence_of, way_on
+from proctor.episode.verdicts import Context, Verdict, obligations_of
+from proctor.episode.ways import label_of, legal_next, shortest_way
+from proctor.errors import ValidationError
+from proctor.ledger.reader import Ledger
+from proctor.models.events import PacketJudged, SessionOpened
+from proctor.viewer.documents import Explained, Explanation
+from proctor.viewer.moments import MARK
+from proctor.viewer.plain import plain
+
+LONGEST: Final = 64
+"""Of a name that an agent chose and that stands in a headline."""
+LONGEST_WHY: Final = 200
+MOST_REASONS: Final = 8
+
+NOTE_WORDS: Final = {
+    "token_request": "An agent asked for a token, and an operator decides about it.",
+    "token_denied": "An operator denied the token that an agent had asked for.",
+}
+"""What is on record without being a line of the judge's stream."""
+_WAY_BY: Final = {POLICY_1: (Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.BELIEF, Event.ACT)}
+
+
+def explanation(ledger: Ledger, chain: str, number: int) -> Explanation:
+    """Return the explanation of the judged line in this row; a ValidationError if the row is no such line of the chain."""
+    retelling, rows = _begun(ledger, chain)
+    for found, event in rows:
+        if found > number:
+            break
+        told = retelling.told(event)
+        if found == number:
+            return told.explanation(number)
+    raise ValidationError("this row is no judged line", found=number, expected=f"the number of one in {chain}")
+
+
+def explanations(ledger: Ledger, chain: str) -> dict[int, Explanation]:
+    """Return the explanations of all lines that were refused, by the numbers of their rows."""
+    retelling, rows = _begun(ledger, chain)
+    told = ((number, event, retelling.told(event)) for number, event in rows)
+    return {number: each.explanation(number) for number, event, each in told if not event.accepted}
+
+
+# ------------------------------------------------------------------------------------------------------ the record
+def _begun(ledger: Ledger, chain: str) -> tuple["_Retelling", Iterator[tuple[int, PacketJudged]]]:
+    """Return who judges the lines of a chain again, and the lines with the numbers of their rows."""
+    file, found = ledger.located(chain)
+    first = file.stored_at(found.first)
+    opened = None if first is None else file.row(chain, first).event
+    if not isinstance(opened, SessionOpened):
+        raise ValidationError("this chain is no episode", found=chain, expected="the chain of an episode")
+    marked = (file.row(chain, stored) for stored in file.stored_in(found) if MARK in stored[3])
+    lines = ((row.number, row.event) for row in marked if isinstance(row.event, PacketJudged))
+    return _Retelling(_context(opened)), lines
+
+
+def _context(opened: SessionOpened) -> Context | None:
+    """Return under what the episode was judged; None if nobody can know."""
+    try:
+        return Context() if opened.policy is None else context_of(opened.policy)
+    except ValidationError:
+        return None
+
+
+class _Retelling:
+    """Judges the lines of one episode again, in order, and tells of each what there is to tell."""
+
+    def __init__(self, context: Context | None) -> None:
+        self._context = Context() if context is None else context
+        self._judge = Judge(self._context.settings, rules=self._context.house_rules)
+        self._agrees = context is not None
+        self._standing: Episode = begin("", unmarked(self._context.house_rules))
+
+    def told(self, event: PacketJudged) -> "_Told":
+        """Take the next line; what it was judged is compared with what it is judged now."""
+        if not self._agrees:
+            return _Told(event, self._context, None, None)
+        if not event.judged:
+            return _Told(event, self._context, None, self._standing)
+        verdict = self._judge.apply(bytes(event.line))
+        if not _same(event, verdict):
+            self._agrees = False
+            return _Told(event, self._context, None, None)
+        if verdict.accepted and verdict.after is not None:
+            # An `open` record may state other settings than the policy.
+            self._standing, self._context = verdict.after, verdict.context
+        return _Told(event, self._context, verdict, self._standing)
+
+
+def _same(event: PacketJudged, verdict: Verdict) -> bool:
+    """Return whether a line gets the verdict that it got."""
+    after = event.state if verdict.after is None else verdict.after.state
+    return verdict.accepted == event.accepted and list(verdict.rules) == event.rules and after == event.state
+
+
+# -------------------------------------------------------------------------------------------------------- the words
+class _Told:
+    """One line with what is known of it: `verdict` if it was judged again, `standing` where the episode stood after it."""
+
+    def __init__(
+        self, event: PacketJudged, context: Context, verdict: Verdict | None, standing: Episode | None
+    ) -> None:
+        self._event = event
+        self._context = context
+        self._verdict = verdict
+        self._standing = standing
+
+    def explanation(self, number: int) -> Explanation:
+        """Return the line in words."""
+        event, standing, settings = self._event, self._standing, self._context.settings
+        legal = [] if standing is None else list(legal_next(standing, settings))
+        way = [] if event.accepted else list(self._way())
+        open_ = () if standing is None else obligations_of(standing, self._context)
+        return Explanation(
+            number=number,
+            accepted=event.accepted,
+            headline=self._headline(),
+            reason=self._reason(),
+            pointers=list(event.pointers),
+            rules=[Explained(rule=rule, sentence=sentence_of(rule, self._context)) for rule in self._rules()],
+            state=event.state,
+            legal_next=legal,
+            way=way,
+            obligations=[obligation_words(owed) for owed in open_],
+            advice="" if event.accepted else self._advice(way, legal),
+        )
+
+    def _headline(self) -> str:
+        event = self._event
+        if event.accepted and not event.judged:
+            return NOTE_WORDS.get(
+                event.kind, f"A note was put on record: {plain(event.kind, LONGEST) or 'without a name'}."
+            )
+        what = _words(event)
+        if not event.accepted:
+            why = plain(in_short(event.rules, event.reason), LONGEST_WHY) or "nobody said why"
+            return f"{_capital(what)} was refused: {why}."
+        return f"{_capital(what)} was accepted{' with a warning' if event.warnings else ''}: {_moved(event)}."
+
+    def _reason(self) -> str:
+        event = self._event
+        if event.accepted:
+            return "; ".join(event.warnings)
+        if self._verdict is None:
+            return event.reason
+        return _joined(finding.reason for finding in self._verdict.findings)
+
+    def _rules(self) -> list[str]:
+        if not self._event.accepted:
+            return list(self._event.rules)
+        return list(dict.fromkeys(warning.partition(":")[0] for warning in self._event.warnings))
+
+    def _way(self) -> Sequence[str]:
+        """Return the packets that lead to what was refused, it itself last; none if nothing has to be said before it."""
+        if self._verdict is not None:
+            return way_on(self._verdict)
+        if self._standing is None:
+            return ()
+        rule = next(iter(self._event.rules), "")
+        if rule == POLICY_2:
+            return self._way_by_a_human(self._standing)
+        return tuple(map(label_of, _WAY_BY.get(rule, ())))
+
+    def _way_by_a_human(self, standing: Episode) -> Sequence[str]:
+        """Return how an operator is asked first, and then what was tried is decided and tried again."""
+        asked = shortest_way(standing, self._context.settings, Event.ESCALATION)
+        tried = _event_of(self._event)
+        again = () if tried is None or tried is Event.ACT else (label_of(tried),)
+        return (*asked, label_of(Event.ANSWER), label_of(Event.ACT), *again) if asked else ()
+
+    def _advice(self, way: Sequence[str], legal: Sequence[str]) -> str:
+        """Return what to do about a refusal."""
+        known = advice_for(self._event.rules)
+        if known:
+            return known
+        if self._standing is not None and self._standing.position is Position.CLOSED:
+            return "Nothing more can be said in this episode: begin another one."
+        if way:
+            return f"Take the shortest way there: {', then '.join(way)}."
+        return "Send one of the packets that are legal now." if legal else ""
+
+
+def _words(event: PacketJudged) -> str:
+    """Return what a line is: by what it says, by its kind, or by the tool that was called."""
+    said = _event_of(event)
+    if said is not None:
+        return EVENT_WORDS[said]
+    kind = event.kind or _stated_kind(bytes(event.line))
+    called = bool(kind) and kind == event.tool
+    return f"a call of {plain(kind, LONGEST)}" if called else kind_words(plain(kind, LONGEST))
+
+
+class _Header(Struct, frozen=True):
+    """As much of a header as says what a line would be."""
+
+    packet_type: str = ""
+
+
+class _Stated(Struct, frozen=True):
+    """A line that may be no packet."""
+
+    header: _Header = _Header()
+    record: str = ""
+
+
+_STATED: Final = msgspec.json.Decoder(_Stated)
+
+
+def _stated_kind(line: bytes) -> str:
+    """Return what a line says that it is; empty if it does not."""
+    try:
+        said = _STATED.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return said.header.packet_type or said.record
+
+
+def _event_of(event: PacketJudged) -> Event | None:
+    """Return what the table would see of a line; None if it is no packet and no record."""
+    said = read(bytes(event.line))
+    if isinstance(said, Packet):
+        return event_of(said)
+    if isinstance(said, Malformed) or said.record is RecordKind.OPEN:
+        return None
+    return event_of_record(said)
+
+
+def _moved(event: PacketJudged) -> str:
+    path = list(dict.fromkeys(event.path or [event.state]))
+    return f"the episode went from {' to '.join(path)}" if len(path) > 1 else f"the episode stays in {path[0]}"
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    told = list(dict.fromkeys(reason.rstrip(".") for reason in reasons))
+    more = [f"and {len(told) - MOST_REASONS} more"] if len(told) > MOST_REASONS else []
+    return "; ".join(told[:MOST_REASONS] + more)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,130 @@
+"""The rows of a chain as what can be compared: moments (resets and steps) and the lines of a governed episode. Pure.
+
+Rule: nothing large is read here: a value that a row does not hold is named by its digest, and looked up when somebody asks for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+import msgspec
+
+from proctor.ledger.files import Stored
+from proctor.ledger.rows import Told, lacks_value, told_in
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, PacketJudged
+
+NULL: Final = b"null"
+MARK: Final = b"packet_judged"
+"""Stands in the body of every row that holds a judged line, so that the others need not be read."""
+Lookup: TypeAlias = Callable[[str], bytes | None]
+"""Finds a value by its digest; None: it was not stored."""
+Values: TypeAlias = tuple[bytes | None, bytes | None]
+"""An observation and a picture as JSON; None: it was not stored."""
+Moving: TypeAlias = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A reset or a step, as far as it is compared."""
+
+    number: int
+    step: int
+    """Counted from the reset that began the chain."""
+    action: bytes
+    observation: str
+    """Its digest."""
+    reward: bytes | None
+    """As it was paid; None: nobody knows, and it is not compared."""
+    raw_reward: bytes
+    terminated: bytes
+    truncated: bytes
+    scene: str
+    """The digest of the picture; empty: there is none, and it is not compared."""
+    values: Callable[[], Values]
+    """Looks behind the digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A line of a governed episode; `own` is what stands in the ids that its proctor made."""
+
+    number: int
+    step: int
+    kind: str
+    accepted: bool
+    rules: tuple[str, ...]
+    state: str
+    line: bytes
+    own: str
+
+
+def moments(rows: Iterable[Stored], lookup: Lookup, *, paid: bool = True) -> Iterator[Moment]:
+    """Yield the resets and the steps in these rows; without `paid` the rewards as they were paid are not compared."""
+    step = 0
+    for number, _, _, content, _ in rows:
+        if MARK in content[:80]:
+            continue
+        body = told_in(content)
+        event = body.event
+        if isinstance(event, EpisodeReset | EpisodeStepped | BatchReset | BatchStepped):
+            step += isinstance(event, EpisodeStepped | BatchStepped)
+            yield _moment(number, step, event, body, lookup, paid)
+
+
+def lines(rows: Iterable[Stored]) -> Iterator[Spoken]:
+    """Yield the lines of a governed episode in these rows."""
+    for number, _, _, content, _ in rows:
+        event = told_in(content).event if MARK in content else None
+        if isinstance(event, PacketJudged):
+            yield Spoken(
+                number,
+                event.step,
+                event.kind,
+                event.accepted,
+                tuple(event.rules),
+                event.state,
+                bytes(event.line),
+                f"_{event.session}_{event.epoch}_",
+            )
+
+
+def _moment(number: int, step: int, event: Moving, body: Told, lookup: Lookup, paid: bool) -> Moment:
+    action, reward, raw_reward, terminated, truncated = _said(event)
+    scene = b"" if isinstance(event, BatchReset | BatchStepped) else bytes(event.scene)
+    return Moment(
+        number,
+        step,
+        action,
+        body.digest or "",
+        reward if paid else None,
+        raw_reward,
+        terminated,
+        truncated,
+        body.scene or (sha256(scene).hexdigest() if scene not in (b"", NULL) else ""),
+        lambda: _values(event, body, lookup),
+    )
+
+
+def _said(event: Moving) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """Return what was done, and what was given for it, as JSON; a reset says null."""
+    if isinstance(event, EpisodeStepped):
+        flags = (_encode(event.terminated), _encode(event.truncated))
+        return bytes(event.action), _encode(event.reward), _encode(event.raw_reward), *flags
+    if isinstance(event, BatchStepped):
+        arrays = (event.actions, event.rewards, event.raw_rewards, event.terminations, event.truncations)
+        action, reward, raw_reward, terminated, truncated = map(bytes, arrays)
+        return action, reward, raw_reward, terminated, truncated
+    return NULL, NULL, NULL, NULL, NULL
+
+
+def _values(event: Moving, body: Told, lookup: Lookup) -> Values:
+    absent = body.digest is not None and lacks_value(event, body.digest)
+    seen = event.observations if isinstance(event, BatchReset | BatchStepped) else event.observation
+    observation = lookup(body.digest or "") if absent else bytes(seen)
+    if isinstance(event, BatchReset | BatchStepped):
+        return observation, None
+    scene = bytes(event.scene) if body.scene is None else lookup(body.scene)
+    return observation, None if scene == NULL else scene

@@ -1,0 +1,79 @@
+"""Pictures of environments that we do not know: which scenes hold pixels, and pixels as a PNG file. Pure.
+
+Rule 1: what comes from a record is never trusted: what is no picture is a ValidationError.
+Rule 2: a scene of pixels is `{"environment": "pixels", "frame": {"pixels": <packed array>}}`, and a frame of it is
+    `{"pixels": <packed array>}`.
+"""
+
+import struct
+import zlib
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+from numpy.typing import NDArray
+
+from proctor.errors import ValidationError
+from proctor.models.arrays import unpacked
+
+PIXELS: Final = "pixels"
+NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
+"""A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
+MOST_BYTES: Final = 2**26
+_KINDS: Final = {1: 0, 3: 2, 4: 6}
+"""PNG's name for grey, RGB and RGBA, by the number of channels."""
+_BEGIN: Final = b"\x89PNG\r\n\x1a\n"
+
+
+class _Frame(Struct, frozen=True, gc=False):
+    pixels: Any = None
+
+
+class _Scene(Struct, frozen=True, gc=False):
+    """As much of a scene, or of a frame, as says whether it is made of pixels."""
+
+    environment: Any = None
+    frame: _Frame | None = None
+    pixels: Any = None
+
+
+_SCENE: Final = msgspec.json.Decoder(_Scene)
+
+
+def is_pixels(scene: Raw) -> bool:
+    """Return whether a whole scene is made of pixels."""
+    try:
+        return bool(_SCENE.decode(scene).environment == PIXELS)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def picture_in(scene: Raw) -> bytes:
+    """Return the picture in a scene or in a frame as a PNG file, or raise a ValidationError: there is none."""
+    try:
+        found = _SCENE.decode(scene)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise ValidationError("there is no picture here", expected="a row with pixels") from problem
+    packed = found.pixels if found.frame is None else found.frame.pixels
+    return png(unpacked(packed, most=MOST_BYTES))
+
+
+def png(pixels: NDArray[Any]) -> bytes:
+    """Return an array of bytes, height by width, of 1, 3 or 4 channels or of none, as a PNG file."""
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, np.newaxis]
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in _KINDS or not pixels.size:
+        raise ValidationError(
+            "not a picture", found=f"{pixels.dtype} of shape {pixels.shape}", expected="bytes: height, width, channels"
+        )
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # every row begins with its filter, which is none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, _KINDS[channels], 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 3)), (b"IEND", b""))
+    return _BEGIN + b"".join(_chunk(kind, content) for kind, content in parts)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,0 +1,216 @@
+"""A ledger as pages read it: the list of its episodes, and each of them in slices, old or live alike.
+
+Rule 1: what is read is the ledger, beside whoever writes it: looking costs the writer nothing, and no row is read twice for
+    the list.
+Rule 2: a row is named by its number in its file; "after" is always such a number, and 0 is the beginning.
+Rule 3: every method may be called by any thread, one at a time has its turn. What is not there is a ValidationError.
+Rule 4: a file that cannot be read hides no other; if none can be, that is the error.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Final
+
+import msgspec
+
+from proctor.errors import ValidationError
+from proctor.ledger.files import Chain, Row, ledger_files
+from proctor.ledger.reader import Ledger
+from proctor.ledger.schema import SUFFIX, is_blank
+from proctor.models.events import NULL, EpisodeReset, EpisodeStepped
+from proctor.viewer.documents import Head, Line, Slice
+from proctor.viewer.heads import head_of
+from proctor.viewer.pictures import is_pixels, picture_in
+from proctor.viewer.slices import Gathering
+from proctor.viewer.volume import Volume
+
+MOST_ROWS: Final = 100_000
+"""Of one slice."""
+WINDOW: Final = 200_000
+"""So many rows of a file, of all its chains, are looked through for one slice that is not thinned."""
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Shelf:
+    """The ledger at `path`: a folder, a file or a bundle; with `live` it need not be there yet."""
+
+    def __init__(self, path: Path | str, *, live: bool = False, wall: Callable[[], float] = time.time) -> None:
+        self.path: Final = Path(path)
+        self.live: Final = live
+        self.unread: dict[Path, str] = {}
+        """The files that could not be read the last time, with the reasons."""
+        self._wall = wall
+        self._lock = RLock()
+        self._volumes: dict[Path, Volume] = {}
+        self._drawn: dict[str, bool] = {}
+        """Which chains' frames are pixels, as far as that was asked."""
+        self._closed = False
+        try:
+            self._catch_up()
+        except ValidationError:
+            self.close()
+            raise
+
+    def lines(self) -> list[Line]:
+        """Return all episodes, the newest first."""
+        with self._lock:
+            self._catch_up()
+            self._taken()
+            return _newest({name: line for each in self._each() for name, line in each.lines.items()})
+
+    def news(self) -> list[Line]:
+        """Return the episodes that have changed since they were asked for the last time, the newest first."""
+        with self._lock:
+            self._catch_up()
+            return _newest(self._taken())
+
+    def head(self, chain: str) -> Head:
+        """Return what a page needs to know of an episode before its steps."""
+        with self._lock:
+            volume, found = self._located(chain)
+            return head_of(volume.lines[chain], volume.opening(found), volume.keeps(found))
+
+    def slice(self, chain: str, *, after: int = 0, most: int = 5000, thin: bool = False) -> Slice:
+        """Return the next rows of a chain after the one of this number, at most `most` of them.
+
+        With `thin` they are all rows up to the end, with at most `most` of the steps, evenly.
+        """
+        most = min(max(most, 1), MOST_ROWS)
+        with self._lock:
+            volume, found = self._located(chain)
+            end = max(volume.lines[chain].last, after)
+            gathering = Gathering(
+                volume,
+                pixels=self._is_drawn(volume, found),
+                thin=_spacing(volume, found, after, most) if thin else 1,
+                step_before=lambda: volume.step_before(found, after),
+            )
+            last = _gathered(gathering, volume, found, after, end, None if thin else most)
+            more = last < end
+            return gathering.slice(chain, after, last, more=more, ended=found.last is not None and not more)
+
+    def raw(self, chain: str, number: int) -> bytes:
+        """Return one row as JSON, with its values."""
+        with self._lock:
+            row = self._row(chain, number)
+        document = {
+            "number": row.number,
+            "seq": row.seq,
+            "chain": row.chain,
+            "hash": row.hash.hex(),
+            "digest": row.digest,
+            "event": row.event,
+        }
+        return _encode(document)
+
+    def pixels(self, chain: str, number: int) -> bytes:
+        """Return the picture of one row as a PNG file."""
+        with self._lock:
+            row = self._row(chain, number)
+        event = row.event
+        scene = event.scene if isinstance(event, EpisodeReset | EpisodeStepped) else NULL
+        return picture_in(scene)
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """Open the ledger for the block, for whoever reads it row by row."""
+        with Ledger.open(self.path) as ledger:
+            yield ledger
+
+    def close(self) -> None:
+        """Let go of the files; calling it again does nothing."""
+        with self._lock:
+            self._closed = True
+            for volume in self._volumes.values():
+                volume.close()
+
+    # ------------------------------------------------------------------------------------------------------ the files
+    def _catch_up(self) -> None:
+        """Read what is new in all files, among them new ones."""
+        if self._closed:
+            raise ValidationError("the shelf is closed")
+        for path in self._paths():
+            self._volumes.setdefault(path, Volume(path, self._wall))
+        self.unread = {}
+        problems = [self._read(volume) for volume in self._volumes.values()]
+        if problems and all(problem is not None for problem in problems):
+            raise next(problem for problem in problems if problem is not None)
+
+    def _paths(self) -> list[Path]:
+        """Return the files that are not followed yet."""
+        if not self.live and not self._volumes:
+            return list(ledger_files(self.path))
+        found = sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else [self.path]
+        return [path for path in found if path not in self._volumes and path.is_file() and not is_blank(path)]
+
+    def _read(self, volume: Volume) -> ValidationError | None:
+        try:
+            volume.catch_up()
+        except ValidationError as problem:
+            self.unread[volume.path] = str(problem)
+            return problem
+        return None
+
+    def _each(self) -> list[Volume]:
+        """Return the files backwards: of two chains with one name that in the first file is the one that is shown."""
+        return [volume for _, volume in sorted(self._volumes.items(), reverse=True)]
+
+    def _taken(self) -> dict[str, Line]:
+        taken: dict[str, Line] = {}
+        for volume in self._each():
+            taken |= {name: volume.lines[name] for name in volume.news if name in volume.lines}
+            volume.news.clear()
+        return taken
+
+    # ---------------------------------------------------------------------------------------------------- one episode
+    def _located(self, name: str) -> tuple[Volume, Chain]:
+        """Return an episode's chain as it is now, and the file that has it."""
+        self._catch_up()
+        for volume in reversed(self._each()):
+            if name in volume.lines:
+                return volume, volume.chains[name]
+        raise ValidationError("there is no such episode", found=name, expected="the whole name of a chain")
+
+    def _row(self, chain: str, number: int) -> Row:
+        volume, found = self._located(chain)
+        stored = volume.file.stored_at(number)
+        if stored is None or stored[1] != found.first:
+            raise ValidationError("there is no such row", found=number, expected=f"a row of {chain}")
+        return volume.file.row(chain, stored)
+
+    def _is_drawn(self, volume: Volume, chain: Chain) -> bool:
+        """Return whether the frames of a chain are pixels."""
+        if chain.name not in self._drawn:
+            resets = [row.event for row in volume.opening(chain) if isinstance(row.event, EpisodeReset)]
+            self._drawn[chain.name] = any(is_pixels(each.scene) for each in resets)
+        return self._drawn[chain.name]
+
+
+def _newest(lines: dict[str, Line]) -> list[Line]:
+    return sorted(lines.values(), key=lambda line: (line.opened_at, line.last), reverse=True)
+
+
+def _gathered(gathering: Gathering, volume: Volume, chain: Chain, after: int, end: int, most: int | None) -> int:
+    """Give the rows after a number to the gathering; return the number up to which they are all there."""
+    page = WINDOW if most is None else most
+    while True:
+        upto = min(max(after, chain.first) + WINDOW, end)
+        rows = volume.rows(chain, after, upto, page)
+        for row in rows:
+            gathering.take(*row)
+        reached = rows[-1][0] if len(rows) == page else upto
+        if most is not None or reached >= end:
+            return reached
+        after = reached
+
+
+def _spacing(volume: Volume, chain: Chain, after: int, most: int) -> int:
+    """Return of how many steps one is kept, so that at most `most` are."""
+    line = volume.lines[chain.name]
+    before = volume.file.stored_at(after) if after else None
+    left = line.steps if before is None or before[1] != chain.first else line.rows - 1 - before[2]
+    # Who writes a file may have written any number into it: the rows are there.
+    return max(1, -(-min(left, line.rows) // most))

@@ -1,0 +1,90 @@
+/*
+ * An operator's act, from the question "really?" to what came of it.
+ *
+ * Rule 1: nothing is sent before a dialog said in words what will happen, and that it goes on record.
+ * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
+ * Rule 3: what the judge refused is shown with its rules and its reason, and that nothing has changed.
+ */
+
+import { confirmed } from "./dialog.js";
+import { el } from "./dom.js";
+import { stateWords } from "./format.js";
+import { UNREACHABLE } from "./refusal.js";
+
+const MOST_SHOWN = 3;
+const ON_RECORD = "This goes on record as the operator's act.";
+
+export class Acting {
+  /** `onDone()` after an act was answered, whatever the answer: something may have changed. */
+  constructor(context, onDone = () => {}) {
+    this.context = context;
+    this.onDone = onDone;
+    this.element = el("div", { class: "outcomes" });
+    this.busy = false;
+  }
+
+  /**
+   * Ask, send and show. `act`: `{title, says (sentences), quote, action, danger, name, body, done}`, where `done` is
+   * the sentence for success. Returns whether it was accepted.
+   */
+  async perform(act) {
+    if (this.busy || !(await confirmed({ ...act, body: explained(act) }))) {
+      return false;
+    }
+    this.busy = true;
+    try {
+      return this.answered(act, await this.context.source.act(act.name, act.body));
+    } catch (error) {
+      this.tell("bad", trouble(error));
+      return false;
+    } finally {
+      this.busy = false;
+      this.onDone();
+    }
+  }
+
+  answered(act, done) {
+    this.tell(done.accepted ? "good" : "bad", done.accepted ? success(act, done) : refusal(done));
+    return done.accepted;
+  }
+
+  /** Show a sentence, and say it to who cannot see it. */
+  tell(tone, sentence) {
+    const remove = () => notice.remove();
+    const close = el("button", { type: "button", class: "small-button", on: { click: remove } }, "Close");
+    const notice = el("div", { class: ["notice", "outcome-notice", tone] }, el("p", {}, sentence), close);
+    this.element.prepend(notice);
+    [...this.element.children].slice(MOST_SHOWN).forEach((old) => old.remove());
+    this.context.announce(sentence);
+  }
+}
+
+/** Return the sentence for what the judge refused. */
+export function refusal(done) {
+  const rules = done.rules.length > 0 ? ` by ${done.rules.join(", ")}` : "";
+  const reason = done.reason ? `: ${done.reason}` : "";
+  return `Refused${rules}${reason}. Nothing has changed; the episode is in ${inState(done.state)}.`;
+}
+
+/** Return the sentence for what was done. */
+export function success(act, done) {
+  return `${act.done} The episode is in ${inState(done.state)}.`;
+}
+
+/** Return the sentence for what could not even be asked. */
+export function trouble(error) {
+  if (error.code === UNREACHABLE) {
+    return "No answer came, so nobody knows whether it was done. Look at what waits before you try again.";
+  }
+  return `It could not be done: ${error.message}`;
+}
+
+function explained({ says, quote }) {
+  const quoted = quote ? [el("blockquote", {}, quote)] : [];
+  return [...says.map((sentence) => el("p", {}, sentence)), ...quoted, el("p", { class: "quiet" }, ON_RECORD)];
+}
+
+function inState(state) {
+  const words = stateWords(state);
+  return words === state ? state : `${words} (${state})`;
+}

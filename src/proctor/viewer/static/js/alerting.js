@@ -1,0 +1,98 @@
+/*
+ * Alerts and their end: how an operator stops a session's agents, and lets them go on.
+ *
+ * Rule 1: CRITICAL is safe mode, and the dialog says so before anything is sent.
+ */
+
+import { Acting } from "./acting.js";
+import { el, setText } from "./dom.js";
+import { shortChain } from "./format.js";
+
+const SEVERITIES = [
+  ["CRITICAL", "Critical: stop the agents at once"],
+  ["ERROR", "Error"],
+  ["WARNING", "Warning"],
+  ["INFO", "Information"],
+];
+
+export class ActsPanel {
+  constructor(context, session, onDone) {
+    this.session = session;
+    this.acting = new Acting(context, onDone);
+    this.severity = el("select", {}, SEVERITIES.map(([value, words]) => el("option", { value }, words)));
+    this.summary = el("textarea", { rows: 2, maxlength: 10000 });
+    this.problem = el("p", { class: "bad small", role: "alert", hidden: true });
+    this.element = el("div", { class: "acts" }, this.acting.element, this.form());
+  }
+
+  update() {}
+
+  close() {}
+
+  form() {
+    const clearing = el("button", { type: "button", on: { click: () => this.clear() } }, "Clear safe mode…");
+    return el(
+      "form",
+      { on: { submit: (event) => this.submitted(event) } },
+      field("Severity", this.severity),
+      field("What is wrong, or why it is safe", this.summary),
+      this.problem,
+      el("div", { class: "buttons" }, el("button", { type: "submit", class: "danger" }, "Raise alert…"), clearing),
+    );
+  }
+
+  submitted(event) {
+    event.preventDefault();
+    const summary = this.summary.value.trim();
+    this.problem.hidden = summary !== "";
+    if (summary === "") {
+      setText(this.problem, "Say what is wrong.");
+      this.summary.focus();
+    } else {
+      this.alert(this.severity.value, summary);
+    }
+  }
+
+  async alert(severity, summary) {
+    const stops = severity === "CRITICAL";
+    const accepted = await this.acting.perform({
+      title: stops ? "Stop the agents of this session?" : "Raise an alert?",
+      says: [
+        `An alert of severity ${severity} is stated in session ${shortChain(this.session)}:`,
+        ...(stops ? ["The episode goes into safe mode at once: nothing can be done in it until you clear it."] : []),
+      ],
+      quote: summary,
+      action: stops ? "Stop the agents" : "Raise the alert",
+      danger: stops,
+      name: "alert",
+      body: { session: this.session, severity, summary },
+      done: stops ? "The agents are stopped." : "The alert is stated.",
+    });
+    this.spend(accepted);
+  }
+
+  async clear() {
+    const summary = this.summary.value.trim();
+    const accepted = await this.acting.perform({
+      title: "Lift safe mode?",
+      says: [`The agents of session ${shortChain(this.session)} can go on.`],
+      quote: summary,
+      action: "Lift safe mode",
+      name: "clear",
+      body: { session: this.session, summary },
+      done: "Safe mode is lifted.",
+    });
+    this.spend(accepted);
+  }
+
+  spend(accepted) {
+    this.problem.hidden = true;
+    if (accepted) {
+      this.summary.value = "";
+    }
+  }
+}
+
+function field(name, control) {
+  return el("label", { class: "field" }, el("span", { class: "field-name" }, name), control);
+}

@@ -1,0 +1,221 @@
+/*
+ * One small chart on a canvas: lines over the steps, a cursor, its values in words; a press or a drag moves the cursor.
+ *
+ * Rule 1: the lines are on a layer, drawn when numbers came or the size or the colours changed; else only the cursor
+ *     moves.
+ */
+
+import { clear, el, setText } from "./dom.js";
+import { envelope, roomy, unionOf } from "./envelope.js";
+import { number } from "./format.js";
+import { Surface } from "./surface.js";
+import { colour } from "./theme.js";
+
+const LEFT = 48; // room for the least and the greatest number
+const RIGHT = 6;
+const TOP = 6;
+const BOTTOM = 6;
+const COLOURS = 6;
+
+export class Chart {
+  #given;
+  #series = [];
+  #surface;
+  #layer = null;
+  #range = null;
+  #index = 0;
+  #values = [];
+  #inks = null; // colours, asked for once per redraw: asking makes the browser work out its styles
+
+  /** `seek(index)` is called while the chart is pressed. */
+  constructor(given) {
+    this.#given = given;
+    this.#surface = new Surface({ name: "chart-canvas", onResize: () => this.#redraw() });
+    this.legend = el("div", { class: "chart-legend" });
+    this.high = el("span", { class: "chart-bound chart-high", "aria-hidden": "true" });
+    this.low = el("span", { class: "chart-bound chart-low", "aria-hidden": "true" });
+    this.element = el(
+      "figure",
+      { class: "chart" },
+      el("figcaption", { class: "chart-head" }, el("span", { class: "chart-title" }, given.title), this.legend),
+      el("div", { class: "chart-plot" }, this.#surface.element, this.high, this.low),
+    );
+    this.#listen();
+  }
+
+  setSeries(series) {
+    const isNew = series.length !== this.#series.length;
+    this.#series = series;
+    if (isNew) {
+      this.#buildLegend();
+    }
+    this.#range = unionOf(series.map((each) => each.range));
+    this.#redraw();
+  }
+
+  /** Moves the cursor to an index of the track. */
+  point(index) {
+    this.#index = index;
+    this.#values.forEach((node, i) => setText(node, number(this.#series[i].values(index), 4)));
+    this.#surface.describe(this.#words(index));
+    this.#drawCursor();
+  }
+
+  close() {
+    this.#surface.close();
+  }
+
+  #buildLegend() {
+    const isAlone = this.#series.length === 1;
+    this.#values = this.#series.map(() => el("output", { class: "chart-value" }));
+    const entries = this.#series.map((each, i) =>
+      el(
+        "span",
+        { class: ["chart-entry", `series-${(i % COLOURS) + 1}`] },
+        el("span", { class: "chart-chip", "aria-hidden": "true" }),
+        isAlone ? null : el("span", { class: "chart-name" }, each.label),
+        this.#values[i],
+      ),
+    );
+    clear(this.legend).append(...entries);
+  }
+
+  #words(index) {
+    const { track, title } = this.#given;
+    const said = this.#series.map((each) => `${each.label} ${number(each.values(index), 4)}`).join(", ");
+    const [low, high] = (this.#range ?? [NaN, NaN]).map((bound) => number(bound, 4));
+    return `${title} at step ${track.step(index)}: ${said}, between ${low} and ${high} in all.`;
+  }
+
+  #redraw() {
+    if (!this.#surface.isVisible || this.#range === null) {
+      return;
+    }
+    setText(this.high, number(this.#range[1], 3));
+    setText(this.low, number(this.#range[0], 3));
+    this.low.hidden = this.#range[0] === this.#range[1];
+    this.#inks = inks();
+    this.#layer = this.#surface.emptied(this.#layer);
+    this.#drawLines(this.#layer.context);
+    this.#drawCursor();
+  }
+
+  get #width() {
+    return Math.max(1, this.#surface.width - LEFT - RIGHT);
+  }
+
+  #x(index) {
+    const last = this.#given.track.length - 1;
+    return LEFT + (last === 0 ? 0 : (index / last) * (this.#width - 1));
+  }
+
+  #y(value) {
+    const [low, high] = roomy(this.#range);
+    return TOP + (this.#surface.height - TOP - BOTTOM) * (1 - (value - low) / (high - low));
+  }
+
+  #drawLines(context) {
+    this.#drawZero(context);
+    this.#series.forEach((each, i) => {
+      context.strokeStyle = this.#inks.series[i % COLOURS];
+      context.lineWidth = 1.5;
+      context.lineJoin = "round";
+      if (each.column.length > 2 * this.#width) {
+        this.#drawEnvelope(context, each.column);
+      } else {
+        this.#drawPoints(context, each.column);
+      }
+    });
+  }
+
+  #drawZero(context) {
+    const [low, high] = roomy(this.#range);
+    if (low < 0 && high > 0) {
+      context.strokeStyle = this.#inks.line;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(LEFT, Math.round(this.#y(0)) + 0.5);
+      context.lineTo(this.#surface.width, Math.round(this.#y(0)) + 0.5);
+      context.stroke();
+    }
+  }
+
+  #drawPoints(context, column) {
+    let isDown = false;
+    context.beginPath();
+    for (let i = 0; i < column.length; i += 1) {
+      const value = column.values[i];
+      if (Number.isFinite(value)) {
+        const [x, y] = [this.#x(i), this.#y(value)];
+        if (isDown) {
+          context.lineTo(x, y);
+        } else {
+          context.moveTo(x, y);
+          context.lineTo(x + 0.01, y); // a lone point is seen
+        }
+      }
+      isDown = Number.isFinite(value);
+    }
+    context.stroke();
+  }
+
+  #drawEnvelope(context, column) {
+    const width = Math.floor(this.#width);
+    const { low, high } = envelope(column.values, column.length, width);
+    context.beginPath();
+    for (let x = 0; x < width; x += 1) {
+      if (Number.isFinite(low[x])) {
+        const [top, bottom] = [this.#y(high[x]), this.#y(low[x])];
+        const isJoined = x > 0 && Number.isFinite(low[x - 1]);
+        context[isJoined ? "lineTo" : "moveTo"](LEFT + x, top);
+        context.lineTo(LEFT + x, Math.max(bottom, top + 0.5));
+      }
+    }
+    context.stroke();
+  }
+
+  #drawCursor() {
+    if (this.#layer === null) {
+      return;
+    }
+    const context = this.#surface.begin();
+    this.#surface.put(this.#layer);
+    const x = this.#x(this.#index);
+    context.fillStyle = this.#inks.text;
+    context.globalAlpha = 0.55;
+    context.fillRect(Math.round(x) - 0.5, 0, 1, this.#surface.height);
+    context.globalAlpha = 1;
+    this.#series.forEach((each, i) => this.#drawDot(context, x, each.values(this.#index), i));
+  }
+
+  #drawDot(context, x, value, i) {
+    if (Number.isFinite(value)) {
+      context.fillStyle = this.#inks.series[i % COLOURS];
+      context.beginPath();
+      context.arc(x, this.#y(value), 3, 0, 2 * Math.PI);
+      context.fill();
+    }
+  }
+
+  #listen() {
+    const canvas = this.#surface.element;
+    const move = (event) => this.#seek(event.clientX - canvas.getBoundingClientRect().left);
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button === 0) {
+        canvas.setPointerCapture(event.pointerId);
+        move(event);
+      }
+    });
+    canvas.addEventListener("pointermove", (event) => canvas.hasPointerCapture(event.pointerId) && move(event));
+  }
+
+  #seek(x) {
+    const share = (x - LEFT) / Math.max(1, this.#width - 1);
+    this.#given.seek(Math.round(Math.max(0, Math.min(1, share)) * (this.#given.track.length - 1)));
+  }
+}
+
+function inks() {
+  const series = Array.from({ length: COLOURS }, (_, i) => colour(`series-${i + 1}`));
+  return { text: colour("text"), line: colour("line"), series };
+}

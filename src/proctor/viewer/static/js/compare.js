@@ -1,0 +1,302 @@
+// Two episodes, or an episode and a fork of it, side by side: one cursor, both stages, their lines in one chart.
+//
+// Rule 1: the page holds a Pair; whatever the cursor means for either side is asked of it.
+// Rule 2: a fork has no address and no row: it lives on this page only.
+// Rule 3: what cannot be compared is still shown.
+
+import { sideName } from "./choosing.js";
+import { differenceOf, differencePanel } from "./differing.js";
+import { clear, el } from "./dom.js";
+import { factsTable } from "./fact_table.js";
+import { shortChain } from "./format.js";
+import { forkForm } from "./forking.js";
+import { listenForKeys, showKeys } from "./keys.js";
+import { loadEpisode } from "./loading.js";
+import { Pair, SIDES, turned } from "./pair.js";
+import { pairedCharts } from "./paired_charts.js";
+import { Player } from "./player.js";
+import { compareAddress } from "./router.js";
+import { stagePanel } from "./stage.js";
+import { playerKeys } from "./steering.js";
+import { timelinePanel } from "./timeline.js";
+import { Track } from "./track.js";
+
+const ASKED_AGAIN = 3_000; // milliseconds between two looks for a difference in live episodes
+
+/** Opens the page of two chains, at `step` if one is given; of the same one twice, it is about to be forked. */
+export async function comparePage(context, one, other, step = null) {
+  const page = new ComparePage(context, step);
+  await page.open(one, other);
+  return { element: page.element, title: `${shortChain(one)} and ${shortChain(other)}`, close: () => page.close() };
+}
+
+class ComparePage {
+  constructor(context, wanted) {
+    Object.assign(this, {
+      context,
+      wanted,
+      difference: null,
+      ends: [],
+      loads: [],
+      panels: [],
+      asked: 0,
+      closed: false,
+      frame: null,
+      step: 0,
+      forked: null,
+    });
+    this.body = el("div", { class: "compare-body" });
+    const swap = el("button", { type: "button", class: "swap", on: { click: () => this.swap() } }, "Swap A and B");
+    this.element = el(
+      "div",
+      { class: "compare" },
+      el("div", { class: "page-head compare-head" }, el("h1", { tabindex: "-1" }, "Side by side"), swap),
+      this.body,
+    );
+  }
+
+  async open(one, other) {
+    const onGrow = () => this.growSoon();
+    const started = [one, other].map((chain) => loadEpisode(this.context, chain, { onGrow }));
+    const found = await Promise.allSettled(started);
+    this.loads = found.filter(({ status }) => status === "fulfilled").map(({ value }) => value);
+    const failed = found.find(({ status }) => status === "rejected");
+    if (failed !== undefined) {
+      this.close();
+      throw failed.reason;
+    }
+    this.use(...this.loads.map(({ head, track }) => ({ head, track, fork: false })));
+    this.seekWanted();
+    this.compare();
+  }
+
+  close() {
+    this.closed = true;
+    cancelAnimationFrame(this.frame);
+    this.strip();
+    for (const load of this.loads) load.stop();
+  }
+
+  // ------------------------------------------------------------------------------------------------- what is shown
+  /** Shows these two; the cursor stays at its step. */
+  use(one, other, step = null) {
+    this.strip();
+    this.pair = new Pair(one, other);
+    this.generation = this.pair.lead.track.generation;
+    this.player = this.newPlayer();
+    this.build();
+    if (step !== null && !this.player.follow) this.player.seek(this.pair.cursorAt(step));
+    this.choose();
+  }
+
+  /** Returns a player that goes on as the one before it did. */
+  newPlayer() {
+    const { speed, follow } = this.player ?? {};
+    const player = new Player({ length: this.pair.length });
+    player.speed = speed ?? player.speed;
+    if (follow) player.setFollow(true);
+    return player;
+  }
+
+  strip() {
+    for (const end of this.ends) end();
+    for (const panel of this.panels) panel.close();
+    this.player?.close();
+    [this.ends, this.panels] = [[], []];
+  }
+
+  build() {
+    const { context, player, pair } = this;
+    this.differs = differencePanel({ jump: () => this.jump() });
+    this.timeline = timelinePanel({
+      head: this.pair.lead.head,
+      track: this.pair.lead.track,
+      player,
+      context,
+      difference: () => this.differenceIndex(),
+      onHelp: showKeys,
+    });
+    this.stages = pair.sides.map((side, place) =>
+      stagePanel({
+        head: side.head,
+        track: side.track,
+        player,
+        context,
+        title: `Environment of ${SIDES[place]}`,
+        indexAt: (index) => pair.indexOf(side, index),
+      }),
+    );
+    this.facts = factsTable(pair);
+    this.charts = pairedCharts({ pair, player });
+    this.form = this.forkForm();
+    this.panels = [this.timeline, ...this.stages, this.charts];
+    this.ends = [player.subscribe(() => this.point()), listenForKeys(playerKeys(player))];
+    clear(this.body).append(...this.laidOut());
+    this.point();
+  }
+
+  laidOut() {
+    this.names = this.pair.sides.map((side, place) =>
+      el("div", { class: "compare-name" }, sideName({ side, place })),
+    );
+    const stages = this.stages.map((stage, place) =>
+      el("div", { class: "compare-side" }, this.names[place], stage.element),
+    );
+    return [
+      el("div", { class: "compare-stages" }, stages),
+      this.timeline.element,
+      el("div", { class: "compare-column" }, this.differs.element, this.charts.element, this.form?.element),
+      el(
+        "div",
+        { class: "compare-column" },
+        el("section", { class: "panel", "aria-label": "Facts of both" }, this.facts.element),
+      ),
+    ];
+  }
+
+  forkForm() {
+    const [one] = this.pair.sides;
+    if (!this.context.source.canFork || one.fork) return null;
+    return forkForm({ track: one.track, last: this.forked, fork: (step, actions) => this.fork(step, actions) });
+  }
+
+  // ------------------------------------------------------------------------------------------------------- moving
+  point() {
+    const { index } = this.player;
+    this.step = this.pair.lead.track.step(Math.min(index, this.pair.length - 1));
+    this.facts.point(index);
+    this.form?.follow(this.pair.sides[0].track.step(this.pair.indexOf(this.pair.sides[0], index)));
+  }
+
+  growSoon() {
+    this.frame ??= requestAnimationFrame(() => this.grow());
+  }
+
+  /** Something came: if now the other side is the longer one, everything is laid out anew. */
+  grow() {
+    this.frame = null;
+    if (this.pair === undefined || this.closed) return;
+    if (this.pair.isOvertaken) {
+      this.use(...this.pair.sides, this.step);
+      if (this.difference !== null) this.differ(this.difference);
+    } else {
+      this.keepStep();
+      for (const panel of this.panels) panel.update();
+    }
+    this.facts.update();
+    this.seekWanted();
+    this.compareAgain();
+  }
+
+  /** Goes to the step of the address as soon as it is there. */
+  seekWanted() {
+    const { track } = this.pair.lead;
+    const isThere = this.wanted !== null && (track.step(track.length - 1) >= this.wanted || !track.more);
+    if (!isThere) return;
+    this.player.seek(this.pair.cursorAt(this.wanted));
+    this.wanted = null;
+  }
+
+  /** Steps may have been dropped from a long track: the cursor stays at its step. */
+  keepStep() {
+    const { step } = this;
+    this.player.grow(this.pair.length);
+    const { generation } = this.pair.lead.track;
+    if (generation !== this.generation && !this.player.follow) this.player.relocate(this.pair.cursorAt(step));
+    this.generation = generation;
+  }
+
+  // -------------------------------------------------------------------------------------------------- differences
+  async compare() {
+    this.asked = performance.now();
+    const [one, other] = this.pair.sides;
+    if (one.fork || other.fork) return;
+    if (one.head.line.chain === other.head.line.chain) {
+      const forks = this.context.source.canFork ? ", or fork it" : "";
+      this.differ({ same: true, text: `Both sides show the same episode: choose another one${forks}.` });
+      return;
+    }
+    const isStill = () => !this.closed && this.pair.sides[0] === one && this.pair.sides[1] === other;
+    try {
+      const difference = await differenceOf(this.context.source, one.head.line.chain, other.head.line.chain);
+      if (isStill()) this.differ(difference);
+    } catch (problem) {
+      if (isStill()) this.differs.fail(problem);
+    }
+  }
+
+  differ(difference) {
+    if (this.closed) return;
+    this.difference = difference;
+    this.differs.show(difference);
+    this.timeline.update();
+  }
+
+  /** Live episodes that were the same so far may differ by now. */
+  compareAgain() {
+    const isOpen = this.difference !== null && this.difference.same && performance.now() - this.asked > ASKED_AGAIN;
+    if (isOpen) this.compare();
+  }
+
+  differenceIndex() {
+    const step = this.difference?.same === false ? this.difference.step : null;
+    return step === null ? null : this.pair.cursorAt(step);
+  }
+
+  jump() {
+    const index = this.differenceIndex();
+    if (index === null) return;
+    this.player.pause();
+    this.player.seek(index);
+    this.context.announce(this.difference.text);
+  }
+
+  // ------------------------------------------------------------------------------------------ other ones, and forks
+  async choose() {
+    const { pair, names } = this;
+    const lines = await this.context.source.lines().catch(() => []);
+    if (this.closed || pair !== this.pair) return;
+    pair.sides.forEach((side, place) => {
+      const choose = (chain) => this.chosen(place, chain);
+      clear(names[place]).append(...sideName({ side, place, lines, choose }));
+    });
+  }
+
+  chosen(place, chain) {
+    const chains = this.pair.sides.map(({ head, fork }) => (fork ? head.line.chain.split("~")[0] : head.line.chain));
+    chains[place] = chain;
+    this.context.navigate(compareAddress(...chains));
+  }
+
+  swap() {
+    const [one, other] = this.pair.sides;
+    const { step } = this;
+    if (this.difference !== null) this.difference = turned(this.difference);
+    this.use(other, one, step);
+    if (this.difference !== null) this.differ(this.difference);
+    this.compare();
+    if (!one.fork && !other.fork) readdress(compareAddress(other.head.line.chain, one.head.line.chain));
+  }
+
+  async fork(step, actions) {
+    const [one] = this.pair.sides;
+    const { head, slice, left, difference } = await this.context.source.fork(one.head.line.chain, step, actions);
+    if (this.closed) return;
+    this.forked = { step, actions };
+    const track = new Track(head);
+    track.append(slice);
+    this.use(one, { head, track, fork: true }, step);
+    this.differ(difference);
+    const unused = left > 0 ? ` ${left} of the actions came after its end.` : "";
+    this.context.announce(`Forked after step ${step}; the fork is shown as B.${unused}`);
+  }
+}
+
+/** Changes the page's address without going anywhere; a page without one stays without. */
+function readdress(address) {
+  try {
+    history.replaceState(null, "", address);
+  } catch {
+    // A frame in a notebook has no address.
+  }
+}

@@ -1,0 +1,167 @@
+// A JSON value as a tree that opens and closes, and a button that copies it.
+//
+// Rule 1: every key and every value is a text node, whatever it says.
+// Rule 2: a branch is built when it is opened, in pieces: a value of any size costs nothing until somebody looks.
+// Rule 3: what was opened is kept in a set of pointers, so that the next value opens in the same places.
+
+import { el } from "./dom.js";
+import { below, marks } from "./pointers.js";
+
+const PIECE = 100;
+const LONG = 160;
+
+/** Returns the tree; `opened` is a Set of pointers that is read and kept up, `pointers` are to be seen at once. */
+export function jsonTree(value, { pointers = [], opened = new Set([""]), name = "" } = {}) {
+  const { marked, opened: needed } = marks(value, pointers);
+  for (const pointer of needed) opened.add(pointer);
+  return el("div", { class: "json" }, item({ key: name, value, pointer: "", marked, opened }));
+}
+
+/** Returns a button that copies the text that `said` returns. */
+export function copyButton(said, announce = () => {}) {
+  const button = el(
+    "button",
+    { type: "button", class: "quiet-button small-button", on: { click: () => copy() } },
+    "Copy",
+  );
+  const copy = async () => {
+    const done = await copied(said());
+    button.textContent = done ? "Copied" : "Not copied";
+    announce(done ? "Copied." : "The browser did not allow copying.");
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 1600);
+  };
+  return button;
+}
+
+/** Returns what a folded branch says of itself: "{3 keys}", "[10 items]". */
+export function folded(value) {
+  const count = Array.isArray(value) ? value.length : Object.keys(value).length;
+  const noun = Array.isArray(value) ? "item" : "key";
+  const words = `${count} ${noun}${count === 1 ? "" : "s"}`;
+  return Array.isArray(value) ? `[${words}]` : `{${words}}`;
+}
+
+/** Return short arrays of plain values in one line, null for all others. */
+export function inline(value) {
+  if (!Array.isArray(value) || value.length === 0 || value.length > 12) return null;
+  if (value.some((each) => typeof each === "object" && each !== null)) return null;
+  const text = `[${value.map((each) => JSON.stringify(each)).join(", ")}]`;
+  return text.length <= 72 ? text : null;
+}
+
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function item(spot) {
+  const missing = spot.marked.get(spot.pointer);
+  const classes = missing === "" ? "json-item pointed" : "json-item";
+  const row = isBranch(spot.value) ? branch(spot) : leaf(spot);
+  return el(
+    "div",
+    { class: classes },
+    row,
+    missing ? el("p", { class: "json-missing" }, `missing here: ${missing}`) : null,
+  );
+}
+
+function isBranch(value) {
+  return typeof value === "object" && value !== null && inline(value) === null && Object.keys(value).length > 0;
+}
+
+function keyLabel(key) {
+  return key === ""
+    ? null
+    : [el("span", { class: "json-key" }, String(key)), el("span", { class: "json-colon" }, ": ")];
+}
+
+function leaf({ key, value }) {
+  return el("div", { class: "json-leaf" }, keyLabel(key), plain(value));
+}
+
+function plain(value) {
+  if (typeof value === "string") return string(value);
+  if (typeof value === "object" && value !== null) {
+    return el("span", { class: "json-plain" }, inline(value) ?? (Array.isArray(value) ? "[]" : "{}"));
+  }
+  return el("span", { class: `json-${value === null ? "null" : typeof value}` }, String(value));
+}
+
+function string(value) {
+  const quoted = JSON.stringify(value);
+  if (quoted.length <= LONG) return el("span", { class: "json-string" }, quoted);
+  const text = el("span", { class: "json-string" }, `${quoted.slice(0, LONG)}…`);
+  const more = el(
+    "button",
+    {
+      type: "button",
+      class: "json-more",
+      on: {
+        click: () => {
+          text.textContent = quoted;
+          more.remove();
+        },
+      },
+    },
+    `more (${quoted.length} characters)`,
+  );
+  return [text, " ", more];
+}
+
+function branch(spot) {
+  const inner = el("div", { class: "json-inner" });
+  const fold = el(
+    "details",
+    { on: { toggle: () => turned(fold, inner, spot) } },
+    el("summary", null, keyLabel(spot.key), el("span", { class: "json-fold" }, folded(spot.value))),
+    inner,
+  );
+  if (spot.opened.has(spot.pointer)) {
+    fold.open = true;
+    fill(inner, spot);
+  }
+  return fold;
+}
+
+function turned(fold, inner, spot) {
+  if (fold.open) spot.opened.add(spot.pointer);
+  else spot.opened.delete(spot.pointer);
+  if (fold.open && inner.childNodes.length === 0) fill(inner, spot);
+}
+
+function fill(inner, spot) {
+  const entries = Object.entries(spot.value);
+  const add = (start) => {
+    for (const [key, value] of entries.slice(start, start + PIECE)) {
+      inner.append(item({ ...spot, key, value, pointer: below(spot.pointer, key) }));
+    }
+    if (start + PIECE < entries.length)
+      inner.append(moreButton(entries.length - start - PIECE, () => add(start + PIECE)));
+  };
+  add(0);
+}
+
+function moreButton(left, add) {
+  const button = el(
+    "button",
+    {
+      type: "button",
+      class: "json-more",
+      on: {
+        click: () => {
+          button.remove();
+          add();
+        },
+      },
+    },
+    `show more (${left} left)`,
+  );
+  return button;
+}

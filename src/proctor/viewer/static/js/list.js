@@ -1,0 +1,302 @@
+/*
+ * The list of episodes: filter, sort, choose two to compare. Live ones change in place.
+ *
+ * Rule 1: at most `PIECE` rows are made at once, and more on request: five thousand episodes open as fast as fifty.
+ * Rule 2: an update never moves the row that has the focus, never scrolls, and never rewrites what has not changed.
+ * Rule 3: what was filtered, sorted, chosen and scrolled to is there again when one comes back.
+ */
+
+import { COLUMNS, Catalogue, NO_FILTERS, pressed } from "./catalogue.js";
+import { clear, el, setAttribute, setText } from "./dom.js";
+import { number, shortChain } from "./format.js";
+import { Row } from "./list_row.js";
+import { Tools } from "./list_tools.js";
+import { compareAddress } from "./router.js";
+
+export const PIECE = 100;
+const AGES_EVERY = 10_000; // ms
+const ORDER_EVERY = 1_000; // ms
+const SPEAK_AFTER = 700; // ms
+const memory = {
+  filters: { ...NO_FILTERS },
+  sort: { key: "age", direction: "ascending" },
+  chosen: [],
+  shown: PIECE,
+  scroll: 0,
+};
+
+/** Open the list; resolves when its lines are there. */
+export async function listPage(context) {
+  const lines = await context.source.lines();
+  return new List(context, lines).open();
+}
+
+/**
+ * Put `wanted` rows into `body` in this order with few moves; `pivot` (the row with the focus) itself is never moved,
+ * since a node that moves loses the focus.
+ */
+export function placed(body, wanted, pivot) {
+  const keep = new Set(wanted);
+  [...body.children].filter((row) => !keep.has(row)).forEach((row) => row.remove());
+  let cursor = body.firstElementChild;
+  for (const row of wanted) {
+    if (row === pivot) {
+      while (cursor !== pivot) {
+        const next = cursor.nextElementSibling;
+        body.append(cursor);
+        cursor = next;
+      }
+    }
+    if (row === cursor) {
+      cursor = cursor.nextElementSibling;
+    } else {
+      body.insertBefore(row, cursor);
+    }
+  }
+}
+
+class List {
+  constructor(context, lines) {
+    this.context = context;
+    this.catalogue = new Catalogue();
+    this.catalogue.merge(lines);
+    this.rows = new Map();
+    this.timers = { order: null, speak: null, ages: null };
+    this.makeParts();
+  }
+
+  open() {
+    this.unsubscribe = this.context.source.subscribe("lines", (lines) => this.told(lines));
+    this.timers.ages = setInterval(() => this.rows.forEach((row) => row.showAge()), AGES_EVERY);
+    this.show();
+    const shown = () => scrollTo(0, memory.scroll);
+    return { element: this.element, title: "Episodes", close: () => this.close(), shown };
+  }
+
+  close() {
+    memory.scroll = scrollY;
+    this.unsubscribe();
+    clearInterval(this.timers.ages);
+    clearTimeout(this.timers.order);
+    clearTimeout(this.timers.speak);
+  }
+
+  // --------------------------------------------------------------------------------------------------- making
+  makeParts() {
+    this.tools = new Tools(memory, {
+      filter: (change) => this.filter(change),
+      sort: (sort, words) => this.sort(sort, words),
+    });
+    this.body = el("tbody", { role: "rowgroup", on: { keydown: (event) => this.moved(event) } });
+    this.headings = new Map(COLUMNS.map((column) => [column.key, this.heading(column)]));
+    this.table = el("table", { class: "episodes", role: "table", "aria-label": "Episodes" }, this.head(), this.body);
+    this.more = el("button", { type: "button", on: { click: () => this.showMore() } });
+    this.moreBox = el("div", { class: "list-more" }, this.more);
+    this.box = el("div", { class: "card episodes-box" }, this.table, this.moreBox);
+    this.nothing = el("div", { class: "card list-none" });
+    this.bar = el("div", { class: "compare-bar", role: "region", "aria-label": "Compare" });
+    this.element = el(
+      "div",
+      { class: "list-page" },
+      el("div", { class: "page-head" }, el("h1", { tabindex: "-1" }, "Episodes")),
+      this.tools.element,
+      this.box,
+      this.nothing,
+      this.bar,
+    );
+  }
+
+  head() {
+    const word = el("span", { class: "visually-hidden" }, "Compare");
+    const choose = el("th", { role: "columnheader", scope: "col", class: "of-choose" }, word);
+    return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, choose, [...this.headings.values()]));
+  }
+
+  heading(column) {
+    const press = () => this.sort(pressed(memory.sort, column.key), `Sorted by ${column.label.toLowerCase()}`);
+    const button = el("button", { type: "button", class: "sort", on: { click: press } }, column.label);
+    const kind = [`of-${column.key}`, column.number ? "number" : null];
+    return el("th", { role: "columnheader", scope: "col", class: kind }, button);
+  }
+
+  // -------------------------------------------------------------------------------------------------- changes
+  told(lines) {
+    const known = this.catalogue.size;
+    const changed = this.catalogue.merge(lines);
+    changed.forEach((line) => this.rows.get(line.chain)?.update(line));
+    if (changed.length > 0) {
+      this.orderSoon(this.catalogue.size > known ? 0 : ORDER_EVERY);
+    }
+  }
+
+  /** Rows change at once, their order at most once a second; a new episode is seen without delay. */
+  orderSoon(wait) {
+    if (wait === 0) {
+      clearTimeout(this.timers.order);
+      this.timers.order = null;
+    }
+    this.timers.order ??= setTimeout(() => {
+      this.timers.order = null;
+      this.show();
+    }, wait);
+  }
+
+  filter(change) {
+    memory.filters = { ...memory.filters, ...change };
+    memory.shown = PIECE;
+    this.show();
+    this.speakSoon();
+  }
+
+  clearFilters() {
+    this.filter(NO_FILTERS);
+    this.tools.reset();
+  }
+
+  sort(sort, words) {
+    memory.sort = sort;
+    memory.shown = PIECE;
+    this.show();
+    this.context.announce(`${words}, ${sort.direction}.`);
+  }
+
+  showMore() {
+    const first = memory.shown;
+    memory.shown += PIECE;
+    this.show();
+    this.body.children[first]?.querySelector("a").focus({ preventScroll: true });
+  }
+
+  /** A reader hears how many are left once typing has paused. */
+  speakSoon() {
+    clearTimeout(this.timers.speak);
+    this.timers.speak = setTimeout(() => this.context.announce(`${this.tools.count.textContent}.`), SPEAK_AFTER);
+  }
+
+  choose(chain, isChosen) {
+    const others = memory.chosen.filter((each) => each !== chain);
+    memory.chosen = isChosen ? [...others, chain].slice(-2) : others;
+    this.showChosen();
+    this.context.announce(this.chosenWords());
+  }
+
+  /** Up and down go from row to row, in the same column of controls. */
+  moved(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const row = event.target.closest("tr");
+    if (step === undefined || row === null || event.altKey || event.ctrlKey || event.metaKey) {
+      return;
+    }
+    const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
+    event.preventDefault();
+    next?.querySelector(event.target.tagName === "INPUT" ? "input" : "a")?.focus();
+  }
+
+  // -------------------------------------------------------------------------------------------------- showing
+  show() {
+    const found = this.catalogue.view(memory.filters, memory.sort);
+    const visible = found.slice(0, memory.shown);
+    this.showRows(visible);
+    this.showMoreButton(found.length - visible.length);
+    this.showNothing(found.length);
+    this.showHeadings();
+    this.tools.show(found.length, this.catalogue, memory);
+    this.showChosen();
+  }
+
+  showRows(visible) {
+    const chains = new Set(visible.map((line) => line.chain));
+    [...this.rows.keys()].filter((chain) => !chains.has(chain)).forEach((chain) => this.rows.delete(chain));
+    const elements = visible.map((line) => this.row(line).element);
+    const active = document.activeElement;
+    placed(this.body, elements, this.body.contains(active) ? active.closest("tr") : null);
+  }
+
+  row(line) {
+    const known = this.rows.get(line.chain);
+    const row = known ?? new Row(line, (chain, isChosen) => this.choose(chain, isChosen));
+    this.rows.set(line.chain, row);
+    return row;
+  }
+
+  showMoreButton(rest) {
+    this.moreBox.hidden = rest <= 0;
+    setText(this.more, `Show ${number(Math.min(rest, PIECE), 0)} more of ${number(rest, 0)}`);
+  }
+
+  showNothing(found) {
+    this.box.hidden = found === 0;
+    this.nothing.hidden = found > 0;
+    const kind = this.catalogue.size === 0 ? "empty" : "filtered";
+    if (found === 0 && this.nothing.dataset.kind !== kind) {
+      this.nothing.dataset.kind = kind;
+      clear(this.nothing).append(...(kind === "empty" ? firstEpisode(this.context.visit) : this.noMatch()));
+    }
+  }
+
+  noMatch() {
+    const button = el("button", { type: "button", on: { click: () => this.clearFilters() } }, "Clear the filters");
+    return [
+      el("h2", {}, "No episode matches"),
+      el("p", { class: "quiet" }, "Every word of the filter must occur in an episode's line."),
+      el("div", { class: "buttons" }, button),
+    ];
+  }
+
+  showHeadings() {
+    for (const [key, heading] of this.headings) {
+      setAttribute(heading, "aria-sort", key === memory.sort.key ? memory.sort.direction : null);
+    }
+  }
+
+  // ----------------------------------------------------------------------------------------------- comparing
+  showChosen() {
+    memory.chosen = memory.chosen.filter((chain) => this.catalogue.line(chain) !== null);
+    const isFull = memory.chosen.length === 2;
+    this.rows.forEach((row) => row.choose(memory.chosen.includes(row.chain), isFull));
+    this.bar.hidden = memory.chosen.length === 0;
+    if (this.bar.dataset.chosen !== memory.chosen.join("|")) {
+      this.bar.dataset.chosen = memory.chosen.join("|");
+      clear(this.bar).append(el("span", {}, this.chosenWords()), this.barButtons(isFull));
+    }
+  }
+
+  barButtons(isFull) {
+    const compare = () => this.context.navigate(compareAddress(...memory.chosen));
+    const forget = () => {
+      memory.chosen = [];
+      this.showChosen();
+      this.context.announce("Nothing chosen.");
+    };
+    return el(
+      "span",
+      { class: "buttons" },
+      el("button", { type: "button", on: { click: forget } }, "Clear"),
+      el("button", { type: "button", class: "primary", disabled: !isFull, on: { click: compare } }, "Compare"),
+    );
+  }
+
+  chosenWords() {
+    const names = memory.chosen.map(shortChain);
+    if (names.length === 2) {
+      return `${names[0]} and ${names[1]}`;
+    }
+    return names.length === 1 ? `${names[0]} chosen; choose another one to compare it with` : "Nothing chosen.";
+  }
+}
+
+function firstEpisode(visit) {
+  const isServer = Boolean(visit.can_act || visit.environment);
+  const text = isServer
+    ? `As soon as somebody opens a session of ${visit.environment ?? "this server"} and resets it, it is listed here.`
+    : "This ledger holds no episode yet. Serve an environment with it, and whatever happens there is listed here.";
+  const commands = isServer
+    ? ["proctor demo --keep demo", "proctor view demo/ledger"]
+    : ["proctor serve proctor/PlumeSearch-v0 --ledger records", "proctor view records"];
+  return [
+    el("h2", {}, "No episodes yet"),
+    el("p", { class: "quiet" }, text),
+    el("p", { class: "quiet" }, isServer ? "To see a governed one at once:" : "In two terminals:"),
+    commands.map((command) => el("code", { class: "command" }, command)),
+  ].flat();
+}

@@ -1,0 +1,105 @@
+/*
+ * The operator's side: what waits, how governed episodes stand, and the operator's acts.
+ *
+ * Rule 1: panels keep what is typed: a card lives as long as what it shows, whatever else changes.
+ * Rule 2: every act goes through `Acting`: asked in words, sent once, its outcome shown and said.
+ */
+
+import { Acting } from "./acting.js";
+import { ActsPanel } from "./alerting.js";
+import { el } from "./dom.js";
+import { Sessions } from "./governed_sessions.js";
+import { WaitingCard } from "./waiting_card.js";
+
+const NOTHING = "Nothing waits. Agents' questions and token requests appear here.";
+const AGES_EVERY = 5_000; // ms
+
+/** Open the operator's page. */
+export async function operatorPage(context) {
+  if (!context.source.canAct) {
+    return noOperator();
+  }
+  const sessions = await context.source.governed();
+  const [waiting, standing] = [waitingPanel({ context }), new Sessions(context, sessions)];
+  const element = el(
+    "div",
+    {},
+    el("div", { class: "page-head" }, el("h1", { tabindex: "-1" }, "Operator")),
+    el(
+      "div",
+      { class: "operator-page" },
+      el("section", { "aria-labelledby": "waits" }, el("h2", { id: "waits" }, "Waiting for you"), waiting.element),
+      el("section", { "aria-labelledby": "stand" }, el("h2", { id: "stand" }, "Governed episodes"), standing.element),
+    ),
+  );
+  const close = () => [waiting, standing].forEach((part) => part.close());
+  return { element, title: "Operator", close };
+}
+
+/** Return the panel of questions and token requests; of one session only, if it is named. */
+export function waitingPanel({ context, session = null }) {
+  return new WaitingPanel(context, session);
+}
+
+/** Return the panel with which a session's agents are stopped and let go on. */
+export function actsPanel({ context, session }) {
+  return new ActsPanel(context, session);
+}
+
+class WaitingPanel {
+  constructor(context, session) {
+    this.session = session;
+    this.acting = new Acting(context, () => this.refresh());
+    this.context = context;
+    this.cards = new Map();
+    this.list = el("ul", { class: "waiting-list" });
+    this.nothing = el("p", { class: "card nothing" }, NOTHING);
+    this.element = el("div", { class: "acts" }, this.acting.element, this.list, this.nothing);
+    this.show([]);
+    this.unsubscribe = context.source.subscribe("pending", (waiting) => this.show(waiting));
+    this.timer = setInterval(() => this.cards.forEach((card) => card.showAge()), AGES_EVERY);
+    this.refresh();
+  }
+
+  update() {}
+
+  close() {
+    this.unsubscribe();
+    clearInterval(this.timer);
+  }
+
+  /** What the events have not told yet is asked for. */
+  refresh() {
+    this.context.source.pending().catch((error) => this.acting.tell("bad", error.message));
+  }
+
+  show(waiting) {
+    const wanted = waiting.filter((each) => this.session === null || each.session === this.session);
+    const ids = new Set(wanted.map((each) => each.id));
+    [...this.cards].filter(([id]) => !ids.has(id)).forEach(([id, card]) => this.drop(id, card));
+    wanted.filter((each) => !this.cards.has(each.id)).forEach((each) => this.add(each));
+    this.nothing.hidden = wanted.length > 0;
+  }
+
+  add(waiting) {
+    const card = new WaitingCard(waiting, this.acting);
+    this.cards.set(waiting.id, card);
+    this.list.append(card.element);
+  }
+
+  drop(id, card) {
+    this.cards.delete(id);
+    card.element.remove();
+  }
+}
+
+function noOperator() {
+  const element = el(
+    "div",
+    { class: "card message" },
+    el("h1", { tabindex: "-1" }, "There is nobody to act upon"),
+    el("p", {}, "This page shows a record. Acts are possible where `proctor serve` runs governed episodes."),
+    el("div", { class: "buttons" }, el("a", { class: "button", href: "#/" }, "All episodes")),
+  );
+  return { element, title: "Operator", close: () => {} };
+}

@@ -1,0 +1,108 @@
+// Packets as people read them: who said what, what became of it, and which of them to show.
+//
+// Rule 1: pure; every function takes a packet of a slice and returns text or a truth.
+
+const WHO = { agent: "agent", operator: "operator", system: "proctor", control: "control" };
+const RECORDS = new Set(["open", "close", "user_input", "approval", "safemode"]);
+const VARIANTS = {
+  DecisionPacket: ["payload", "decision_outcome"],
+  TaskDirectivePacket: ["payload", "tool_safety_class"],
+  TaskResultPacket: ["payload", "result_status"],
+  IntegrityAlertPacket: ["payload", "severity"],
+  ObservationPacket: ["payload", "observation_type"],
+};
+
+export const FILTERS = [
+  { name: "all", label: "All", keeps: () => true },
+  { name: "refused", label: "Refused", keeps: (packet) => !packet.accepted },
+  { name: "agent", label: "Agent", keeps: (packet) => packet.principal === "agent" },
+  { name: "operator", label: "Operator", keeps: (packet) => packet.principal === "operator" },
+];
+
+/** Returns who said it: the server itself speaks as the proctor. */
+export function who(packet) {
+  return Object.hasOwn(WHO, packet.principal) ? WHO[packet.principal] : String(packet.principal);
+}
+
+/** Returns "Task directive" for TaskDirectivePacket, "User input record" for user_input; a strange kind stays. */
+export function kindWords(kind) {
+  const text = String(kind);
+  if (text === "") return "Unreadable line";
+  if (/^[a-z_]+$/.test(text)) return capital(text.replaceAll("_", " ")) + (RECORDS.has(text) ? " record" : "");
+  if (!/^[A-Z][A-Za-z]+$/.test(text)) return text;
+  return capital(
+    text
+      .replace(/Packet$/, "")
+      .replace(/([a-z])([A-Z])/g, "$1 $2")
+      .toLowerCase(),
+  );
+}
+
+/** Returns the one word of a packet's content that its kind turns on, as ACT for a decision; else nothing. */
+export function variant(packet) {
+  const keys = Object.hasOwn(VARIANTS, packet.kind) ? VARIANTS[packet.kind] : null;
+  const value = keys?.reduce((inner, key) => inner?.[key], packet.line);
+  return typeof value === "string" ? value.slice(0, 40) : "";
+}
+
+/** Returns {word, tone}: what became of the packet. */
+export function verdict(packet) {
+  if (!packet.accepted) return { word: "refused", tone: "bad" };
+  if (!packet.judged) return { word: "noted", tone: "quiet" };
+  return packet.warnings.length > 0 ? { word: "warned", tone: "warn" } : { word: "accepted", tone: "good" };
+}
+
+/** Returns "S3" for S3_DECIDE; other names stay. */
+export function shortState(state) {
+  const found = /^(S\d+)_/.exec(String(state));
+  return found === null ? String(state) : found[1];
+}
+
+/** Returns the states that a packet led through, as "S2 → S3 → S4", or where it stayed. */
+export function stateChange(packet) {
+  const path = packet.accepted ? packet.path.filter((state, at) => at === 0 || state !== packet.path[at - 1]) : [];
+  return path.length > 1 ? path.map(shortState).join(" → ") : shortState(packet.state);
+}
+
+/** Returns one sentence for screen readers and titles. */
+export function sentence(packet) {
+  const said = [kindWords(packet.kind), variant(packet)].filter(Boolean).join(" ");
+  const rules = packet.accepted ? "" : `, ${packet.rules.join(", ")}`;
+  const tool = packet.tool ? ` by ${packet.tool}` : "";
+  return `Step ${packet.step}, ${who(packet)}: ${said}${tool}, ${verdict(packet).word}${rules}, ${stateChange(packet)}`;
+}
+
+/** Keeps the positions of the packets that pass a filter; reads only what is new. */
+export class Kept {
+  constructor(keeps) {
+    this.keeps = keeps;
+    this.positions = [];
+    this.read = 0;
+  }
+
+  extend(packets) {
+    for (; this.read < packets.length; this.read += 1) {
+      if (this.keeps(packets[this.read])) this.positions.push(this.read);
+    }
+  }
+
+  get length() {
+    return this.positions.length;
+  }
+
+  /** Returns the place in this list of the last packet at or before `position`, -1 if there is none. */
+  placeOf(position) {
+    let low = 0;
+    let high = this.positions.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.positions[middle] <= position) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,257 @@
+// The packets of an episode with their verdicts: a list that follows the cursor, and the chosen one in words.
+//
+// Rule 1: only visible rows exist, so that ten thousand packets cost no more than twenty.
+// Rule 2: choosing a packet moves the cursor to its step; moving the cursor chooses the last packet before it.
+// Rule 3: explanations are asked for when the cursor rests, each once, and an answer that comes too late is dropped.
+
+import { clear, el, setText } from "./dom.js";
+import { explained, stated } from "./explained.js";
+import { time } from "./format.js";
+import { jsonTree } from "./json_tree.js";
+import { FILTERS, Kept, kindWords, sentence, stateChange, variant, verdict, who } from "./packet_words.js";
+import { rollingList } from "./rolling_list.js";
+import { choosePacket, packetsSeen } from "./selection.js";
+
+const REST = 140; // milliseconds without a move before the server is asked
+const PACE = 80; // milliseconds between two looks at the cursor
+const REMEMBERED = 200;
+const made = { panels: 0 };
+
+/** Returns the panel, with `move(by)` for the page's keys besides; without packets it is one sentence. */
+export function packetsPanel({ head, track, player, context }) {
+  return new PacketsPanel(head, track, player, context).panel();
+}
+
+class PacketsPanel {
+  constructor(head, track, player, context) {
+    made.panels += 1;
+    Object.assign(this, { head, track, player, context, prefix: `packets-${made.panels}`, kept: null, position: -1 });
+    Object.assign(this, {
+      known: new Map(),
+      shown: null,
+      timer: null,
+      moved: -Infinity,
+      followed: -Infinity,
+      late: null,
+      closed: false,
+    });
+    this.list = rollingList({
+      label: "Packets",
+      row: (place) => this.row(place),
+      choose: (place) => this.choose(this.kept.positions[place]),
+    });
+    this.count = el("span", { class: "quiet small" });
+    this.details = el("div", { class: "packet-details" });
+    this.none = el("p", { class: "quiet packets-none" });
+    this.body = el(
+      "div",
+      { class: "packets-body" },
+      el("div", { class: "packets-list" }, this.list.element, this.none),
+      this.details,
+    );
+    this.element = el(
+      "section",
+      { class: "panel packets", "aria-label": "Packets and verdicts" },
+      el("div", { class: "panel-head" }, el("h2", null, "Packets and verdicts"), this.count),
+      this.filters(),
+      this.body,
+    );
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.unsubscribe = player.subscribe(() => this.follow());
+    this.filter(FILTERS[0]);
+  }
+
+  panel() {
+    return {
+      element: this.element,
+      update: () => this.grow(),
+      close: () => this.close(),
+      move: (by) => this.move(by),
+    };
+  }
+
+  close() {
+    this.closed = true;
+    this.unsubscribe();
+    this.list.close();
+    clearTimeout(this.timer);
+    clearTimeout(this.late);
+  }
+
+  filters() {
+    const toggle = (each, at) =>
+      el(
+        "label",
+        { class: "toggle" },
+        el("input", {
+          type: "radio",
+          name: `${this.prefix}-filter`,
+          value: each.name,
+          checked: at === 0,
+          on: { change: () => this.filter(each) },
+        }),
+        each.label,
+      );
+    return el(
+      "fieldset",
+      { class: "toggles packets-filters" },
+      el("legend", { class: "visually-hidden" }, "Which packets"),
+      FILTERS.map(toggle),
+    );
+  }
+
+  filter(filter) {
+    this.kept = new Kept(filter.keeps);
+    this.kept.extend(this.track.packets);
+    this.list.scroll(0);
+    this.list.resize(this.kept.length, true);
+    this.tally();
+    this.keepUp();
+  }
+
+  grow() {
+    const before = this.kept.length;
+    this.kept.extend(this.track.packets);
+    if (this.kept.length !== before) this.list.resize(this.kept.length);
+    this.tally();
+    this.follow();
+  }
+
+  tally() {
+    const [all, shown] = [this.track.packets.length, this.kept.length];
+    setText(this.count, all === shown ? `${all}` : `${shown} of ${all}`);
+    const words = all > 0 ? "No packet is of this kind." : "No packet was judged in this episode.";
+    setText(
+      this.none,
+      this.head.line.governed || all > 0 ? words : "This episode is not governed: no packets are judged.",
+    );
+    this.none.hidden = shown > 0;
+    this.list.element.hidden = shown === 0;
+  }
+
+  /** Follows the cursor, but not in every frame: the eye cannot read that fast, and the stage needs the time. */
+  follow() {
+    const passed = performance.now() - this.followed;
+    if (passed >= PACE) this.keepUp();
+    else this.late ??= setTimeout(() => this.keepUp(), PACE - passed);
+  }
+
+  keepUp() {
+    clearTimeout(this.late);
+    this.late = null;
+    this.followed = performance.now();
+    if (!this.closed) this.select(packetsSeen(this.track, this.player) - 1);
+  }
+
+  choose(position) {
+    if (this.track.packets[position] === undefined) return;
+    choosePacket(this.track, this.player, position);
+    this.select(position);
+  }
+
+  /** The page's keys for packets also work on this panel's own controls. */
+  key(event) {
+    const by = { j: 1, k: -1 }[event.key];
+    if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.move(by);
+  }
+
+  /** Goes to the next (1) or the previous (-1) packet of the list. */
+  move(by) {
+    const place = this.kept.placeOf(this.position);
+    const onOne = place >= 0 && this.kept.positions[place] === this.position;
+    const next = by < 0 && !onOne ? place : place + by;
+    this.choose(this.kept.positions[Math.min(this.kept.length - 1, Math.max(0, next))]);
+  }
+
+  select(position) {
+    const place = this.kept.placeOf(position);
+    if (place !== this.list.chosen || position !== this.position) this.list.mark(place);
+    this.position = place >= 0 ? this.kept.positions[place] : -1;
+    this.detail(this.position);
+  }
+
+  row(place) {
+    const packet = this.track.packets[this.kept.positions[place]];
+    const { word, tone } = verdict(packet);
+    const said = [kindWords(packet.kind), variant(packet)].filter(Boolean).join(" ");
+    const rules = packet.accepted ? null : el("span", { class: "packet-rules" }, packet.rules.join(" "));
+    return {
+      tone,
+      title: sentence(packet),
+      children: [
+        el("span", { class: "packet-step" }, `${packet.step}`),
+        el("span", { class: "packet-time" }, time(packet.at).slice(11)),
+        el("span", { class: "packet-who" }, who(packet)),
+        el(
+          "span",
+          { class: "packet-kind" },
+          said,
+          packet.tool ? el("span", { class: "packet-tool" }, ` ${packet.tool}`) : null,
+        ),
+        el("span", { class: "packet-verdict" }, el("span", { class: `badge ${tone}` }, word), rules),
+        el("span", { class: "packet-state" }, stateChange(packet)),
+      ],
+    };
+  }
+
+  /** While it plays or is scrubbed, the words wait until it rests. */
+  detail(position) {
+    if (this.shown === position) return;
+    this.shown = position;
+    clearTimeout(this.timer);
+    const now = performance.now();
+    const isResting = !this.player.playing && now - this.moved > REST;
+    this.moved = now;
+    if (isResting) this.drawn(position);
+    else this.timer = setTimeout(() => this.drawn(position), REST);
+  }
+
+  drawn(position) {
+    const packet = this.track.packets[position];
+    if (packet === undefined) {
+      clear(this.details).append(
+        el("p", { class: "quiet" }, this.track.packets.length > 0 ? "Nothing was judged before this step." : ""),
+      );
+      return;
+    }
+    this.draw(packet, this.known.get(packet.number) ?? stated(packet));
+    if (!this.known.has(packet.number)) this.timer = setTimeout(() => this.ask(packet, position), REST);
+  }
+
+  async ask(packet, position) {
+    const explanation = await this.explanation(packet);
+    if (this.known.size >= REMEMBERED) this.known.clear();
+    this.known.set(packet.number, explanation);
+    if (this.shown === position && !this.closed) this.draw(packet, explanation);
+  }
+
+  /** Returns the server's words; where it has none (a file keeps those of refusals only), the packet's own. */
+  async explanation(packet) {
+    try {
+      return await this.context.source.explanation(this.head.line.chain, packet.number);
+    } catch {
+      return stated(packet);
+    }
+  }
+
+  draw(packet, explanation) {
+    clear(this.details).append(
+      explained(packet, explanation, {
+        announce: this.context.announce,
+        openRow: (inner) => this.openRow(packet, inner),
+      }),
+    );
+  }
+
+  async openRow(packet, inner) {
+    inner.append(el("p", { class: "quiet small" }, "Loading…"));
+    try {
+      const row = await this.context.source.raw(this.head.line.chain, packet.number);
+      clear(inner).append(jsonTree(row));
+    } catch (problem) {
+      clear(inner).append(el("p", { class: "quiet small" }, `The row cannot be read: ${problem.message}`));
+    }
+  }
+}

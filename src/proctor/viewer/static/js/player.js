@@ -1,0 +1,211 @@
+/*
+ * Where the cursor is, and how it moves: seek, step, play, follow the end of a live episode.
+ *
+ * Rule 1: listeners are told at most once per animation frame, whatever happened in between.
+ * Rule 2: the player knows a length and an index, never what is drawn.
+ */
+
+export const SPEEDS = [1, 2, 5, 10, 50, "max"];
+
+const STEPS_PER_SECOND = 10; // at 1x
+const SECONDS_AT_MAX = 5; // for the whole episode
+const LONGEST_PAUSE = 250; // ms; a tab that was asleep goes on from where it was
+const KEPT_MEASURES = 2_000;
+
+/** What a browser offers; tests bring their own. */
+export const browserFrames = {
+  request: (callback) => requestAnimationFrame(callback),
+  cancel: (handle) => cancelAnimationFrame(handle),
+};
+
+/** Return how many steps a second are played. */
+export function rate(speed, length) {
+  if (speed === "max") {
+    return Math.max(STEPS_PER_SECOND * 50, length / SECONDS_AT_MAX);
+  }
+  return STEPS_PER_SECOND * speed;
+}
+
+export class Player {
+  #listeners = new Set();
+  #frames;
+  #handle = null;
+  #played = null; // the time of the last frame while playing
+  #due = 0; // steps that are due, with fraction
+  #changed = false;
+  #measures = 0;
+
+  constructor({ length = 1, frames = browserFrames } = {}) {
+    this.index = 0;
+    this.length = length;
+    this.playing = false;
+    this.speed = 1;
+    this.follow = false;
+    this.#frames = frames;
+  }
+
+  get atEnd() {
+    return this.index >= this.length - 1;
+  }
+
+  /** Moves the cursor; whoever seeks by hand stops following, unless it is to the end. */
+  seek(index) {
+    const target = clamped(index, this.length);
+    if (target < this.length - 1) {
+      this.follow = false;
+    }
+    this.#move(target);
+  }
+
+  step(count) {
+    this.pause();
+    this.seek(this.index + count);
+  }
+
+  /** Plays or pauses; at the end it begins again. */
+  toggle() {
+    if (this.playing) {
+      this.pause();
+    } else {
+      this.play();
+    }
+  }
+
+  play() {
+    if (this.atEnd) {
+      this.#move(0);
+    }
+    this.follow = false;
+    this.playing = true;
+    this.#played = null;
+    this.#due = 0;
+    this.#tellSoon();
+  }
+
+  pause() {
+    if (!this.playing) {
+      return;
+    }
+    this.playing = false;
+    this.#tellSoon();
+  }
+
+  setSpeed(speed) {
+    this.speed = speed;
+    this.#tellSoon();
+  }
+
+  /** Makes it faster (1) or slower (-1) by one place. */
+  shiftSpeed(by) {
+    const place = SPEEDS.indexOf(this.speed) + by;
+    this.setSpeed(SPEEDS[clamped(place, SPEEDS.length)]);
+  }
+
+  setFollow(follow) {
+    this.follow = follow;
+    if (follow) {
+      this.playing = false;
+      this.#move(this.length - 1);
+    }
+    this.#tellSoon();
+  }
+
+  /** Says that there are `length` indexes now; one who follows moves on, nobody else does. */
+  grow(length) {
+    this.length = length;
+    this.#move(this.follow ? length - 1 : clamped(this.index, length));
+  }
+
+  /** Moves the cursor to where the same step is now, after others were dropped. */
+  relocate(index) {
+    this.#move(clamped(index, this.length));
+  }
+
+  subscribe(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Tells everyone in the next frame, though the cursor did not move. */
+  refresh() {
+    this.#tellSoon();
+  }
+
+  close() {
+    this.playing = false;
+    this.#listeners.clear();
+    if (this.#handle !== null) {
+      this.#frames.cancel(this.#handle);
+    }
+    this.#handle = null;
+  }
+
+  #move(index) {
+    if (index === this.index) {
+      return;
+    }
+    this.index = index;
+    this.#tellSoon();
+  }
+
+  #tellSoon() {
+    this.#changed = true;
+    this.#request();
+  }
+
+  #request() {
+    if (this.#handle === null) {
+      this.#handle = this.#frames.request((now) => this.#frame(now));
+    }
+  }
+
+  #frame(now) {
+    this.#handle = null;
+    if (this.playing) {
+      this.#advance(now);
+    }
+    if (this.#changed) {
+      this.#tell();
+    }
+    if (this.playing) {
+      this.#request();
+    }
+  }
+
+  #advance(now) {
+    const passed = this.#played === null ? 0 : Math.min(now - this.#played, LONGEST_PAUSE);
+    this.#played = now;
+    this.#due += (passed / 1000) * rate(this.speed, this.length);
+    const whole = Math.floor(this.#due);
+    this.#due -= whole;
+    if (whole > 0) {
+      this.#move(Math.min(this.index + whole, this.length - 1));
+    }
+    if (this.atEnd) {
+      this.playing = false;
+      this.#changed = true;
+    }
+  }
+
+  #tell() {
+    this.#changed = false;
+    const start = performance.now();
+    for (const listener of [...this.#listeners]) {
+      listener(this.index);
+    }
+    this.#measure(start);
+  }
+
+  #measure(start) {
+    this.#measures += 1;
+    if (this.#measures % KEPT_MEASURES === 0) {
+      performance.clearMeasures("proctor:draw");
+    }
+    performance.measure("proctor:draw", { start, end: performance.now() });
+  }
+}
+
+function clamped(index, length) {
+  const whole = Math.trunc(Number(index));
+  return Math.max(0, Math.min(Number.isNaN(whole) ? 0 : whole, length - 1));
+}

@@ -1,0 +1,307 @@
+/*
+ * Where episodes come from: the server that served this page, or the file that this page is. Both have the same face.
+ *
+ *     kind canAct canFork · lines head slice explanation raw pixels difference fork machine · pending governed act
+ *     subscribe("lines" | "pending" | "status" | "visit", listener) -> unsubscribe
+ *
+ * Rule 1: everything is async; what cannot be done throws a Refusal with a code and a sentence.
+ * Rule 2: the only secret that ever comes here is the token of posts (`token.js`); without it there is nothing to act with.
+ * Rule 3: addresses are relative to the page, so that it works below any prefix.
+ */
+
+import { Events } from "./events.js";
+import { Listeners } from "./listeners.js";
+import { NOT_HERE, NO_TOKEN, NO_VISIT, Refusal, UNREACHABLE, refusalOf } from "./refusal.js";
+import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
+import { keepToken, keptToken } from "./token.js";
+
+const MOST_STEPS = 5_000;
+
+/** Return the server's side. `enter(code)` or `visit()` comes first; then everything works. */
+export function servedSource() {
+  return new Served();
+}
+
+/** Return the side of a single file; `record` is its JSON, parsed. */
+export function fileSource(record) {
+  return new Filed(record);
+}
+
+class Served {
+  constructor() {
+    this.kind = "served";
+    this.canAct = false;
+    this.canFork = false;
+    this.csrf = "";
+    this.listeners = new Listeners();
+    this.status = "still";
+    this.waiting = null;
+    this.events = null;
+    this.fixed = new Map();
+  }
+
+  // ------------------------------------------------------------------------------------------------ the visit
+  async enter(code) {
+    return this.welcomed(await this.post("enter", { code }));
+  }
+
+  async visit() {
+    return this.welcomed(await this.get("visit"));
+  }
+
+  welcomed(visit) {
+    if (visit.csrf) {
+      keepToken(visit.csrf);
+    }
+    this.csrf = keptToken();
+    this.canAct = Boolean(visit.can_act && this.csrf);
+    this.canFork = Boolean(visit.can_fork && this.csrf);
+    return visit;
+  }
+
+  /** Begin to listen to the server's events. */
+  listen() {
+    this.events ??= new Events("events", { tell: (kind, value) => this.tell(kind, value), holds: () => this.holds() });
+    this.events.open();
+  }
+
+  close() {
+    this.events?.close();
+    this.events = null;
+  }
+
+  /** Whether the visit still holds; tells if it is known to have ended. */
+  async holds() {
+    try {
+      await this.visit();
+      return true;
+    } catch (refusal) {
+      if (refusal.code === NO_VISIT) {
+        this.close();
+        this.tell("visit", null);
+      }
+      return false;
+    }
+  }
+
+  tell(kind, value) {
+    if (kind === "status") {
+      this.status = value;
+    } else if (kind === "pending") {
+      this.waiting = value;
+    }
+    this.listeners.tell(kind, value);
+  }
+
+  /** What is known of "status" and "pending" is told at once. */
+  subscribe(kind, listener) {
+    const end = this.listeners.add(kind, listener);
+    if (kind === "status") {
+      listener(this.status);
+    } else if (kind === "pending" && this.waiting !== null) {
+      listener(this.waiting);
+    }
+    return end;
+  }
+
+  // -------------------------------------------------------------------------------------------------- reading
+  async lines() {
+    return (await this.get("api/lines")).lines;
+  }
+
+  head(chain) {
+    return this.get("api/head", { chain });
+  }
+
+  slice(chain, after = 0, most = MOST_STEPS, thin = false) {
+    return this.get("api/slice", { chain, after, most, ...(thin ? { thin: 1 } : {}) });
+  }
+
+  explanation(chain, number) {
+    return this.get("api/explanation", { chain, number });
+  }
+
+  raw(chain, number) {
+    return this.get("api/raw", { chain, number });
+  }
+
+  async pixels(chain, number) {
+    return `api/pixels?${new URLSearchParams({ chain, number })}`;
+  }
+
+  /** The address of the episode as a single file. */
+  page(chain) {
+    return `api/page?${new URLSearchParams({ chain })}`;
+  }
+
+  difference(one, other) {
+    return this.get("api/difference", { one, other });
+  }
+
+  machine() {
+    return this.once("api/machine");
+  }
+
+  fork(chain, step, actions) {
+    return this.post("api/fork", { chain, step, actions });
+  }
+
+  // ------------------------------------------------------------------------------------------- the operator's
+  async pending() {
+    const { waiting } = await this.get("../operator/pending");
+    this.tell("pending", waiting);
+    return waiting;
+  }
+
+  async governed() {
+    return (await this.get("../operator/sessions")).sessions;
+  }
+
+  /** Do what an operator does: "answer", "approve", "deny", "alert", "clear", "revoke" or "budget"; returns `Done`. */
+  act(name, body) {
+    return this.post(`../operator/${encodeURIComponent(name)}`, body);
+  }
+
+  // --------------------------------------------------------------------------------------------------- inside
+  /** What never changes is fetched once; a failure is not kept. */
+  once(path) {
+    if (!this.fixed.has(path)) {
+      const coming = this.get(path);
+      coming.catch(() => this.fixed.delete(path));
+      this.fixed.set(path, coming);
+    }
+    return this.fixed.get(path);
+  }
+
+  get(path, query = null) {
+    return asked(query === null ? path : `${path}?${new URLSearchParams(query)}`, { method: "GET" });
+  }
+
+  /** If another tab came in anew, its token is the right one: then it is sent once more; nothing was done by then. */
+  async post(path, body) {
+    try {
+      return await this.send(path, body);
+    } catch (refusal) {
+      if (refusal.code !== NO_TOKEN || keptToken() === this.csrf) {
+        throw refusal;
+      }
+      this.csrf = keptToken();
+      return this.send(path, body);
+    }
+  }
+
+  send(path, body) {
+    const headers = { "Content-Type": "application/json", "X-Proctor-CSRF": this.csrf };
+    return asked(path, { method: "POST", headers, body: JSON.stringify(body) });
+  }
+}
+
+class Filed {
+  constructor(record) {
+    this.kind = "file";
+    this.canAct = false;
+    this.canFork = false;
+    this.record = record;
+    this.rows = new Map();
+  }
+
+  subscribe(kind, listener) {
+    if (kind === "status") {
+      listener("still");
+    }
+    return () => {};
+  }
+
+  close() {}
+
+  async lines() {
+    return this.record.lines;
+  }
+
+  async head(chain) {
+    return this.episode(chain).head;
+  }
+
+  async slice(chain, after = 0) {
+    return slicedAfter(this.episode(chain).slice, after);
+  }
+
+  async explanation(chain, number) {
+    const found = this.episode(chain).explanations?.[number];
+    return found ?? absent("This file has no explanation of that packet; it keeps those of refused ones.");
+  }
+
+  /** The rows are unpacked when somebody first asks for one. */
+  async raw(chain, number) {
+    const packed = this.episode(chain).raw;
+    if (!this.rows.has(chain)) {
+      this.rows.set(chain, packed ? unpackedRows(packed) : Promise.resolve(new Map()));
+    }
+    const found = (await this.rows.get(chain)).get(number);
+    return found === undefined ? absent("This file has not kept that row.") : JSON.parse(found);
+  }
+
+  async pixels(chain, number) {
+    const found = pictureAt(this.episode(chain).pixels ?? {}, number);
+    return found ?? absent("This file has no picture of that step.");
+  }
+
+  async difference(one, other) {
+    const found = this.record.differences?.[`${one}|${other}`];
+    return found ?? absent("This file holds no comparison of these two episodes.");
+  }
+
+  async machine() {
+    return this.record.machine;
+  }
+
+  async fork() {
+    return absent("A file cannot run an environment; `proctor view` on the ledger can.");
+  }
+
+  async pending() {
+    return [];
+  }
+
+  async governed() {
+    return [];
+  }
+
+  async act() {
+    return absent("A file is a record: there is nobody to act upon.");
+  }
+
+  episode(chain) {
+    const episodes = this.record.episodes ?? {};
+    return Object.hasOwn(episodes, chain) ? episodes[chain] : absent(`This file holds no episode ${chain}.`);
+  }
+}
+
+function absent(sentence) {
+  throw new Refusal(NOT_HERE, sentence);
+}
+
+async function asked(path, options) {
+  const answer = await sent(path, options);
+  const text = await answer.text().catch(() => "");
+  if (!answer.ok) {
+    throw refusalOf(answer.status, parsedOrNull(text));
+  }
+  return JSON.parse(text);
+}
+
+async function sent(path, options) {
+  try {
+    return await fetch(path, { ...options, credentials: "same-origin", cache: "no-store", redirect: "error" });
+  } catch {
+    throw new Refusal(UNREACHABLE, "The server does not answer. It may have been stopped, or the network is down.");
+  }
+}
+
+function parsedOrNull(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

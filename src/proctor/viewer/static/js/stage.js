@@ -1,0 +1,107 @@
+/*
+ * The environment as it is at the cursor, by the painter that knows its scene.
+ *
+ * Rule 1: a scene that its painter cannot draw after all is shown as values; it never breaks the page.
+ * Rule 2: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
+ */
+
+import { clear, el, setText } from "./dom.js";
+import { counted, number } from "./format.js";
+import { painterOf } from "./painters.js";
+import { onTheme } from "./theme.js";
+import { unknown } from "./unknown.js";
+
+const LONG_ACTION = 60; // characters; a longer one is in the raw row
+
+/** Return a Panel with the environment's picture; `title` names it where there are two. */
+export function stagePanel({ head, track, player, context, title = "Environment", indexAt = (index) => index }) {
+  return new Stage({ head, track, player, context, title, indexAt });
+}
+
+class Stage {
+  #given;
+  #painter;
+  #view;
+  #words = el("p", { class: "stage-words" });
+  #body = el("div", { class: "stage-body" });
+  #ends = [];
+  #drawn = ""; // which step was drawn last
+
+  constructor(given) {
+    this.#given = given;
+    this.element = el("section", { class: "panel stage", "aria-label": given.title }, this.#body, this.#words);
+    this.#use(painterOf(given.head));
+    this.#ends.push(given.player.subscribe(() => this.update()), onTheme(() => this.#view.redraw?.()));
+    this.update();
+  }
+
+  /** Draws the step at the cursor, unless it is the one that is seen. */
+  update() {
+    const index = this.#index;
+    const drawn = `${index} ${this.#given.track.generation}`;
+    if (drawn !== this.#drawn) {
+      this.#drawn = drawn;
+      this.#draw(index);
+    }
+  }
+
+  close() {
+    this.#ends.forEach((end) => end());
+    this.#view.close();
+  }
+
+  #draw(index) {
+    try {
+      this.#view.draw(index);
+      setText(this.#words, `${this.#stepWords(index)} ${this.#describe(index)}`);
+    } catch (error) {
+      this.#giveUp(error);
+    }
+  }
+
+  get #index() {
+    const { track, player, indexAt } = this.#given;
+    return Math.max(0, Math.min(indexAt(player.index), track.length - 1));
+  }
+
+  #use(painter) {
+    this.#painter = painter;
+    this.#view = painter.open(this.#given);
+    clear(this.#body).append(this.#view.element);
+  }
+
+  #describe(index) {
+    const { track, head } = this.#given;
+    return this.#painter.describe(track.frame(index), head.scene, track.observation(index));
+  }
+
+  #stepWords(index) {
+    const { track } = this.#given;
+    return index === 0 ? "Beginning." : `Step ${number(track.step(index), 0)}${actionWords(track, index)}.`;
+  }
+
+  #giveUp(error) {
+    if (this.#painter === unknown) {
+      setText(this.#words, `This step cannot be shown: ${error.message}`);
+      return;
+    }
+    this.#view.close();
+    this.#use(unknown);
+    this.#draw(this.#index);
+    this.element.prepend(el("p", { class: "quiet" }, "This scene cannot be drawn; its values are shown instead."));
+  }
+}
+
+/** Return what led to a step, to be put after its number: by which tool, and which action it was. */
+export function actionWords(track, index) {
+  const action = track.action(index)?.action ?? track.action(index);
+  const text = action === null ? "" : JSON.stringify(action);
+  const tool = track.tool(index) ? `, by ${track.tool(index)}` : "";
+  return `${tool}${text === "" || text.length > LONG_ACTION ? "" : `, action ${text}`}`;
+}
+
+/** Return "1 000 steps, every 4th is shown" or "1 000 steps". */
+export function lengthWords(track) {
+  const steps = counted(track.step(track.length - 1) || 0, "step");
+  return track.stride > 1 ? `${steps}, one in ${track.stride} is shown` : steps;
+}

@@ -1,0 +1,208 @@
+/*
+ * One thing that waits for an operator: an agent's question with its options, or its request of a token.
+ *
+ * Rule 1: a card is made once and stays as it is until it no longer waits: what was typed is never lost to an update.
+ * Rule 2: all that an agent stated is shown as text, and may have any form: nothing is relied on.
+ */
+
+import { el, setText } from "./dom.js";
+import { age, counted, shortChain, time } from "./format.js";
+import { episodeAddress } from "./router.js";
+
+const ids = { made: 0 };
+
+export class WaitingCard {
+  constructor(waiting, acting) {
+    this.waiting = waiting;
+    this.acting = acting;
+    this.id = `waiting-${(ids.made += 1)}`;
+    this.since = el("time", { class: "since quiet small", title: time(waiting.since) });
+    this.text = el("textarea", { id: `${this.id}-text`, maxlength: 10000, rows: 2 });
+    this.problem = el("p", { class: "bad small", role: "alert", hidden: true });
+    this.element = el(
+      "li",
+      { class: "card waiting", "aria-labelledby": `${this.id}-question` },
+      this.head(),
+      el("p", { class: "question-text", id: `${this.id}-question` }, waiting.question),
+      this.isToken() ? this.tokenForm() : this.answerForm(),
+      whole(waiting.packet),
+    );
+    this.showAge();
+  }
+
+  isToken() {
+    return this.waiting.kind === "token";
+  }
+
+  showAge() {
+    setText(this.since, `asked ${age(this.waiting.since)}`);
+  }
+
+  head() {
+    const { session, epoch } = this.waiting;
+    const chain = `${session}.${epoch}`;
+    const kind = this.isToken() ? "Token request" : "Question";
+    return el(
+      "div",
+      { class: "waiting-head" },
+      el("span", { class: "badge warn" }, kind),
+      el("a", { class: "mono small", href: episodeAddress(chain), title: chain }, shortChain(chain)),
+      this.since,
+    );
+  }
+
+  // ------------------------------------------------------------------------------------------------ questions
+  answerForm() {
+    const stated = objectOr(this.waiting.packet?.payload);
+    return el(
+      "form",
+      { class: "waiting-form", on: { submit: (event) => this.submitted(event, () => this.answer()) } },
+      advice(stated),
+      this.options(listOr(stated.top_options)),
+      this.words("What you say to the agent"),
+      this.problem,
+      el("div", { class: "buttons" }, el("button", { type: "submit", class: "primary" }, "Answer…")),
+    );
+  }
+
+  options(stated) {
+    const rows = this.waiting.options.map((option) => this.option(option, stated));
+    return el("fieldset", { class: "options" }, el("legend", {}, "Options"), rows);
+  }
+
+  option(option, stated) {
+    const more = objectOr(stated.find((each) => objectOr(each).option_id === option.option_id));
+    const radio = el("input", { type: "radio", name: `${this.id}-choice`, value: option.option_id });
+    const lines = [["For", more.pros], ["Against", more.cons], ["Risk", more.risk_summary]].map(([name, said]) => {
+      const text = listOr(said).map(String).join("; ");
+      return text === "" ? null : el("small", {}, `${name}: ${text}`);
+    });
+    const name = el("small", { class: "option-id" }, option.option_id);
+    return el("label", { class: "option" }, radio, el("span", {}, option.description, name, lines));
+  }
+
+  answer() {
+    const choice = this.element.querySelector("input[type=radio]:checked")?.value ?? null;
+    const text = this.text.value.trim();
+    if (choice === null && text === "") {
+      return this.complain("Choose an option, or say something.");
+    }
+    const option = this.waiting.options.find((each) => each.option_id === choice);
+    const chosen = option ? `You choose “${option.description}” (${choice}).` : "You choose none of the options.";
+    return this.acting.perform({
+      title: "Answer the agent's question?",
+      says: [chosen, text ? "The agent goes on with your answer, and is told:" : "The agent goes on with your answer."],
+      quote: text,
+      action: "Answer",
+      name: "answer",
+      body: { id: this.waiting.id, choice, text },
+      done: "Answered.",
+    });
+  }
+
+  // --------------------------------------------------------------------------------------------------- tokens
+  tokenForm() {
+    const asked = objectOr(this.waiting.packet);
+    this.uses = this.amount("uses", { min: 1, step: 1, placeholder: `as asked: ${asked.uses ?? "?"}` });
+    this.life = this.amount("life", { min: 1, step: "any", placeholder: "as the policy says" });
+    const deny = el("button", { type: "button", class: "danger", on: { click: () => this.deny() } }, "Deny…");
+    const limits = [this.field("uses", "Uses", this.uses), this.field("life", "Life in seconds", this.life)];
+    return el(
+      "form",
+      { class: "waiting-form", on: { submit: (event) => this.submitted(event, () => this.approve()) } },
+      el("div", { class: "pair" }, limits),
+      this.words("What you say about it"),
+      this.problem,
+      el("div", { class: "buttons" }, el("button", { type: "submit", class: "primary" }, "Approve…"), deny),
+    );
+  }
+
+  approve() {
+    const [uses, life] = [amountOf(this.uses), amountOf(this.life)];
+    const text = this.text.value.trim();
+    const count = uses === null ? "as often as it asked for" : counted(uses, "time");
+    const lasting = life === null ? "as long as the policy says" : counted(life, "second");
+    return this.acting.perform({
+      title: "Approve the token?",
+      says: [`The agent gets a token that it can use ${count}, for ${lasting}. It asked for:`],
+      quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
+      action: "Approve",
+      name: "approve",
+      body: { id: this.waiting.id, uses, life_seconds: life, text },
+      done: "Approved: the token is issued.",
+    });
+  }
+
+  deny() {
+    const text = this.text.value.trim();
+    return this.acting.perform({
+      title: "Deny the token?",
+      says: ["No token is issued; the agent is told that its request was denied. It asked for:"],
+      quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
+      action: "Deny",
+      danger: true,
+      name: "deny",
+      body: { id: this.waiting.id, text },
+      done: "Denied: no token is issued.",
+    });
+  }
+
+  // --------------------------------------------------------------------------------------------------- inside
+  submitted(event, act) {
+    event.preventDefault();
+    this.problem.hidden = true;
+    act();
+  }
+
+  complain(sentence) {
+    this.problem.hidden = false;
+    setText(this.problem, sentence);
+    this.element.querySelector("input, textarea").focus();
+    return false;
+  }
+
+  amount(name, limits) {
+    return el("input", { type: "number", id: `${this.id}-${name}`, inputmode: "numeric", ...limits });
+  }
+
+  field(name, label, control) {
+    const words = el("span", { class: "field-name" }, label);
+    return el("label", { class: "field", for: `${this.id}-${name}` }, words, control);
+  }
+
+  words(label) {
+    return this.field("text", `${label} (optional)`, this.text);
+  }
+}
+
+function advice(stated) {
+  const step = objectOr(stated.recommended_next_step).step;
+  const gaps = listOr(stated.evidence_gaps).map((each) => objectOr(each).gap).filter(Boolean).map(String);
+  const facts = [
+    step ? fact("The agent would", String(step)) : null,
+    gaps.length > 0 ? fact("It does not know", gaps.join("; ")) : null,
+  ].filter(Boolean);
+  return facts.length > 0 ? el("dl", { class: "facts wide" }, facts) : null;
+}
+
+function fact(name, text) {
+  return el("div", {}, el("dt", {}, name), el("dd", {}, text));
+}
+
+function whole(packet) {
+  const text = JSON.stringify(packet, null, 2) ?? "";
+  const said = el("pre", { class: "said said-whole", tabindex: "0", "aria-label": "All that the agent stated" }, text);
+  return el("details", {}, el("summary", {}, "All that the agent stated"), said);
+}
+
+function amountOf(input) {
+  return input.value === "" || Number.isNaN(input.valueAsNumber) ? null : input.valueAsNumber;
+}
+
+function objectOr(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
+}
+
+function listOr(value) {
+  return Array.isArray(value) ? value : value === null || value === undefined || value === "" ? [] : [value];
+}

@@ -1,0 +1,298 @@
+"""One file of a ledger that is followed: its episodes' lines, and its rows by number.
+
+Rule 1: no row is read twice for a line: chains that the server ended say in four rows what they came to, and open ones are
+    folded on from the last row that was read.
+Rule 2: a file is opened again when somebody begins to write it, and read anew when it is another file than before.
+Rule 3: reading changes nothing, asks for no lock, and takes no longer than what is new.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET
+
+from proctor.errors import ValidationError
+from proctor.ledger.blobs import unpacked
+from proctor.ledger.chain import SERVER, is_episode
+from proctor.ledger.files import Chain, LedgerFile, Row, Stored
+from proctor.ledger.glances import glanced
+from proctor.ledger.lock import has_writer
+from proctor.ledger.rows import (
+    ChainEnded,
+    Observations,
+    Own,
+    RunBegan,
+    RunEnded,
+    Tombstone,
+    keeps_in,
+    own_in,
+)
+from proctor.ledger.schema import stamp, translated
+from proctor.ledger.summaries import Fold, folds
+from proctor.viewer.documents import Line
+from proctor.viewer.lines import line_of
+
+FRESH_SECONDS: Final = 60.0
+"""An open episode that was written so lately is live, if it cannot be seen who writes it."""
+AT_ONCE: Final = 10_000
+"""So many rows are read with one statement, so that a log beside the file is not held for long."""
+LOOKED_UP: Final = 500
+"""So many values are."""
+
+_NEW: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number > ? ORDER BY number LIMIT ?"
+_IN_CHAIN: Final = (
+    "SELECT number, seq, body FROM rows WHERE number > ? AND number <= ? AND chain = ? ORDER BY number LIMIT ?"
+)
+_BACKWARDS: Final = "SELECT body FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number DESC"
+_VALUES: Final = "SELECT digest, packed, sum, content FROM blobs WHERE length(content) <= ?"
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A chain that may still grow, and what was gathered of it."""
+
+    chain: Chain
+    fold: Fold
+
+
+class Volume:
+    """The file at `path`; `wall` is the time in seconds since 1970."""
+
+    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+        self.path: Final = path
+        self.lines: dict[str, Line] = {}
+        self.chains: dict[str, Chain] = {}
+        """The episodes' chains, by name."""
+        self.news: dict[str, None] = {}
+        """The names of the lines that have changed since somebody took them."""
+        self._wall = wall
+        self._file: LedgerFile | None = None
+        self._stamp: tuple[object, ...] = ()
+        self._mark: tuple[int, bytes] = (0, b"")
+        """Number and hash of the last row that was read."""
+        self._open: dict[int, _Open] = {}
+        self._servers: set[int] = set()
+        self._touched: dict[int, None] = {}
+        """The open chains that have grown, and whose lines do not say so yet."""
+        self._running = False
+        """Whether the last run of a server has not said that it ended."""
+
+    @property
+    def file(self) -> LedgerFile:
+        """The file, open for reading."""
+        if self._file is None:
+            raise ValidationError(f"the ledger {self.path} is closed")
+        return self._file
+
+    def close(self) -> None:
+        """Let go of the file; calling it again does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def catch_up(self) -> None:
+        """Read what is new; a ValidationError if the file cannot be read, which the next time may mend."""
+        try:
+            self._opened()
+            self._grown()
+        except ValidationError:
+            self._stamp = ()
+            raise
+        self._look_who_writes()
+
+    # ------------------------------------------------------------------------------------------------------ the file
+    def _opened(self) -> None:
+        """See to it that the file is open as it is now."""
+        seen = stamp(self.path)
+        if self._file is not None and seen == self._stamp:
+            return
+        self.close()
+        self._file = LedgerFile(self.path)
+        self._stamp = seen
+        number, row_hash = self._mark
+        last = self._file.stored_at(number) if number else None
+        if last is None or last[4] != row_hash:
+            self._begin(self._file)
+
+    def _begin(self, file: LedgerFile) -> None:
+        """Read the file from its beginning, as it is at one moment."""
+        self._mark = (0, b"")
+        self.lines.clear()
+        self.chains.clear()
+        self._open.clear()
+        self._touched.clear()
+        with translated(self.path, ValidationError):
+            file.connection.execute("BEGIN")
+            try:
+                self._load(file)
+            finally:
+                file.connection.execute("ROLLBACK")
+
+    def _load(self, file: LedgerFile) -> None:
+        found = file.connection.execute("SELECT number, hash FROM rows ORDER BY number DESC LIMIT 1").fetchone()
+        chains = file.chains()
+        servers = [chain for chain in chains if chain.name.startswith(SERVER)]
+        self._servers = {chain.first for chain in chains if not is_episode(chain.name)}
+        self._running = bool(servers) and servers[-1].last is None
+        episodes = [chain for chain in chains if is_episode(chain.name)]
+        gathered = folds(file, episodes)
+        for chain in episodes:
+            self._place(chain, gathered[chain.first])
+        # At last, for what could not be read as a whole is read anew.
+        self._mark = (0, b"") if found is None else (found[0], found[1])
+
+    def _place(self, chain: Chain, fold: Fold) -> None:
+        """Take a chain up as it stands."""
+        if chain.last is None:
+            self._open[chain.first] = _Open(chain, fold)
+        self._tell(chain, fold, live=False)
+
+    def _tell(self, chain: Chain, fold: Fold, *, live: bool) -> None:
+        self.chains[chain.name] = chain
+        self.lines[chain.name] = line_of(fold, self.path, chain, live=live)
+        self.news[chain.name] = None
+
+    # ---------------------------------------------------------------------------------------------------- what is new
+    def _grown(self) -> None:
+        for stored in self._new():
+            first = stored[1]
+            if first not in self._open and first not in self._servers:
+                self._meet(first)
+            if first in self._open:
+                self._open[first].fold.take(stored)
+                self._touched[first] = None
+            else:
+                self._hear(stored[3])
+            self._mark = (stored[0], stored[4])
+        for each in (self._open[first] for first in self._touched if first in self._open):
+            told = self.lines.get(each.chain.name)
+            self._tell(each.chain, each.fold, live=told is not None and told.live)
+        self._touched.clear()
+
+    def _new(self) -> Iterator[Stored]:
+        """Yield the rows that were not read yet."""
+        while True:
+            with translated(self.path, ValidationError):
+                found = self.file.connection.execute(_NEW, (self._mark[0], AT_ONCE)).fetchall()
+            yield from found
+            if len(found) < AT_ONCE:
+                return
+
+    def _meet(self, first: int) -> None:
+        """Take up the chain that begins at this number, if it is an episode's."""
+        with translated(self.path, ValidationError):
+            found = self.file.connection.execute("SELECT name FROM chains WHERE first = ?", (first,)).fetchone()
+        if found is not None and is_episode(found[0]):
+            chain = self.chains[found[0]] = Chain(first, found[0], None)
+            self._open[first] = _Open(chain, Fold())
+        else:
+            self._servers.add(first)
+
+    def _hear(self, body: bytes) -> None:
+        """Hear what a server's chain says of the others."""
+        match _own(body):
+            case ChainEnded(chain=name):
+                self._end(name)
+            case Tombstone(chain=name):
+                self.lines.pop(name, None)
+                self.chains.pop(name, None)
+            case RunBegan():
+                self._running = True
+            case RunEnded():
+                self._running = False
+
+    def _end(self, name: str) -> None:
+        chain = self.chains.get(name)
+        ended = None if chain is None else self._open.pop(chain.first, None)
+        if ended is not None:
+            self._tell(replace(ended.chain, last=ended.fold.number), ended.fold, live=False)
+
+    def _look_who_writes(self) -> None:
+        held = self._running and bool(self._open) and has_writer(self.path)
+        now = self._wall()
+        for each in self._open.values():
+            fresh = now - each.fold.at < FRESH_SECONDS
+            live = self._running and (held or fresh)
+            if live is not self.lines[each.chain.name].live:
+                self._tell(each.chain, each.fold, live=live)
+
+    # -------------------------------------------------------------------------------------------------- rows and values
+    def rows(self, chain: Chain, after: int, upto: int, most: int) -> list[tuple[int, int, bytes]]:
+        """Return number, place and body of the first `most` rows of a chain with `after < number <= upto`."""
+        with translated(self.path, ValidationError):
+            found: list[tuple[int, int, bytes]] = self.file.connection.execute(
+                _IN_CHAIN, (max(after, chain.first - 1), upto, chain.first, most)
+            ).fetchall()
+        return found
+
+    def opening(self, chain: Chain) -> list[Row]:
+        """Return what can be read of the two rows that a chain begins with: the session's opening and the reset."""
+        found = (self.file.stored_at(number) for number in (chain.first, chain.first + 1))
+        return [row for stored in found for row in self._readable(chain, stored)]
+
+    def _readable(self, chain: Chain, stored: Stored | None) -> Iterator[Row]:
+        if stored is not None and stored[1] == chain.first:
+            with suppress(ValidationError):
+                yield self.file.row(chain.name, stored)
+
+    def keeps(self, chain: Chain) -> Observations:
+        """Return how a chain keeps observations."""
+        first = self.file.stored_at(chain.first)
+        return "all" if first is None else keeps_in(first[3])
+
+    def step_before(self, chain: Chain, number: int) -> int:
+        """Return at which step a chain stands at the row of this number."""
+        with translated(self.path, ValidationError):
+            for (body,) in self.file.connection.execute(_BACKWARDS, (chain.first, number, chain.first)):
+                step = _step(body)
+                if step is not None:
+                    return step
+        return 0
+
+    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes]:
+        """Return the stored values with these hashes; one that is not there, damaged or longer than `most` is missing."""
+        longest = sys.maxsize if most is None else most
+        wanted = [bytes.fromhex(digest) for digest in {*digests} if _HASH.fullmatch(digest)]
+        found: dict[str, bytes] = {}
+        for place in range(0, len(wanted), LOOKED_UP):
+            for digest, packed, total, content in self._blobs(wanted[place : place + LOOKED_UP], longest):
+                with suppress(ValidationError):
+                    value = unpacked(packed, total, content)
+                    if len(value) <= longest:
+                        found[digest.hex()] = value
+        return found
+
+    def _blobs(self, wanted: list[bytes], longest: int) -> list[tuple[bytes, int, int, bytes]]:
+        marks = ",".join("?" * len(wanted))
+        with translated(self.path, ValidationError):
+            found: list[tuple[bytes, int, int, bytes]] = self.file.connection.execute(
+                f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
+            ).fetchall()
+        return found
+
+
+def _own(body: bytes) -> Own | None:
+    """Return the ledger's own statement in a row, None if there is none that can be read."""
+    try:
+        own = glanced(body).own
+        return None if own is UNSET else own_in(own)
+    except (ValidationError, TypeError):
+        return None
+
+
+_WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judged", "failed", "session_resumed"})
+
+
+def _step(body: bytes) -> int | None:
+    """Return the step that a row says, None if it says none."""
+    try:
+        event = glanced(body).event
+    except (ValidationError, TypeError):
+        return None
+    return None if event is UNSET or event.event not in _WITH_STEP else event.step

@@ -1,0 +1,206 @@
+"""The pages on a socket of their own: looked at, forked, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proctor.door.visits import CODE_SECONDS
+from proctor.server.viewing import alone, routes
+from proctor.server.viewing.alone import Alone, Place
+from proctor.server.viewing.headers import CONTENT_SECURITY_POLICY
+from tests.cli.recordings import real, written
+from tests.server.served import PATIENCE, until
+from tests.server.viewing.viewed import Browser, Clock, get, post
+
+TARGET = "proctor/PlumeSearch-v0"
+SMALL = {"grid_size": [16, 16]}
+
+
+class Shown:
+    """A running server of pages, and the addresses that it has told."""
+
+    def __init__(self, server: Alone, told: list[str]) -> None:
+        self.server = server
+        self.told = told
+
+    @property
+    def url(self) -> str:
+        return until(lambda: self.told)[0].partition("/viewer/")[0]  # type: ignore[no-any-return]
+
+    def entered(self, number: int = -1) -> Browser:
+        return Browser(self.url, self.told[number].partition("#code=")[2])
+
+
+@contextmanager
+def shown(ledger: Path, host: str = "127.0.0.1") -> Iterator[Shown]:
+    told: list[str] = []
+    loop = asyncio.new_event_loop()
+    place = Place.bound(host, 0)
+    server = Alone(ledger, place, told.append, clock=Clock())
+    thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(),), daemon=True)
+    thread.start()
+    until(lambda: told or not thread.is_alive())
+    try:
+        yield Shown(server, told)
+    finally:
+        loop.call_soon_threadsafe(server.stop)
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the server did not stop"
+        loop.close()
+        place.listener.close()
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    ledger = written(tmp_path_factory.mktemp("ledger"), real("walk", TARGET, steps=5, settings=SMALL))
+    with shown(ledger) as server:
+        yield server
+
+
+@pytest.fixture
+def browser(there: Shown) -> Iterator[Browser]:
+    count = len(there.told)
+    with there.entered() as entered:
+        # The next address is there before anybody else asks for it.
+        until(lambda: len(there.told) > count)
+        yield entered
+
+
+def test_a_visit_may_look_and_fork_and_not_act(browser: Browser) -> None:
+    visit = browser.get("/viewer/visit").json()
+
+    assert (visit["can_act"], visit["can_fork"], visit["environment"]) == (False, True, None)
+    assert browser.visit == visit
+
+
+def test_when_a_code_was_used_the_next_one_is_told(there: Shown) -> None:
+    before = len(there.told)
+    with there.entered(), there.entered(until(lambda: len(there.told) - 1 if len(there.told) > before else None)):
+        until(lambda: len(there.told) == before + 2)
+
+    assert len(set(there.told)) == len(there.told)
+    used = there.told[before - 1].partition("#code=")[2]
+    assert post(f"{there.url}/viewer/enter", {"code": used}).status_code == 401
+
+
+def test_before_a_code_expires_the_next_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "BEFORE_SECONDS", CODE_SECONDS - 0.05)
+    with shown(written(tmp_path / "ledger", real("walk", TARGET, steps=1, settings=SMALL))) as server:
+        until(lambda: len(server.told) >= 3)
+
+    assert len(set(server.told)) == len(server.told)
+
+
+def test_episodes_are_read(browser: Browser) -> None:
+    lines = browser.get("/viewer/api/lines").json()["lines"]
+    found = browser.get("/viewer/api/slice", chain=lines[0]["chain"]).json()
+    compared = browser.get("/viewer/api/difference", one=lines[0]["chain"], other=lines[1]["chain"]).json()
+
+    assert len(lines) == 2
+    assert found["steps"]["step"] == [1, 2, 3, 4, 5]
+    assert compared["same"] is False
+
+
+def test_an_episode_is_forked(browser: Browser) -> None:
+    chain = browser.get("/viewer/api/lines").json()["lines"][0]["chain"]
+
+    fork = browser.post("/viewer/api/fork", {"chain": chain, "step": 2, "actions": [0, 1, 0]}).json()
+
+    assert fork["slice"]["steps"]["step"] == [1, 2, 3, 4, 5]
+    assert fork["head"]["line"]["chain"] == f"{chain}~fork@2"
+
+
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [
+        ({"chain": "nothing", "step": 0, "actions": []}, 409),
+        ({"chain": None, "step": 99, "actions": []}, 409),
+        ({"chain": None, "step": 0, "actions": ["nonsense"]}, 409),
+        ({"chain": None, "step": -1, "actions": []}, 400),
+        ({"chain": None, "step": 0, "actions": [0] * 10_001}, 400),
+        ({"chain": None, "step": 0, "actions": [], "more": 1}, 400),
+        ({"chain": None, "step": 0}, 400),
+        ([], 400),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused(browser: Browser, order: object, status: int) -> None:
+    if isinstance(order, dict) and order["chain"] is None:
+        order = {**order, "chain": browser.get("/viewer/api/lines").json()["lines"][0]["chain"]}
+
+    answer = browser.post("/viewer/api/fork", order)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, "VALIDATION_ERROR")
+
+
+def test_forks_that_never_end_keep_nobody_from_reading_and_more_of_them_are_refused(
+    there: Shown, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def endless(shelf: object, order: object) -> bytes:
+        assert go.wait(PATIENCE)
+        return b"{}"
+
+    monkeypatch.setattr(routes, "forked", endless)
+    order = {"chain": "a", "step": 0, "actions": []}
+    with ThreadPoolExecutor(10) as pool:
+        try:
+            begun = [pool.submit(browser.post, "/viewer/api/fork", order) for _ in range(10)]
+            until(lambda: there.server.viewing._forks.waiting == 8)
+            refused = browser.post("/viewer/api/fork", order)
+            read = browser.get("/viewer/api/lines")
+        finally:
+            go.set()
+        answers = [each.result(PATIENCE).status_code for each in begun]
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "BUSY")
+    assert read.status_code == 200
+    assert answers == [200] * 10
+
+
+def test_a_fork_needs_the_visits_token_and_our_own_origin(browser: Browser) -> None:
+    order = {"chain": "a", "step": 0, "actions": []}
+
+    assert browser.post("/viewer/api/fork", order, **{"X-Proctor-CSRF": "x"}).json()["code"] == "NO_TOKEN"
+    assert browser.post("/viewer/api/fork", order, Origin="http://evil.example").json()["code"] == "FOREIGN_ORIGIN"
+    assert browser.post("/viewer/api/fork", order, **{"Content-Type": "text/plain"}).status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/ws", "/openapi.json", "/viewer/api/lines", "/viewer/x"])
+def test_without_a_code_there_is_the_page_and_nothing_else(there: Shown, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer whatever-it-may-be-0123"}, {"Cookie": "proctor_visit_0=x"}):
+        answer = get(f"{there.url}{path}", headers=headers)
+
+        assert (answer.status_code, answer.json()["code"]) == (401, "NO_CREDENTIAL")
+    assert get(f"{there.url}/viewer/").headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+
+
+@pytest.mark.parametrize("path", ["/", "/operator/pending", "/operator/alert", "/metrics", "/viewer/x"])
+def test_with_a_code_there_is_no_operators_side_either(browser: Browser, path: str) -> None:
+    assert browser.get(path).status_code == 404
+    assert browser.post(path, {}).status_code == 404
+
+
+def test_a_name_that_was_made_to_point_here_opens_nothing(there: Shown) -> None:
+    answer = get(f"{there.url}/viewer/", headers={"Host": "evil.example"})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "FOREIGN_HOST")
+
+
+def test_who_listens_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    with shown(written(tmp_path / "ledger", real("walk", TARGET, steps=1, settings=SMALL))) as server:
+        browser = server.entered()
+        stream = browser.http.stream("GET", "/viewer/events")
+        lines = stream.__enter__().iter_lines()
+        assert next(lines) == "event: lines"
+
+    assert all(not each.startswith("event: pending") for each in lines)
+    stream.__exit__(None, None, None)
+    browser.http.close()

@@ -1,0 +1,65 @@
+"""The page's own files, read once: those of the package, as browsers want them, and no others."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.server.viewing.packing import accepts_gzip, packed
+from proctor.server.viewing.statics import INDEX, MEDIA, read_statics
+
+
+def test_the_package_has_its_page_and_all_that_the_page_names() -> None:
+    statics = read_statics()
+    page = statics[INDEX].body.decode()
+    named = [part.partition('"')[0] for part in page.split('"static/')[1:]]
+
+    assert named
+    assert set(named) <= statics.keys()
+
+
+def test_only_files_of_known_kinds_are_read(tmp_path: Path) -> None:
+    (tmp_path / "js").mkdir()
+    for name in ("a.html", "js/b.js", "c.py", "d", ".e", "js/f.js.map"):
+        (tmp_path / name).write_text("x")
+
+    assert sorted(read_statics(tmp_path)) == ["a.html", "js/b.js"]
+
+
+def test_a_file_is_known_again_by_its_tag_and_another_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("x")
+    (tmp_path / "b.js").write_text("x")
+    (tmp_path / "c.js").write_text("y")
+    found = read_statics(tmp_path)
+
+    assert found["a.js"].tag == found["b.js"].tag != found["c.js"].tag
+    assert gzip.decompress(found["a.js"].packed) == b"x"
+    assert found["a.js"].media == MEDIA[".js"]
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("*", True),
+        ("", False),
+        ("br", False),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("xgzip", False),
+    ],
+)
+def test_gzip_is_sent_to_who_takes_it(header: str, taken: bool) -> None:
+    assert accepts_gzip(header) is taken
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.binary(max_size=2000))
+def test_what_was_packed_is_unpacked_as_it_was(body: bytes) -> None:
+    assert gzip.decompress(packed(body)) == body
