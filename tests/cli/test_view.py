@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_a_browser_is_opened_once_and_only_if_that_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("proctor.cli.view.opened", opened.append)
 
     for opens in (False, True):
         tell = _told(Path("ledger"), as_json=False, opens=opens)
@@ -119,7 +120,14 @@ def test_serve_says_where_its_pages_are_and_the_operator_gets_more_addresses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+
+    def opening(address: str) -> threading.Thread:
+        opened.append(address)
+        thread = threading.Thread(target=bool)
+        thread.start()
+        return thread
+
+    monkeypatch.setattr("proctor.cli.operator.opened", opening)
     with serve(tmp_path / "home", "CartPole-v1", *FREE, "--ledger", str(tmp_path / "kept")) as command:
         document = command.document
         monkeypatch.setenv("PROCTOR_OPERATOR_TOKEN", document["operator"]["token"])

@@ -178,7 +178,7 @@ def test_where_there_is_no_credential_only_a_visit_opens_the_pages(path: str) ->
         (["proctor_visit_8001=a"], None),
         (["xproctor_visit_8000=a"], None),
         (["proctor_visit_8000"], None),
-        (["x=" + "y" * 9000 + "; proctor_visit_8000=a"], None),
+        (["x=" + "y" * 9000, "z=" + "y" * 9000 + "; proctor_visit_8000=a"], "a"),
         ([], None),
     ],
 )

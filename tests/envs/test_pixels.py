@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from proctor.envs.adapted import GymEnvironment
-from proctor.envs.pixels import MOST_BYTES, pixels_scene
+from proctor.envs.pixels import MOST_BYTES, drawn_scene
 from proctor.envs.settings import made
 from proctor.models.arrays import unpacked
 from proctor.models.events import SessionOpened
@@ -79,7 +79,7 @@ def test_what_is_no_picture_is_no_scene(picture: Any) -> None:
 
 def test_grey_pictures_and_views_of_larger_ones_are_taken() -> None:
     for picture in (RED[:, :, 0], RED[:, :, :1], RED[::2, ::-1]):
-        frame = pixels_scene(Painter(picture), begins=False)
+        frame = drawn_scene(Painter(picture), begins=False)
 
         assert frame is not None
         assert np.array_equal(unpacked(frame["pixels"]), picture)
@@ -87,7 +87,7 @@ def test_grey_pictures_and_views_of_larger_ones_are_taken() -> None:
 
 @pytest.mark.parametrize("mode", [None, "ansi"])
 def test_without_the_mode_nothing_is_drawn(mode: str | None) -> None:
-    assert pixels_scene(Painter(AssertionError("drawn"), mode), begins=True) is None
+    assert drawn_scene(Painter(AssertionError("drawn"), mode), begins=True) is None
 
 
 def test_an_environment_of_ours_keeps_its_own_scene() -> None:

@@ -250,5 +250,5 @@ def test_a_render_mode_is_a_setting_of_every_environment_that_draws() -> None:
 
     assert [env.render_mode for env in drawn] == ["rgb_array", "rgb_array"]
     assert made("CartPole-v1", {"render_mode": "human"}, render_mode="rgb_array").render_mode == "rgb_array"
-    with pytest.raises(RenderingError, match="draws no pictures"):
+    with pytest.raises(RenderingError, match="found 'oils'; expected one of human, rgb_array"):
         made("CartPole-v1", {"render_mode": "oils"})

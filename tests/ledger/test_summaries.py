@@ -9,6 +9,7 @@ import pytest
 from proctor.ledger.chain import genesis, row_hash
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.summaries import told_agents
+from proctor.ledger.tracks import MOST_AGENTS
 from proctor.ledger.verify import verify
 from proctor.models.events import AgentGranted, Event, PacketJudged
 from tests.ledger.stories import NOON, closed, failure, left, opened, reset, step, written
@@ -97,10 +98,21 @@ def test_a_file_of_an_earlier_version_is_read_and_verified(tmp_path: Path) -> No
     changed_ends(path, dict.fromkeys(("refusals", "agents", "state")), drop=True)
 
     assert verify(path).ok
-    assert told(summed_up(path)) == ("", "process", None, "S9_SAFEMODE")
+    # It is read whole, for its end does not say it: nobody is told to have been alone who was not.
+    assert told(summed_up(path)) == ("one +1", "process", 2, "S9_SAFEMODE")
 
 
-@pytest.mark.parametrize("change", [{"refusals": 1}, {"agents": ["one"]}, {"state": "S0_IDLE"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"refusals": 1},
+        {"agents": ["one"]},
+        {"state": "S0_IDLE"},
+        {"refusals": None},
+        {"refusals": None, "agents": ["bob"], "state": "S9_SAFEMODE"},
+    ],
+    ids=str,
+)
 def test_an_end_that_says_other_refusals_agents_or_another_state_is_found(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -114,3 +126,14 @@ def test_an_end_that_says_other_refusals_agents_or_another_state_is_found(
 
 def test_agents_are_told_in_few_words() -> None:
     assert [told_agents(names) for names in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a +2"]
+
+
+def test_the_state_of_an_episode_that_was_closed_without_one_is_the_last_that_was_judged(tmp_path: Path) -> None:
+    one = summed_up(written(tmp_path, [*STORY, closed(steps=1, reason="lost"), left()]))
+
+    assert (one.reason, one.state) == ("lost", "S3_DECIDE")
+
+
+def test_more_agents_than_are_remembered_are_told_as_such() -> None:
+    assert told_agents([f"n{number}" for number in range(MOST_AGENTS)]) == "n0 +15 or more"
+    assert told_agents(["n0", "n1"]) == "n0 +1"

@@ -136,3 +136,22 @@ class Counted(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.resets, 0.0, False, False, {}
+
+
+class Flickering(gym.Env[Any, Any]):
+    """Is the same every time, but draws what nobody can repeat."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Discrete(2)
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return int(action), 1.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 4, 3), next(_EVER) % 256, np.uint8)

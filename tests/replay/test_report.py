@@ -206,6 +206,16 @@ def test_a_difference_is_not_blamed_on_an_environment_that_was_used_before(tmp_p
     assert short.identical
 
 
+def test_pixels_that_are_drawn_differently_are_told_and_are_no_difference(tmp_path: Path) -> None:
+    folder = record(tmp_path / "ledger", Sitting(f"{HERE}Flickering", plays=[Play(actions=[0, 1, 1])], scenes=True))
+
+    with Ledger.open(folder) as ledger:
+        found = replayed(ledger, "boot0.1")
+
+    assert (found.identical, found.steps, found.first) == (True, 3, None)
+    assert "4 pictures are not as recorded; pixels are for people, and make no difference" in found.notes
+
+
 # ------------------------------------------------------------------------------------- the room itself
 def test_the_room_names_what_others_use() -> None:
     assert all(callable(getattr(replay, name)) for name in replay.__all__)

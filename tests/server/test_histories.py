@@ -6,6 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from proctor.models.events import (
     PacketJudged,
     SessionResumed,
 )
+from proctor.models.pixels import pixels_scene
 from proctor.server.accounts import Caller
 from proctor.server.histories import difference, history_of
 
@@ -224,3 +226,14 @@ def test_one_bit_is_enough(field: str, value: Any) -> None:
 
 def test_a_picture_that_one_of_both_does_not_have_is_not_compared() -> None:
     assert difference(stepped(1), stepped(1, scene=Raw(b"[1]"))) is None
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_pixels_are_never_a_reason_to_lose_an_episode(begins: bool) -> None:
+    then, now = (
+        Raw(msgspec.json.encode(pixels_scene({"dtype": "|u1", "shape": [1], "data": data}, begins=begins)))
+        for data in ("AA==", "AQ==")
+    )
+
+    assert difference(stepped(1, scene=then), stepped(1, scene=now)) is None
+    assert difference(stepped(1, scene=then), stepped(1, scene=now, reward=0.5)) == "reward"

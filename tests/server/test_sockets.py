@@ -454,6 +454,26 @@ def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.Monkey
         assert gone.wait(PATIENCE)
 
 
+def test_a_peer_that_reads_slowly_gets_a_reply_that_takes_longer_than_the_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sockets, "LINGER_SECONDS", 2 * SOON)
+    size, piece, pace = 16 * 2**20, 2**20, threading.Event()
+
+    async def lavish(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    with running(lavish) as port, socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        read = 0
+        while piece_read := peer.recv(piece, socket.MSG_WAITALL):
+            read += len(piece_read)
+            pace.wait(SOON / 3)
+
+    assert read > size
+
+
 def test_a_peer_that_answers_pings_stays_however_long_it_says_nothing(impatient: Served) -> None:
     with raw(impatient) as peer:
         upgraded(impatient, peer)

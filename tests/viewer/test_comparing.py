@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
+from proctor.ledger.writer import LedgerWriter
+from proctor.models.control import Reset
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event, PacketJudged, SessionOpened
-from proctor.viewer.comparing import MOST_ACTIONS, MOST_VALUE, difference, fork
-from proctor.viewer.documents import Difference, Fork
+from proctor.server.opening import Opening
+from proctor.viewer.comparing import MOST_VALUE, difference, fork
+from proctor.viewer.documents import MOST_ACTIONS, Difference, Fork
 from proctor.viewer.shelf import Shelf
 from tests.replay.recorded import Play, Sitting, record
 from tests.server.governed.rooms import Agent, Hall
 from tests.server.served import PATIENCE
+from tests.viewer import ledgers
 from tests.viewer.ledgers import (
     Clock,
     batch_episode,
@@ -96,6 +103,13 @@ def test_an_episode_that_ends_earlier_differs_there(folder: Path) -> None:
     assert found.number_other is not None
     assert values(found) == ("ends", "goes on")
     assert found.text == "The left one ends after step 12; the right one goes on."
+
+
+@pytest.mark.parametrize("other", ["alike", "turned", "short", "seeded", "game", "batch"])
+def test_the_sentence_is_told_for_either_order(folder: Path, other: str) -> None:
+    found, again = compared(folder, "one", other), compared(folder, other, "one")
+
+    assert (found.turned, again.turned) == (again.text, found.text)
 
 
 def test_episodes_that_began_differently_are_told_so(folder: Path) -> None:
@@ -401,3 +415,86 @@ def test_actions_after_the_end_are_left_and_a_drift_is_told(tmp_path: Path) -> N
 def test_a_fork_that_cannot_be_is_refused(folder: Path, chain: str, step: int, actions: list[Any]) -> None:
     with pytest.raises(ValidationError):
         branched(folder, chain, step, actions)
+
+
+# -------------------------------------------------------------------------------------------- open ones, and damaged ones
+def test_an_open_episode_has_come_so_far_and_does_not_end(tmp_path: Path) -> None:
+    plume_episode(tmp_path, 20, session="whole")
+    with Ledger.open(tmp_path) as ledger:
+        events: list[Any] = [replace(row.event, session="open") for row in ledger.rows("whole.1")]
+    with writing(tmp_path, Clock(2e9)) as into:
+        for event in events[:12]:
+            into.record(event)
+
+    ahead, behind = compared(tmp_path, "whole", "open"), compared(tmp_path, "open", "whole")
+
+    assert ahead.text == "The right one has come as far as step 10; the left one went on."
+    assert (ahead.what, values(ahead)) == ("end", ("goes on", "is here so far"))
+    assert (behind.what, values(behind)) == ("end", ("is here so far", "goes on"))
+
+
+def spoiled(folder: Path, chain: str, seq: int) -> None:
+    connection = sqlite3.connect(folder / "worker-0.ledger")
+    place = "chain = (SELECT first FROM chains WHERE name = ?) AND seq = ?"
+    connection.execute(f"UPDATE rows SET body = x'6e6fff' WHERE {place}", (chain, seq))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("seq", [0, 1, 7])
+def test_a_row_that_cannot_be_read_is_passed_over_with_a_word(tmp_path: Path, seq: int) -> None:
+    plume_episode(tmp_path, 20, session="one")
+    plume_episode(tmp_path, 20, session="turned", turns_at=12)
+    before = compared(tmp_path, "one", "turned")
+    spoiled(tmp_path, "one.1", seq)
+
+    found = compared(tmp_path, "one", "turned")
+
+    assert (found.what, found.step, found.number_one) == (before.what, before.step, before.number_one)
+    assert found.text.endswith(" Rows that cannot be read were passed over: 1 on the left.")
+
+
+def test_the_return_of_a_fork_is_not_known_where_rewards_are_transformed(folder: Path) -> None:
+    shaped, plainly = (branched(folder, chain, 5, [0, 0]) for chain in ("shaped.1", "one.1"))
+
+    assert shaped.slice.steps.total[4] is not None
+    assert (shaped.slice.steps.total[5:], shaped.head.line.total_reward) == ([None, None], None)
+    assert plainly.slice.steps.total[-1] == plainly.head.line.total_reward
+
+
+def test_a_fork_of_a_governed_episode_says_nothing_of_packets(tmp_path: Path) -> None:
+    chain = governed_episode(tmp_path)
+
+    found = branched(tmp_path, chain, 12, actions_of(tmp_path, chain)[12:])
+
+    assert found.difference.text == "They are the same in every step."
+
+
+def test_a_doubt_about_the_way_is_a_sentence_of_its_own(tmp_path: Path) -> None:
+    folder = record(tmp_path / "ledger", Sitting(f"{HERE}Drifting", plays=[Play(actions=[1] * 6)]))
+
+    assert ". The way there was not as recorded" in branched(folder, "boot0.1", 5, [1]).difference.text
+
+
+def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "Opening", partial(Opening, autoreset_mode="disabled"))
+    clock = Clock(1e9)
+
+    async def played(writer: LedgerWriter) -> None:
+        session = ledgers.session_of("masked", ledgers.PLUME, {}, writer, clock, num_envs=2)
+        await session.open()
+        await session.reset(Reset(seed=1), 1)
+        for number in range(3):
+            await session.step(b'{"actions":[0,1]}', 2 + number)
+        await session.reset(Reset(seed=2, mask=Raw(b"[true,false]")), 10)
+        for number in range(3):
+            await session.step(b'{"actions":[0,1]}', 11 + number)
+        await session.close("client")
+
+    with writing(tmp_path, clock) as writer:
+        asyncio.run(asyncio.wait_for(played(writer), PATIENCE))
+
+    found = branched(tmp_path, "masked.1", 4, [{"actions": [2, 2]}] * 2)
+
+    assert found.slice.steps.step == [1, 2, 3, 4, 5, 6]
+    assert (found.difference.step, found.head.line.steps) == (5, 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,12 +16,13 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.episode.governing import SENTENCES
+from proctor.episode.judge import Judge
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeReset, Event, PacketJudged, SessionOpened
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.viewer.documents import Explanation
-from proctor.viewer.explaining import explanation, explanations
+from proctor.viewer.explaining import Explainer, explanation, explanations
 from tests.server.governed.rooms import BELIEF, DECISION, Agent, Hall, packet, policy_with
 from tests.server.rooms import run
 from tests.viewer.ledgers import HOSTILE, Clock, forged_episode, governed_episode, hostile_episode, opened, writing
@@ -326,3 +328,85 @@ def test_whatever_is_on_record_is_explained(said: list[PacketJudged], policy: di
 
     assert len(found) == sum(not event.accepted for event in said)
     assert all(each.headline.endswith(".") and each.headline.isprintable() for each in found.values())
+
+
+# -------------------------------------------------------------------------------------------------- rows that cannot be read
+def spoiled(folder: Path, number: int, body: bytes = b'packet_judged "no') -> None:
+    connection = sqlite3.connect(folder / "worker-0.ledger")
+    connection.execute("UPDATE rows SET body = ? WHERE number = ?", (body, number))
+    connection.commit()
+    connection.close()
+
+
+def test_a_line_that_cannot_be_read_is_passed_over_and_later_ones_speak_for_themselves(tmp_path: Path) -> None:
+    chain = recorded(tmp_path, policy_with(), played)
+    with Ledger.open(tmp_path) as ledger:
+        before = explanations(ledger, chain)
+    numbers = sorted(before)
+    spoiled(tmp_path, numbers[1])
+
+    with Ledger.open(tmp_path) as ledger:
+        after = explanations(ledger, chain)
+        with pytest.raises(ValidationError, match="no judged line"):
+            explanation(ledger, chain, numbers[1])
+
+    assert sorted(after) == [number for number in numbers if number != numbers[1]]
+    assert after[numbers[0]] == before[numbers[0]]
+    assert all(after[number].legal_next == [] for number in numbers[2:])
+    assert all(after[number].headline == before[number].headline for number in numbers[2:])
+
+
+def test_under_an_opening_that_cannot_be_read_rows_speak_for_themselves(tmp_path: Path) -> None:
+    chain = recorded(tmp_path, policy_with(), played)
+    with Ledger.open(tmp_path) as ledger:
+        first = ledger.located(chain)[1].first
+    spoiled(tmp_path, first, b"no")
+
+    with Ledger.open(tmp_path) as ledger:
+        found = explanations(ledger, chain)
+
+    assert found
+    assert all(each.legal_next == [] for each in found.values())
+
+
+# ------------------------------------------------------------------------------------------------------- one after the other
+def test_who_asks_for_one_line_after_the_other_judges_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = recorded(tmp_path, policy_with(), played)
+    judged: list[bytes] = []
+    apply = Judge.apply
+
+    def counted(judge: Judge, line: bytes) -> Any:
+        judged.append(line)
+        return apply(judge, line)
+
+    monkeypatch.setattr(Judge, "apply", counted)
+    explainer = Explainer()
+    with Ledger.open(tmp_path) as ledger:
+        alone = explanations(ledger, chain)
+        once = len(judged)
+    judged.clear()
+
+    found = {}
+    for number in sorted(alone):
+        with Ledger.open(tmp_path) as ledger:
+            found[number] = explainer.explanation(ledger, chain, number)
+            assert explainer.explanation(ledger, chain, min(alone)) == alone[min(alone)]
+
+    assert found == alone
+    assert len(judged) <= once
+
+
+def test_of_an_episode_that_is_too_long_to_remember_the_beginning_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.viewer.explaining.MOST_HELD", 1)
+    chain = recorded(tmp_path, policy_with(), played)
+    explainer = Explainer()
+
+    with Ledger.open(tmp_path) as ledger:
+        alone = explanations(ledger, chain)
+        found = {number: explainer.explanation(ledger, chain, number) for number in sorted(alone, reverse=True)}
+
+    assert found == alone

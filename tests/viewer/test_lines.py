@@ -100,3 +100,11 @@ def test_what_no_server_writes_any_more_is_not_live(tmp_path: Path) -> None:
     assert not line_of(path).live
     assert line_of(path).closed_at is None
     assert line_of(path).opened_at > NOON
+
+
+def test_a_governed_episode_that_was_lost_is_lost(tmp_path: Path) -> None:
+    policy = {"name": "p"}
+    closed_as_lost = line_of(written(tmp_path / "one", [opened(policy=policy), reset(), closed(reason="lost")]))
+    failed = line_of(written(tmp_path / "two", [opened(policy=policy), reset(), failure(epoch=1, lost=True)]))
+
+    assert (closed_as_lost.state, failed.state) == ("lost", "lost")

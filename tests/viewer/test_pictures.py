@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from proctor.errors import ValidationError
 from proctor.models.arrays import packed_array
-from proctor.viewer.pictures import NO_PIXELS, is_pixels, picture_in, png
+from proctor.models.pixels import is_pixels
+from proctor.viewer.pictures import NO_PIXELS, picture_in, png
 
 PICTURES = hnp.arrays(
     np.uint8,

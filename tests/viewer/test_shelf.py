@@ -29,6 +29,7 @@ from tests.ledger.stories import (
     batch_step,
     closed,
     episode,
+    failure,
     left,
     opened,
     reset,
@@ -302,7 +303,7 @@ def test_an_open_episode_is_live_while_somebody_writes_its_file(tmp_path: Path) 
 def test_where_a_writer_cannot_be_seen_what_was_written_lately_is_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proctor.viewer.volume.has_writer", lambda path: False)
+    monkeypatch.setattr("proctor.viewer.volume.has_writer", lambda path: None)
     now = [NOON + 1.0]
     into = writer(tmp_path)
     into.record(opened())
@@ -559,3 +560,77 @@ def test_any_thread_may_ask(tmp_path: Path) -> None:
 
     assert problems == []
     assert len(steps) == 50
+
+
+# ------------------------------------------------------------------------------------------------ what was found wanting
+def test_a_file_that_was_replaced_while_it_is_written_is_read_anew(tmp_path: Path) -> None:
+    into = writer(tmp_path / "one")
+    for event in (opened("a"), reset("a")):
+        into.record(event)
+    with opened_shelf(tmp_path / "one", live=True) as shelf:
+        before = names(shelf.lines())
+        into.close()
+        (tmp_path / "one").rename(tmp_path / "away")
+        other = writer(tmp_path / "one")
+        for event in (opened("b"), reset("b")):
+            other.record(event)
+        after = names(shelf.lines())
+        gone = shelf.gone()
+        other.close()
+
+    assert (before, after, gone) == (["a.1"], ["b.1"], ["a.1"])
+
+
+def test_what_was_pruned_is_told_once_as_gone(tmp_path: Path) -> None:
+    path = written(tmp_path, session(episodes=3))
+    with opened_shelf(tmp_path) as shelf:
+        shelf.lines()
+        before = shelf.gone()
+        prune(path, ["s.2"], SIGNER)
+        shelf.news()
+
+        assert (before, shelf.gone(), shelf.gone()) == ([], ["s.2"], [])
+
+
+def test_files_that_cannot_be_read_are_remarked(tmp_path: Path) -> None:
+    written(tmp_path, session(), worker=1)
+    (tmp_path / "worker-0.ledger").write_bytes(b"no")
+
+    with opened_shelf(tmp_path) as shelf:
+        (remark,) = shelf.remarks()
+
+    assert remark.startswith("worker-0.ledger cannot be read, so that its episodes are not listed: ")
+
+
+def test_where_it_is_seen_that_nobody_writes_nothing_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.viewer.volume.has_writer", lambda path: False)
+    into = writer(tmp_path)
+    into.record(opened())
+    into.record(reset())
+    with opened_shelf(tmp_path, wall=lambda: NOON + 1.0) as shelf:
+        live = [line.live for line in shelf.lines()]
+    into.close()
+
+    assert live == [False]
+
+
+def test_a_slice_of_large_frames_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.viewer.slices.MOST_SLICE", 100_000)
+    monkeypatch.setattr("proctor.viewer.shelf.PAGE", 5)
+    frames = [step(number=n, scene=Raw(b'"%d%b"' % (n, b"x" * 20_000))) for n in range(1, 41)]
+    with opened_shelf(written(tmp_path, [opened(), reset(), *frames, closed(steps=40), left()])) as shelf:
+        found = shelf.slice("s.1")
+        rest = shelf.slice("s.1", after=found.last, most=20)
+        thin = shelf.slice("s.1", most=5, thin=True)
+
+    assert (found.more, 4 < len(found.steps.step) < 20) == (True, True)
+    assert rest.steps.step[0] == found.steps.step[-1] + 1
+    assert (thin.more, thin.ended, thin.steps.step) == (False, True, [8, 16, 24, 32, 40])
+
+
+def test_a_thin_slice_counts_steps_and_not_rows(tmp_path: Path) -> None:
+    rows = [event for n in range(1, 21) for event in (failure(epoch=1), step(number=n))]
+    with opened_shelf(written(tmp_path, [opened(), reset(), *rows, closed(steps=20), left()])) as shelf:
+        found = shelf.slice("s.1", after=3, most=20, thin=True)
+
+    assert (found.thinned, len(found.steps.step)) == (1, 20)

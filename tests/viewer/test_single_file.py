@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from hashlib import sha256
@@ -113,6 +114,39 @@ def test_a_row_that_cannot_be_read_hides_no_other(tmp_path: Path, monkeypatch: p
     assert kept == [seq for seq in range(episode["head"]["line"]["rows"]) if seq != 3]
 
 
+def spoiled(folder: Path, seq: int, what: str) -> None:
+    connection = sqlite3.connect(folder / "worker-0.ledger")
+    connection.execute(what, (seq,))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("seq", [0, 4])
+def test_an_episode_with_a_damaged_row_becomes_a_page_with_a_remark(tmp_path: Path, seq: int) -> None:
+    chain, other = ledgers.plume_episode(tmp_path, 5), ledgers.plume_episode(tmp_path, 5, session="other")
+    first = "(SELECT first FROM chains WHERE name = 'plume.1')"
+    spoiled(tmp_path, seq, f"UPDATE rows SET body = x'6e6fff' WHERE chain = {first} AND seq = ?")
+
+    found = opened(tmp_path, chain, other).contents
+
+    assert set(found["episodes"]) == {chain, other}
+    assert found["remarks"] == [f"Rows of {chain} that cannot be read, and are not in this file: 1."]
+
+
+def test_pictures_that_cannot_be_read_are_left_out_with_a_remark(tmp_path: Path) -> None:
+    chain = ledgers.pixels_episode(tmp_path, 5)
+    whole = opened(tmp_path, chain).contents["episodes"][chain]["pixels"]
+    scene = "json_extract(CAST(body AS TEXT), '$.scene')"
+    row = f"SELECT {scene} FROM rows WHERE seq = ? AND {scene} NOTNULL"
+    spoiled(tmp_path, 4, f"DELETE FROM blobs WHERE lower(hex(digest)) = ({row})")
+
+    found = opened(tmp_path, chain).contents
+
+    missing = len(whole) - len(found["episodes"][chain]["pixels"])
+    assert missing in (1, 2)  # a picture that is the same twice is stored once
+    assert f"{missing} of the pictures of {chain} cannot be read." in found["remarks"]
+
+
 def test_the_policy_lets_exactly_its_script_and_its_style_run(tmp_path: Path) -> None:
     found = opened(tmp_path, ledgers.plume_episode(tmp_path, 3))
 
@@ -156,6 +190,14 @@ def test_the_title_is_the_one_given_or_says_what_it_is_about(tmp_path: Path) -> 
     assert opened(tmp_path, chain).contents["title"] is None
     assert opened(tmp_path, chain, title="<b>\udcff").all("title")[0][1] == "<b>?"
     assert opened(tmp_path, chain, title="<b>\udcff").contents["title"] == "<b>?"
+
+
+def test_no_sign_of_a_title_is_taken_for_a_place_in_the_page(tmp_path: Path) -> None:
+    chain = ledgers.plume_episode(tmp_path)
+
+    found = opened(tmp_path, chain, title="a\0b\0c")
+
+    assert len(found.all("style")) == 1
 
 
 def test_refusals_are_explained_in_the_page(tmp_path: Path) -> None:

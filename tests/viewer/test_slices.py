@@ -14,9 +14,10 @@ from msgspec import Raw
 
 from proctor.models.arrays import packed_array
 from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Event, PacketJudged, encoded
+from proctor.models.pixels import SOME_PIXELS
 from proctor.viewer.documents import Slice, Steps
 from proctor.viewer.shelf import Shelf
-from proctor.viewer.slices import MOST_BYTES, PIXELS, Gathering, mean
+from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_SLICE, Gathering, mean
 from tests.ledger.stories import (
     NOON,
     batch_reset,
@@ -121,8 +122,8 @@ def test_pixels_are_never_in_a_slice() -> None:
     drawn = gathered(body(step(), "", "aa"), body(step(scene=Raw(b'{"pixels":{}}'))), body(step()), values=values)
     known = gathered(body(step(), "", "aa"), body(step(scene=Raw(b'{"pixels":{}}'))), values=Values({}), pixels=True)
 
-    assert drawn.steps.scene == [PIXELS, PIXELS, Raw(b"null")]
-    assert known.steps.scene == [PIXELS, PIXELS]
+    assert drawn.steps.scene == [SOME_PIXELS, SOME_PIXELS, Raw(b"null")]
+    assert known.steps.scene == [SOME_PIXELS, SOME_PIXELS]
 
 
 def test_of_pixels_that_are_known_to_be_there_none_is_looked_for() -> None:
@@ -250,12 +251,12 @@ def joined(slices: list[Slice]) -> Slice:
     """Put slices together, as a page does."""
     columns: dict[str, Any] = {name: [] for name in Steps.__struct_fields__ if name not in ("parts", "total")}
     parts: dict[str, list[float | None]] = {}
-    totals: list[float] = []
+    totals: list[float | None] = []
     for each in slices:
-        base, count = totals[-1] if totals else 0.0, len(totals)
+        base, count = (totals[-1] if totals else 0.0) or 0.0, len(totals)
         for name, column in columns.items():
             column += getattr(each.steps, name)
-        totals += [base + total for total in each.steps.total]
+        totals += [base + (total or 0.0) for total in each.steps.total]
         for name in {**parts, **each.steps.parts}:
             new: list[float | None] = [None] * len(each.steps.number)
             parts.setdefault(name, [None] * count).extend(each.steps.parts.get(name, new))
@@ -300,3 +301,78 @@ def test_a_slice_may_begin_after_any_number(mingled: Path, cut: int) -> None:
     assert rest.packets == [packet for packet in whole.packets if packet.number > cut]
     assert rest.notes == [note for note in whole.notes if note.number > cut]
     assert rest.last == max(whole.last, cut)
+
+
+# ---------------------------------------------------------------------------------------------- batches, sizes, times
+MASKED = [
+    body(opened(num_envs=2)),
+    body(batch_reset()),
+    *(body(batch_step(number=number)) for number in (1, 2, 3)),
+    body(batch_reset(mask=b"[true,false]")),
+    *(body(batch_step(number=number)) for number in (1, 2)),
+    body(closed(steps=2)),
+]
+
+
+def test_steps_of_a_batch_are_counted_on_where_some_of_it_are_reset() -> None:
+    found = gathered(*MASKED, batch=True)
+
+    assert found.steps.step == [1, 2, 3, 4, 5]
+    assert [(note.kind, note.step) for note in found.notes] == [("reset", 3), ("closed", 5)]
+    assert "after 5 steps" in found.notes[-1].text
+
+
+def test_slices_of_a_masked_batch_fit_together(tmp_path: Path) -> None:
+    events: list[Event] = [opened(num_envs=2), batch_reset(), *(batch_step(number=number) for number in (1, 2, 3))]
+    events += [batch_reset(mask=b"[true,false,false,false,false,false,false,false]")]
+    events += [batch_step(number=number) for number in (1, 2)]
+    shelf = Shelf(written(tmp_path, events))
+    try:
+        (line,) = shelf.lines()
+        whole = shelf.slice("s.1")
+        parts: list[int] = []
+        after = 0
+        while after < whole.last:
+            part = shelf.slice("s.1", after=after, most=1)
+            parts += part.steps.step
+            after = part.last
+    finally:
+        shelf.close()
+
+    assert (whole.steps.step, parts, line.steps) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 5)
+
+
+def test_a_large_frame_is_left_out() -> None:
+    large = b'"' + b"x" * MOST_FRAME + b'"'
+    values = Values({"aa": large, "bb": b'{"frame":1}'})
+
+    found = gathered(
+        body(step(number=1), scene="aa"),
+        body(step(number=2), scene="bb"),
+        body(step(number=3, scene=Raw(large))),
+        values=values,
+    )
+
+    assert found.steps.scene == [Raw(b"null"), Raw(b'{"frame":1}'), Raw(b"null")]
+
+
+def test_a_gathering_is_full_when_what_it_holds_is_large() -> None:
+    frame = b'"' + b"x" * (MOST_FRAME - 2) + b'"'
+    room = MOST_SLICE // MOST_FRAME - 2  # there is more to a step than its frame
+    gathering = Gathering(Values({f"{n:04x}": frame for n in range(room + 3)}))
+    full = []
+    for number in range(room + 3):
+        full.append(gathering.is_full)
+        gathering.take(number, number, body(step(number=number + 1), scene=f"{number:04x}"))
+
+    assert (any(full[:room]), gathering.is_full) == (False, True)
+
+
+def test_of_a_row_that_cannot_be_read_nobody_knows_the_time() -> None:
+    assert [note.at for note in gathered(b"no", body(step()), b"no").notes] == [None, None]
+
+
+def test_a_sum_that_is_no_number_is_null() -> None:
+    found = gathered(*(body(step(number=n, reward=1e308)) for n in (1, 2)))
+
+    assert found.steps.total == [1e308, None]

@@ -45,7 +45,12 @@ def export(
         str | None, typer.Option(metavar="OTHER", help="Another episode of the ledger, side by side with this one.")
     ] = None,
     fork: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Side by side with a branch after step N, with --actions.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Side by side with a branch after step N, with --actions; runs the environment's code that the record names.",
+        ),
     ] = None,
     actions: Annotated[
         str | None, typer.Option(metavar="JSON|FILE", help="A JSON list of actions, or a file with one.")

@@ -8,7 +8,6 @@ Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a termi
 
 import os
 import time
-import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -18,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from proctor.cli.browser import opened
 from proctor.cli.listing import Detail, Entry, shown
 from proctor.cli.output import Output, standard_output
 from proctor.cli.packet_feed import heading, line_of, newest, pages
@@ -230,7 +230,7 @@ def link(
     else:
         typer.echo(plain(address))
     if open_browser:
-        webbrowser.open(address)
+        opened(address).join()
 
 
 # ------------------------------------------------------------------------------------------------------- how one gets in

@@ -5,7 +5,6 @@ Rule: the address that is printed holds a code that is good once; when it was us
 
 import json
 import sys
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,9 +14,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from proctor.cli.browser import opened
 from proctor.errors import ValidationError
 
 HOST: Final = "127.0.0.1"
+UNENCRYPTED: Final = "Note: others can reach this address, and nothing is encrypted: whoever sees the traffic sees the code and the cookie."
 
 
 def view(
@@ -29,9 +30,13 @@ def view(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = HOST,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this machine.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Forks may import and run whatever the record names.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each address as one line of JSON.")] = False,
 ) -> None:
-    """Show the episodes of a ledger in a browser: scrub, compare, fork. Ctrl-C ends it."""
+    """Show the episodes of a ledger in a browser: scrub, compare, fork. Ctrl-C ends it.
+
+    A fork runs the environment's code; without --trust only that of environments that are registered here.
+    """
     if not ledger.exists():
         raise ValidationError(f"there is no {ledger}", expected="a ledger: a folder, a file of one, or a bundle")
     way = _way(ledger, episode)
@@ -39,8 +44,10 @@ def view(
     from proctor.server.viewing.alone import Alone, Place, run_alone
 
     place = Place.bound(host, port, allow_host or ())
+    if not place.is_private:
+        typer.echo(UNENCRYPTED, err=True)
     try:
-        run_alone(lambda: Alone(ledger, place, _told(ledger, as_json, open_browser), way=way))
+        run_alone(lambda: Alone(ledger, place, _told(ledger, as_json, open_browser), way=way, trusts=trust))
     except KeyboardInterrupt:
         pass  # this is how one is meant to end it
     finally:
@@ -66,7 +73,7 @@ def _told(ledger: Path, as_json: bool, opens: bool) -> Callable[[str], None]:
         nonlocal first
         _print(ledger, address, as_json, first)
         if first and opens:
-            webbrowser.open(address)
+            opened(address)
         first = False
 
     return tell

@@ -147,11 +147,11 @@ class OperatorClient:
         order = ApproveBudget(session, token_budget, tool_call_budget, time_budget_seconds, note)
         return self._act("budget", order)
 
-    # -------------------------------------------------------------------------------------------------------- inside
     def link(self) -> str:
         """Return an address of the server's pages, for a browser; it is good once, for an hour."""
         return self._asked("POST", "/operator/link", b"{}", Link, self._timeout).url
 
+    # -------------------------------------------------------------------------------------------------------- inside
     def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
         return self._asked(GET, path, None, kind, self._timeout + more)
 

@@ -19,13 +19,14 @@ from proctor.door.gate import READING, Policy, Verdict, judge_address
 from proctor.door.visits import Visits
 
 SHELL: Final = "/viewer/"
+FRONTS: Final = ("/", "/viewer")
+"""What people type; from there they are led to the page."""
 STATICS: Final = "/viewer/static/"
 ENTRANCE: Final = "/viewer/enter"
 OPERATOR: Final = "/operator/"
 LINK: Final = "/operator/link"
 CSRF_HEADER: Final = "x-proctor-csrf"
 OWN_SITES: Final = frozenset({b"same-origin", b"none"})
-MOST_COOKIE_BYTES: Final = 8192
 
 
 def cookie_name(port: int | None) -> str:
@@ -52,15 +53,19 @@ def is_open(method: str, path: str) -> bool:
     """Return whether this needs no credential: the page, what it is made of, and where it trades its code."""
     if method == "POST":
         return path == ENTRANCE
-    return method in READING and (path == SHELL or path.startswith(STATICS))
+    return method in READING and (path == SHELL or path in FRONTS or path.startswith(STATICS))
+
+
+def is_pages(path: str) -> bool:
+    """Return whether a path is one of the pages' own, or of what is asked there."""
+    return path in FRONTS or path.startswith((SHELL, OPERATOR))
 
 
 def cookie_of(port: int | None, headers: Headers) -> str | None:
     """Return the value of the one cookie with our name; None if there is none, or more than one."""
     wanted = f"{cookie_name(port)}=".encode()
+    # Other programs of the host may have many; what bounds a request's headers bounds these.
     lines = [value for name, value in headers if name.lower() == b"cookie"]
-    if sum(map(len, lines)) > MOST_COOKIE_BYTES:
-        return None
     found = [part.strip(b" \t") for line in lines for part in line.split(b";")]
     values = [part.removeprefix(wanted) for part in found if part.startswith(wanted)]
     return values[0].decode("latin-1") if len(values) == 1 else None

@@ -21,7 +21,7 @@ from proctor.contracts.environment import ActT, Environment, ObsT, StateT
 from proctor.contracts.guarded import GuardedEnv, checked_options
 from proctor.contracts.toolboxes import declared_toolbox, generated_toolbox
 from proctor.contracts.tools import Toolbox
-from proctor.envs.pixels import pixels_scene
+from proctor.envs.pixels import drawn_scene
 from proctor.envs.space_tools import space_toolbox
 from proctor.errors import ComponentError, StateError
 from proctor.models.array_words import told_parts
@@ -135,7 +135,7 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         """Return the scene of an environment of ours, and later its frame; of others their pixels, if they draw any."""
         inner = self._env.unwrapped
         if not isinstance(inner, GuardedEnv):
-            return pixels_scene(self._env, begins=begins)
+            return drawn_scene(self._env, begins=begins)
         return inner.scene() if begins else inner.frame()
 
     def close(self) -> None:

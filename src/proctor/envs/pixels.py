@@ -2,8 +2,7 @@
 
 Rule 1: a picture is for people who look at the record: one that fails, or is strange or huge, is no picture, and never fails
     the step that it was taken of.
-Rule 2: a scene of pixels is `{"environment": "pixels", "frame": {"pixels": <packed array>}}`, and a later frame of it is
-    `{"pixels": <packed array>}`.
+Rule 2: how pixels are written is said in `models/pixels.py`.
 """
 
 from typing import Any, Final
@@ -12,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 
 from proctor.models.arrays import packed_array
+from proctor.models.pixels import pixels_scene
 
 RGB_ARRAY: Final = "rgb_array"
-ENVIRONMENT: Final = "pixels"
 CHANNELS: Final = (1, 3, 4)
 """Grey, RGB, RGBA."""
 MOST_BYTES: Final = 2**24
@@ -23,13 +22,10 @@ _RAISED: Final = (Exception, SystemExit)
 """What somebody else's code may raise."""
 
 
-def pixels_scene(env: gym.Env[Any, Any], *, begins: bool) -> dict[str, Any] | None:
+def drawn_scene(env: gym.Env[Any, Any], *, begins: bool) -> dict[str, Any] | None:
     """Return a picture of where the environment stands, as a scene or as its frame; None: it draws none."""
     picture = _drawn(env)
-    if picture is None:
-        return None
-    frame = {"pixels": packed_array(picture, compress=True)}
-    return {"environment": ENVIRONMENT, "frame": frame} if begins else frame
+    return None if picture is None else pixels_scene(packed_array(picture, compress=True), begins=begins)
 
 
 def _drawn(env: gym.Env[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]] | None:

@@ -86,6 +86,12 @@ def spec_of(env_id: str) -> EnvSpec:
     return gym.spec(known_id(env_id))
 
 
+def is_registered(env_id: str) -> bool:
+    """Return whether the id is known by what is installed here; nothing that it names is imported."""
+    register()
+    return env_id in gym.registry
+
+
 def known_id(env_id: str) -> str:
     """Return the id alone, with all that may register it imported: Proctor, and the module in `module:Id-v0`."""
     register()
@@ -153,5 +159,9 @@ def _overlaid(part: Mapping[str, Any], options: Mapping[str, Any]) -> Tree:
 
 def _check_render_mode(env_id: str, creator: Callable[..., Any], mode: str) -> None:
     metadata = getattr(creator, "metadata", None)
-    if metadata is not None and mode not in metadata.get("render_modes", ()):
-        raise RenderingError(f"{env_id} draws no pictures", found=metadata.get("render_modes"), expected=mode)
+    modes = [] if metadata is None else metadata.get("render_modes") or []
+    if metadata is None or mode in modes:
+        return
+    if not modes:
+        raise RenderingError(f"{env_id} draws no pictures", found=mode, expected="no render mode")
+    raise RenderingError(f"{env_id} does not draw so", found=mode, expected=f"one of {', '.join(map(str, modes))}")

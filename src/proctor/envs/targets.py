@@ -96,7 +96,9 @@ class Target:
             ) from problem
         if not isinstance(found, Environment | gym.Env):
             raise ComponentError(
-                f"{self.text} makes no environment", found=found, expected="an Environment or a gymnasium.Env"
+                f"{self.text} makes no environment",
+                found=type(found).__name__,
+                expected="an Environment or a gymnasium.Env",
             )
         return found
 

@@ -77,11 +77,9 @@ class Claims:
         if tally != (own.steps, own.total_reward, own.terminated, own.truncated):
             self._note("what the server says of its steps and rewards is another", link.name, link.seq, link.number)
         heard = link.tally.heard
-        if own.refusals is not None and (own.refusals, own.agents, own.state) != (
-            heard.refusals,
-            list(heard.agents),
-            heard.state,
-        ):
+        said = (own.refusals, own.agents, own.state)
+        # A writer of an earlier version said none of the three; one that says some says all.
+        if said != (None, None, None) and said != (heard.refusals, list(heard.agents), heard.state):
             self._note("what the server says of its agents and refusals is another", link.name, link.seq, link.number)
 
     def _claimed(self, number: int, text: str) -> Link | None:

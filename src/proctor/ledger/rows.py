@@ -69,7 +69,11 @@ class ChainOpened(_Own, frozen=True, kw_only=True, gc=False):
 
 
 class ChainEnded(_Own, frozen=True, kw_only=True, gc=False):
-    """Nothing more comes in an episode's chain; with what can be listed without reading it."""
+    """Nothing more comes in an episode's chain; with what can be listed without reading it.
+
+    That an episode was lost is not said here: the reason in its `EpisodeClosed` does, which a server states of every lost one. A
+    chain that was left without it may so be told as lost by who read all of it, and not by who reads its ends.
+    """
 
     chain: str
     head: str
@@ -78,7 +82,7 @@ class ChainEnded(_Own, frozen=True, kw_only=True, gc=False):
     terminated: bool
     truncated: bool
     refusals: int | None = None
-    """None here and in the next two: the writer did not say it, which was of an earlier version."""
+    """None here and in the next two: the writer did not say it, which was of an earlier version; then the chain is read."""
     agents: list[str] | None = None
     state: str | None = None
     """Empty: nothing was judged."""

@@ -164,13 +164,14 @@ def _address(path: Path, live: bool) -> str:
 
 
 def stamp(path: Path) -> tuple[object, ...]:
-    """Return what changes when somebody begins to write the file, or writes it where it is read without its log."""
+    """Return what changes when it is another file, when somebody begins to write it, or writes it where it is read without its log."""
     try:
         said = path.stat()
     except OSError:
         return ()
     logged = path.with_name(path.name + "-wal").exists()
-    return (logged,) if logged else (logged, said.st_ino, said.st_size, said.st_mtime_ns)
+    file = (logged, said.st_dev, said.st_ino)
+    return file if logged else (*file, said.st_size, said.st_mtime_ns)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What can be said of an episode on one line, from as few rows as possible.
 
-Rule 1: of a chain that the server ended, four rows are read, wherever they lie; of others all are.
+Rule 1: of a chain that the server ended, four rows are read, wherever they lie; of others all are, and of those that a writer of an
+    earlier version ended, which did not say all that is listed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,16 @@ from proctor.ledger.files import Chain, LedgerFile, Stored
 from proctor.ledger.glances import GlancedEvent, glanced
 from proctor.ledger.head import head_text
 from proctor.ledger.rows import ChainEnded, Own, own_in, told_in
-from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Heard, Tally, tallied_at_a_glance, told_total
+from proctor.ledger.tracks import (
+    MOST_AGENTS,
+    NOTHING,
+    TERMINATED,
+    TRUNCATED,
+    Heard,
+    Tally,
+    tallied_at_a_glance,
+    told_total,
+)
 from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, SessionOpened
 
 
@@ -52,7 +62,7 @@ class EpisodeSummary:
     tier: str = "none"
     """How strongly the environment is isolated."""
     refusals: int | None = None
-    """Lines that the judge or the gate refused, and requests that were refused; None: an older file does not say it."""
+    """Lines that the judge or the gate refused, and requests that were refused."""
     state: str | None = None
     """Where the machine of a governed episode stands, or stood last; None: nothing was judged."""
 
@@ -81,8 +91,6 @@ class Fold:
         self.reset: EpisodeReset | BatchReset | None = None
         self.closed: EpisodeClosed | None = None
         self.tally: Tally = NOTHING
-        self.says_refusals = True
-        """False: the rows that were read do not say how often something was refused."""
         self.number = 0
         self.seq = -1
         self.hash = b""
@@ -115,7 +123,6 @@ class Fold:
     def believe(self, ended: ChainEnded) -> None:
         """Take what the server said of the chain at its end, instead of reading all of it."""
         flags = ended.terminated * TERMINATED | ended.truncated * TRUNCATED
-        self.says_refusals = ended.refusals is not None
         heard = Heard(ended.refusals or 0, tuple(ended.agents or ()), ended.state or "")
         self.tally = Tally(ended.steps, ended.total_reward, flags, heard)
 
@@ -138,8 +145,8 @@ def quick_folds(file: LedgerFile) -> dict[int, Fold]:
 def _quick(chain: Chain, rows: list[Stored]) -> Fold | None:
     """Return what the rows at both ends of a chain say, and the one after it."""
     *own, after = rows
-    ended = _own(after[3])
-    if not isinstance(ended, ChainEnded) or ended.chain != chain.name:
+    ended = own_at_a_glance(after[3])
+    if not isinstance(ended, ChainEnded) or ended.chain != chain.name or not says_all(ended):
         return None
     if {(stored[0], stored[1]) for stored in own} != {
         (number, chain.first) for number in (chain.first, chain.first + 1, chain.last)
@@ -152,7 +159,12 @@ def _quick(chain: Chain, rows: list[Stored]) -> Fold | None:
     return fold
 
 
-def _own(body: bytes) -> Own | None:
+def says_all(ended: ChainEnded) -> bool:
+    """Return whether the end of a chain says all that a list says of it; one of an earlier version does not."""
+    return None not in (ended.refusals, ended.agents, ended.state)
+
+
+def own_at_a_glance(body: bytes) -> Own | None:
     """Return the ledger's own statement in a row, None if there is none that can be read."""
     try:
         own = glanced(body).own
@@ -162,8 +174,9 @@ def _own(body: bytes) -> Own | None:
 
 
 def told_agents(names: Sequence[str]) -> str:
-    """Return the name of the first agent, with how many others there are."""
-    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    """Return the name of the first agent, with how many others there are, as far as they are remembered."""
+    least = " or more" if len(names) >= MOST_AGENTS else ""
+    more = f" +{len(names) - 1}{least}" if len(names) > 1 else ""
     return f"{names[0]}{more}" if names else ""
 
 
@@ -194,6 +207,6 @@ def _summary(path: Path, chain: Chain, fold: Fold) -> EpisodeSummary:
         boot="" if opened is None else opened.boot,
         agent=told_agents(tally.heard.agents),
         tier="none" if opened is None else opened.tier,
-        refusals=tally.heard.refusals if fold.says_refusals else None,
-        state=tally.heard.state or None if closed is None else closed.state,
+        refusals=tally.heard.refusals,
+        state=(None if closed is None else closed.state) or tally.heard.state or None,
     )

@@ -160,6 +160,8 @@ class RaiseAlert(Struct, forbid_unknown_fields=True):
     session: Name
     summary: Annotated[str, Meta(min_length=1, max_length=10_000)]
     severity: Severity = "CRITICAL"
+    epoch: Amount | None = None
+    """Which of the session's episodes is meant; if it is over, the act is refused. None: whichever runs."""
 
 
 class Clear(Struct, forbid_unknown_fields=True):
@@ -167,6 +169,8 @@ class Clear(Struct, forbid_unknown_fields=True):
 
     session: Name
     summary: Words = ""
+    epoch: Amount | None = None
+    """As for an alert."""
 
 
 class Withdraw(Struct, forbid_unknown_fields=True):

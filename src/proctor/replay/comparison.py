@@ -3,7 +3,8 @@
 Rule 1: compared is what the environment decides: observation, metadata, raw reward, the two flags, and the scene where one
     was recorded. Observations that were not stored are compared by their digest.
 Rule 2: rewards as they were paid belong to the server, which transformed them: of them only the sum of their parts is checked.
-Rule 3: how many episodes a batch had before this one is no part of the record of this one, so it is not compared.
+Rule 3: pixels are for people: that a picture is drawn differently now is told, and is no difference.
+Rule 4: how many episodes a batch had before this one is no part of the record of this one, so it is not compared.
 """
 
 import math
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from proctor.ledger.reader import Row
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
+from proctor.models.pixels import has_pixels, same_pixels
 from proctor.replay.batch_driver import FoundBatch
 from proctor.replay.difference import Difference, digest_parted, parted, unfolded
 from proctor.replay.driver import NULL, Found
@@ -43,6 +45,8 @@ class Compared(Struct, frozen=True, gc=False):
     step: int
     found: Found | FoundBatch | None
     differences: tuple[Difference, ...] = ()
+    redrawn: bool = False
+    """Whether its picture in pixels is another now, which is no difference."""
 
     @property
     def equal(self) -> bool:
@@ -55,7 +59,16 @@ def compared(row: Row, event: Moving, step: int, found: Found | FoundBatch) -> C
     # Most steps are the same byte for byte; only of the others it is asked where they differ.
     if type(event) is EpisodeStepped and type(found) is Found and _is_same(row, event, found):
         return Compared(row, event, step, found)
-    return Compared(row, event, step, found, tuple(_COMPARE[type(event)](row, event, found)))
+    differences = tuple(_COMPARE[type(event)](row, event, found))
+    return Compared(row, event, step, found, differences, _is_redrawn(event, found))
+
+
+def _is_redrawn(event: Moving, found: Found | FoundBatch) -> bool:
+    """Return whether a row and what came now have pixels, and not the same."""
+    if isinstance(event, BatchReset | BatchStepped) or isinstance(found, FoundBatch):
+        return False
+    recorded = bytes(event.scene)
+    return has_pixels(recorded) and has_pixels(found.scene) and not same_pixels(recorded, found.scene)
 
 
 def _is_same(row: Row, event: EpisodeStepped, found: Found) -> bool:
@@ -105,7 +118,7 @@ def _seen(row: Row, event: EpisodeReset | EpisodeStepped, found: Found) -> Itera
     metadata = parted("metadata", bytes(event.metadata), found.metadata)
     if metadata is not None:
         yield metadata
-    if found.scene != NULL:
+    if found.scene != NULL and not has_pixels(found.scene):
         scene = parted("scene", bytes(event.scene), found.scene)
         if scene is not None:
             yield scene

@@ -108,6 +108,7 @@ class _Tally:
         self._steps = 0
         self._by_digest = False
         self._last: Compared | None = None
+        self._redrawn = 0
 
     def watch(self, replay: Iterator[Compared], progress: Progress | None) -> None:
         """Follow a replay up to its end or to the first difference."""
@@ -115,6 +116,7 @@ class _Tally:
             self._last = each
             self._steps = each.step
             self._at = each.event.at
+            self._redrawn += each.redrawn
             if self._began is None:
                 self._began = self._at
                 self._by_digest = not each.row.values
@@ -140,5 +142,12 @@ class _Tally:
             recorded_seconds=0.0 if self._began is None else self._at - self._began,
             by_digest=self._by_digest,
             why_not=why_not,
-            notes=said,
+            notes=(*said, *self._notes()),
         )
+
+    def _notes(self) -> list[str]:
+        """Return what is no difference, and yet not as it was."""
+        if not self._redrawn:
+            return []
+        pictures = "one picture is" if self._redrawn == 1 else f"{self._redrawn} pictures are"
+        return [f"{pictures} not as recorded; pixels are for people, and make no difference"]

@@ -220,11 +220,11 @@ class Server:
         if self._ledger is None:
             return None
         # Here: most servers have nobody who looks.
+        from proctor.server.viewing.reading_room import ReadingRoom
         from proctor.server.viewing.routes import Offer, Viewing
-        from proctor.viewer.shelf import Shelf
 
         return Viewing(
-            Shelf(self._ledger.path.parent, live=True),
+            ReadingRoom(self._ledger.path.parent, live=True),
             visits,
             self.metrics,
             settings.limits.limits(),

@@ -24,6 +24,7 @@ from proctor.models.events import (
     SessionResumed,
     encoded,
 )
+from proctor.models.pixels import has_pixels
 from proctor.server.accounts import Caller
 from proctor.server.orders import AnyReset
 from proctor.server.standing import Loss, Position, Standing
@@ -136,17 +137,24 @@ def difference(recorded: Stated, now: Stated, digest: str | None = None) -> str 
     """Return which fields are not as they were on record; None: all are the same, bit by bit.
 
     `digest` is the SHA-256 of the observation that was recorded, whose value may be null instead. A picture is compared
-    where both have one.
+    where both have one, but never pixels: what people look at is no reason to lose an episode.
     """
     field = _VALUES.get(type(recorded))
     if field is not None and digest is not None and sha256(getattr(now, field)).hexdigest() == digest:
         recorded, now = _without(recorded, field), _without(now, field)
-    if NULL in (getattr(recorded, "scene", None), getattr(now, "scene", None)):
+    if _is_unlike_by_nature(getattr(recorded, "scene", None), getattr(now, "scene", None)):
         recorded, now = _without(recorded, "scene"), _without(now, "scene")
     if encoded(recorded) == encoded(now):
         return None
     names = recorded.__struct_fields__
     return ", ".join(name for name in names if _encode(getattr(recorded, name)) != _encode(getattr(now, name)))
+
+
+def _is_unlike_by_nature(recorded: Raw | None, now: Raw | None) -> bool:
+    """Return whether two pictures are not compared: one is missing, or is made of pixels."""
+    if recorded is None or now is None or recorded == now:
+        return False
+    return NULL in (recorded, now) or has_pixels(recorded) or has_pixels(now)
 
 
 def _without(event: Stated, field: str) -> Stated:

@@ -84,13 +84,24 @@ class PatientHttp(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start the clock for a peer that leaves much unread."""
         super().pause_writing()
-        self._is_read()
-        self._unread = self.loop.call_later(LINGER_SECONDS, self._cut)
+        self._wait_for_reading()
 
     def resume_writing(self) -> None:
         """Stop it: the peer reads."""
         super().resume_writing()
         self._is_read()
+
+    def _wait_for_reading(self) -> None:
+        self._is_read()
+        left = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(LINGER_SECONDS, self._look_again, left)
+
+    def _look_again(self, left: int) -> None:
+        """Cut a peer that has read nothing since; a large reply may take a slow one longer than the clock runs."""
+        if self.transport.get_write_buffer_size() < left:
+            self._wait_for_reading()
+        else:
+            self._cut()
 
     def _is_read(self) -> None:
         if self._unread is not None:

@@ -11,18 +11,19 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.files import Chain, LedgerFile, Row, Stored
 from proctor.ledger.rows import keeps_in, told_in, written_event
 from proctor.ledger.summaries import Fold
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
+from proctor.models.pixels import is_pixels
 from proctor.replay.fork import Branch
-from proctor.viewer.documents import Head, Slice
+from proctor.viewer.documents import Head, Slice, Steps
 from proctor.viewer.heads import head_of
 from proctor.viewer.lines import line_of
 from proctor.viewer.moments import Moment, moments
-from proctor.viewer.pictures import is_pixels
 from proctor.viewer.slices import Gathering
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -44,13 +45,22 @@ class Branching:
         self._rows: list[Stored] = []
         self._held: dict[str, bytes] = {}
         """Values of the branch, by their digests."""
+        self._followed = 0
+        """So many rows are the record's."""
+        self._own = 0
+        """The step where it begins, as its row says it: a batch's own count begins anew where some of it are reset."""
 
     def follow(self, rows: Iterable[Stored]) -> None:
         """Take the rows of the record up to the one after which so many steps have been done."""
         done = -1
         for stored in rows:
             self._take(stored[3])
+            self._followed += 1
             event = told_in(stored[3]).event
+            if isinstance(event, EpisodeStepped | BatchStepped):
+                self._own = event.step
+            elif isinstance(event, BatchReset):
+                self._own = 0
             # Of the resets only the first counts; a batch may have more, by masks.
             done += isinstance(event, EpisodeStepped | BatchStepped)
             done += done < 0 and isinstance(event, EpisodeReset | BatchReset)
@@ -66,15 +76,30 @@ class Branching:
     def head(self) -> Head:
         """Return what a page needs before the steps."""
         line = line_of(self._fold, self._file.path, self._chain, live=False)
+        if self._is_unpaid:
+            line = replace(line, total_reward=None)
         return head_of(line, self._opening(), keeps_in(self._rows[0][3]))
 
     def slice(self) -> Slice:
         """Return all of it, from the reset on."""
         resets = [row.event for row in self._opening() if isinstance(row.event, EpisodeReset)]
-        gathering = Gathering(self, pixels=any(is_pixels(event.scene) for event in resets))
+        pixels = any(is_pixels(event.scene) for event in resets)
+        gathering = Gathering(self, pixels=pixels, batch=isinstance(self._fold.reset, BatchReset))
         for number, _, seq, body, _ in self._rows:
             gathering.take(number, seq, body)
-        return gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
+        found = gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
+        return replace(found, steps=self._paid(found.steps)) if self._is_unpaid else found
+
+    @property
+    def _is_unpaid(self) -> bool:
+        """Whether it is not known what the server would have paid for some steps."""
+        opened = self._fold.opened
+        return opened is not None and bool(opened.transforms) and len(self._rows) > self._followed
+
+    def _paid(self, steps: Steps) -> Steps:
+        """Return steps without the sums that are not known."""
+        sums = zip(steps.number, steps.total, strict=True)
+        return replace(steps, total=[total if number < self._followed else None for number, total in sums])
 
     def moments(self, *, paid: bool) -> Iterator[Moment]:
         """Yield the reset and the steps, to be compared."""
@@ -113,7 +138,7 @@ class Branching:
             "at": self._fold.at,
             "principal": "system",
             "epoch": reset.epoch,
-            "step": row.step,
+            "step": self._own + row.step - self._step,
         }
         return _batch_step(row, said, opened) if isinstance(reset, BatchReset) else _step(row, said, opened)
 

@@ -2,10 +2,13 @@
 
 Rule 1: the record is read row by row, and no further than to the first difference; a value is loaded only where digests differ.
 Rule 2: episodes of different environments are not compared step by step: that they are different is what is said.
-Rule 3: a branch is driven in this process, as by `proctor replay --fork`, and never recorded.
+Rule 3: a row that cannot be read is passed over, and that is said.
+Rule 4: an episode that is open has not ended: it has come as far as it is.
+Rule 5: a branch is driven in this process, as by `proctor replay --fork`, and never recorded.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final
 
@@ -14,24 +17,28 @@ from msgspec import Raw
 
 from proctor.episode.verdict_words import kind_words
 from proctor.errors import ValidationError
+from proctor.ledger.chain import is_episode
 from proctor.ledger.files import Stored
 from proctor.ledger.reader import Ledger
 from proctor.models.events import BatchReset, EpisodeReset, SessionOpened
 from proctor.replay.difference import shown
 from proctor.replay.fork import forked
 from proctor.viewer.branching import Branching, fork_name
-from proctor.viewer.documents import Difference, Fork
-from proctor.viewer.moments import Moment, Spoken, lines, moments
+from proctor.viewer.documents import MOST_ACTIONS, Difference, Fork
+from proctor.viewer.moments import Moment, Spoken, lines, moments, readable
 from proctor.viewer.parting import END, ENDS, SILENCE, Parting, first_of, lines_parted, moments_parted
 from proctor.viewer.plain import plain
 
-MOST_ACTIONS: Final = 10_000
-"""Of a branch."""
 MOST_VALUE: Final = 2048
 """Bytes of a value that is told whole."""
 SHOWN: Final = 80
 """Of a value in a sentence."""
 NULL: Final = Raw(b"null")
+SO_FAR: Final = "is here so far"
+"""Said of an open episode instead of that it ends."""
+SHORTER: Final = (ENDS, SO_FAR)
+SAME_STEPS: Final = "They are the same in every step."
+"""Of a branch, whose packets nobody states."""
 UNLIKE: Final = ("environment", "num_envs")
 """What differs before anything is done."""
 
@@ -41,14 +48,16 @@ _encode: Final = msgspec.json.Encoder().encode
 def difference(ledger: Ledger, one: str, other: str) -> Difference:
     """Return where two episodes first differ, or that they do not; a ValidationError if there is no such episode."""
     left, right = _Reading(ledger, one), _Reading(ledger, other)
-    apart = _made_apart(left.opened, right.opened)
-    if apart is not None:
-        return _document(one, other, *apart)
+    apart, turned = _made_apart(left.opened, right.opened), _made_apart(right.opened, left.opened)
+    if apart is not None and turned is not None:
+        return _document(one, other, apart[0], apart[1], turned[1])
     found = moments_parted(left.moments(), right.moments())
     until = (None, None) if found is None else (found.number_one, found.number_other)
     said = lines_parted(left.lines(until[0]), right.lines(until[1]))
-    first = first_of(found, said)
-    return _document(one, other, first, _sentence(first) + _why(left, right))
+    first = _unsettled(first_of(found, said), left, right)
+    text = _sentence(first) + _why(left, right) + _passed_over(left, right)
+    turned_text = _sentence(_mirrored(first)) + _why(right, left) + _passed_over(right, left)
+    return _document(one, other, first, text, turned_text)
 
 
 def fork(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Fork:
@@ -62,15 +71,16 @@ def fork(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Fork:
     for row in found.rows:
         branch.add(row)
     # What the server would have paid for the new steps is not known where it transforms rewards.
-    paid = not origin.opened.transforms
+    paid = origin.opened is not None and not origin.opened.transforms
     parting = moments_parted(origin.moments(paid=paid), branch.moments(paid=paid))
     way = found.standing
     doubt = "" if way.first is None else f" The way there was not as recorded: it differs at step {way.at_step}."
+    texts = [SAME_STEPS if each is None else _sentence(each) for each in (parting, _mirrored(parting))]
     return Fork(
         head=branch.head(),
         slice=branch.slice(),
         left=found.left,
-        difference=_document(chain, fork_name(chain, step), parting, _sentence(parting) + plain(doubt, 200)),
+        difference=_document(chain, fork_name(chain, step), parting, *(text + doubt for text in texts)),
     )
 
 
@@ -80,11 +90,14 @@ class _Reading:
 
     def __init__(self, ledger: Ledger, chain: str) -> None:
         self._file, self._chain = ledger.located(chain)
-        first = self._file.stored_at(self._chain.first)
-        opened = None if first is None else self._file.row(chain, first).event
-        if not isinstance(opened, SessionOpened):
+        if not is_episode(chain):
             raise ValidationError("this chain is no episode", found=chain, expected="the chain of an episode")
-        self.opened: Final = opened
+        opened = self._event(self._chain.first)
+        self.opened: Final = opened if isinstance(opened, SessionOpened) else None
+        """None: it cannot be read."""
+        self.unread: Final[set[int]] = set()
+        """The numbers of the rows that were passed over."""
+        self.is_open: Final = self._chain.last is None
 
     def rows(self) -> Iterator[Stored]:
         """Yield the rows as they are stored."""
@@ -92,21 +105,34 @@ class _Reading:
 
     def moments(self, *, paid: bool = True) -> Iterator[Moment]:
         """Yield the resets and the steps."""
-        return moments(self.rows(), self._file.value, paid=paid)
+        return moments(self.rows(), self._value, self.unread.add, paid=paid)
 
     def lines(self, until: int | None) -> Iterator[Spoken]:
         """Yield the lines that were stated, up to a row."""
-        return lines(takewhile(lambda stored: until is None or stored[0] <= until, self.rows()))
+        rows = takewhile(lambda stored: until is None or stored[0] <= until, self.rows())
+        return lines(rows, self.unread.add)
+
+    def _value(self, digest: str) -> bytes | None:
+        """Return a value; one that is damaged is as one that was not stored."""
+        try:
+            return self._file.value(digest)
+        except ValidationError:
+            return None
+
+    def _event(self, number: int) -> object:
+        """Return what a row of the chain says; None if there is none that can be read."""
+        stored = self._file.stored_at(number)
+        said = None if stored is None or stored[1] != self._chain.first else readable(stored[3])
+        return None if said is None else said.event
 
     def began(self) -> dict[str, Any]:
         """Return how the episode began, as far as that can be why it is not like another."""
-        reset = self._file.stored_at(self._chain.first + 1)
-        event = None if reset is None or reset[1] != self._chain.first else self._file.row("", reset).event
+        event = self._event(self._chain.first + 1)
         opened = self.opened
         made: dict[str, Any] = {
-            "settings": opened.settings,
-            "transforms": opened.transforms,
-            "policy": opened.policy,
+            "settings": None if opened is None else opened.settings,
+            "transforms": None if opened is None else opened.transforms,
+            "policy": None if opened is None else opened.policy,
         }
         if not isinstance(event, EpisodeReset | BatchReset):
             return made | {"seed": None, "options": b"null"}
@@ -114,8 +140,10 @@ class _Reading:
 
 
 # -------------------------------------------------------------------------------------------------------- the words
-def _made_apart(left: SessionOpened, right: SessionOpened) -> tuple[Parting, str] | None:
-    """Return that two episodes are not of one sort, in a sentence, too; None if they are."""
+def _made_apart(left: SessionOpened | None, right: SessionOpened | None) -> tuple[Parting, str] | None:
+    """Return that two episodes are not of one sort, in a sentence, too; None if they are, or nobody knows."""
+    if left is None or right is None:
+        return None
     if left.environment != right.environment:
         names = (left.environment, right.environment)
         words = [plain(name, SHOWN) for name in names]
@@ -138,7 +166,7 @@ def _sentence(found: Parting | None) -> str:
         return _ended(found)
     where = f" at {plain(found.where, SHOWN)}" if found.where else ""
     told = _LINES.get(found.what, "the {what} differs{where}: {left} on the left, {right} on the right.")
-    ended, other = ("left", "right") if found.left == ENDS else ("right", "left")
+    ended, other = ("left", "right") if found.left in SHORTER else ("right", "left")
     words = told.format(
         what=found.what,
         where=where,
@@ -147,6 +175,7 @@ def _sentence(found: Parting | None) -> str:
         right=_words(found.what, found.right),
         ended=ended,
         other=other,
+        yet=" yet" if SO_FAR in (found.left, found.right) else "",
     )
     return f"{_when(found)} {words}"
 
@@ -163,7 +192,7 @@ _LINES: Final = {
     "rules": "{kind} breaks {left} on the left and {right} on the right.",
     "state": "{kind} leads to {left} on the left and to {right} on the right.",
     "payload": "{kind} says different things{where}: {left} on the left, {right} on the right.",
-    SILENCE: "the {other} one states {kind}, and the {ended} one states nothing more.",
+    SILENCE: "the {other} one states {kind}, and the {ended} one states nothing more{yet}.",
 }
 
 
@@ -179,10 +208,36 @@ def _words(what: str, value: Any) -> str:
 
 
 def _ended(found: Parting) -> str:
-    ended, other = ("left", "right") if found.left == ENDS else ("right", "left")
+    ended, other = ("left", "right") if found.left in SHORTER else ("right", "left")
     if not found.step:
         return f"The {ended} one has no steps; the {other} one has."
+    if SO_FAR in (found.left, found.right):
+        return f"The {ended} one has come as far as step {found.step}; the {other} one went on."
     return f"The {ended} one ends after step {found.step}; the {other} one goes on."
+
+
+def _unsettled(found: Parting | None, left: _Reading, right: _Reading) -> Parting | None:
+    """Return a difference; that one of the two is shorter is said of an open one only so far."""
+    if found is None or found.what not in (END, SILENCE):
+        return found
+    if found.left == ENDS:
+        return replace(found, left=SO_FAR) if left.is_open else found
+    return replace(found, right=SO_FAR) if right.is_open else found
+
+
+def _mirrored(found: Parting | None) -> Parting | None:
+    """Return a difference as seen from the other side."""
+    if found is None:
+        return None
+    one, other = found.number_other, found.number_one
+    return replace(found, left=found.right, right=found.left, number_one=one, number_other=other)
+
+
+def _passed_over(left: _Reading, right: _Reading) -> str:
+    """Return that some rows could not be read, in a sentence; empty: all that were looked at could be."""
+    counts = [(len(each.unread), side) for each, side in ((left, "left"), (right, "right")) if each.unread]
+    told = " and ".join(f"{count} on the {side}" for count, side in counts)
+    return f" Rows that cannot be read were passed over: {told}." if told else ""
 
 
 def _why(left: _Reading, right: _Reading) -> str:
@@ -196,7 +251,7 @@ def _why(left: _Reading, right: _Reading) -> str:
     return f" They did not begin alike: they differ in {', '.join(words)}." if words else ""
 
 
-def _document(one: str, other: str, found: Parting | None, text: str) -> Difference:
+def _document(one: str, other: str, found: Parting | None, text: str, turned: str) -> Difference:
     return Difference(
         one=one,
         other=other,
@@ -209,6 +264,7 @@ def _document(one: str, other: str, found: Parting | None, text: str) -> Differe
         left=NULL if found is None else _told(found.left),
         right=NULL if found is None else _told(found.right),
         text=text,
+        turned=turned,
     )
 
 

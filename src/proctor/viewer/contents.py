@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.export_jsonl import line_of
 from proctor.ledger.reader import Ledger, Row
 from proctor.models.events import BatchStepped, EpisodeReset, EpisodeStepped
+from proctor.models.pixels import SOME_PIXELS, is_pixels
 from proctor.viewer.comparing import difference
 from proctor.viewer.documents import Difference, Explanation, Fork, Head, Line, Machine, Slice
 from proctor.viewer.explaining import explanations
@@ -35,8 +36,6 @@ STEPS_SIZE: Final = 40_000_000
 FRAMES_SIZE: Final = 20_000_000
 ROWS_SIZE: Final = 64_000_000
 """Bytes of an episode's steps, of its pictures, and of its rows before they are packed."""
-PIXELS: Final = Raw(b'{"pixels":true}')
-"""Stands in a row for a picture, which is in the file by itself."""
 
 Progress = Callable[[int, int], None]
 """Told how many rows were read, and of how many."""
@@ -122,7 +121,8 @@ class _Carrier:
         """Return all that happened, with as many steps as fit."""
         most = MOST_STEPS
         found = shelf.slice(chain, most=most, thin=True)
-        while len(msgspec.json.encode(found.steps)) > STEPS_SIZE and most > LEAST_STEPS:
+        # A slice that is too large ends early; with fewer steps it comes to the end, and most of all with one.
+        while most > 1 and (found.more or (most > LEAST_STEPS and len(msgspec.json.encode(found.steps)) > STEPS_SIZE)):
             most //= 2
             found = shelf.slice(chain, most=most, thin=True)
         self._remark(chain, found.thinned, "steps")
@@ -131,19 +131,27 @@ class _Carrier:
     def _pixels(self, shelf: Shelf, chain: str, numbers: Sequence[int]) -> dict[int, str]:
         """Return pictures as addresses that hold them, evenly thinned where there are too many or too large ones."""
         chosen = _every(numbers, -(-len(numbers) // MOST_FRAMES))
-        found = {number: _address(shelf.pixels(chain, number)) for number in chosen}
-        kept = _every(chosen, -(-sum(map(len, found.values())) // FRAMES_SIZE))
-        if len(kept) < len(numbers):
+        found = {number: address for number in chosen if (address := _picture(shelf, chain, number)) is not None}
+        missing = len(chosen) - len(found)
+        if missing:
+            self.remarks.append(f"{missing:,} of the pictures of {chain} cannot be read.")
+        kept = _every(list(found), -(-sum(map(len, found.values())) // FRAMES_SIZE))
+        if len(kept) + missing < len(numbers):
             self.remarks.append(f"Of the {len(numbers):,} pictures of {chain}, {len(kept):,} are in this file.")
         return {number: found[number] for number in kept}
 
     def _rows(self, line: Line, pictured: bool) -> str:
         """Return the rows, packed."""
         kept = _Rows()
+        unread = 0
         for done, row in enumerate(self._readable(line.chain), start=1):
-            if row is not None:
+            if row is None:
+                unread += 1
+            else:
                 kept.add(row, pictured)
             self._progress(done, max(line.rows, done))
+        if unread:
+            self.remarks.append(f"Rows of {line.chain} that cannot be read, and are not in this file: {unread:,}.")
         self._remark(line.chain, kept.every, "raw rows of steps")
         return b64encode(gzip.compress(b"".join(kept.lines()), mtime=0)).decode()
 
@@ -206,8 +214,7 @@ def _still(head: Head) -> Head:
 
 def _pictured(head: Head, steps: Slice) -> list[int]:
     """Return the numbers of the rows that have a picture in pixels."""
-    scene = msgspec.json.decode(head.scene)
-    if not isinstance(scene, dict) or scene.get("environment") != "pixels":
+    if not is_pixels(head.scene):
         return []
     found = zip(steps.steps.number, steps.steps.scene, strict=True)
     return [head.first, *(number for number, frame in found if bytes(frame) != b"null")]
@@ -217,11 +224,19 @@ def _without_pixels(row: Row) -> Row:
     event = row.event
     if not isinstance(event, EpisodeReset | EpisodeStepped) or bytes(event.scene) == b"null":
         return row
-    return dataclasses.replace(row, event=replace(event, scene=PIXELS))
+    return dataclasses.replace(row, event=replace(event, scene=SOME_PIXELS))
 
 
 def _every(numbers: Sequence[int], nth: int) -> list[int]:
     return list(numbers[:: max(nth, 1)])
+
+
+def _picture(shelf: Shelf, chain: str, number: int) -> str | None:
+    """Return the address that holds a picture, None if it cannot be read."""
+    try:
+        return _address(shelf.pixels(chain, number))
+    except ValidationError:
+        return None
 
 
 def _address(picture: bytes) -> str:

@@ -9,8 +9,13 @@ Times are seconds since 1970.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from msgspec import Raw
+
+MOST_ACTIONS: Final = 10_000
+"""Of a fork."""
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -24,7 +29,7 @@ class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     agent: str
     """The names of the granted agents; empty: there is none."""
     state: str
-    """Governed: the machine's state, S0_IDLE to S9_SAFEMODE; else ready, terminated, truncated, lost or closed."""
+    """Governed: the machine's state, S0_IDLE to S9_SAFEMODE, or lost; else ready, terminated, truncated, lost or closed."""
     outcome: str | None
     """Governed: conforming, violated or open; else terminated, truncated or null."""
     reason: str | None
@@ -73,6 +78,7 @@ class Steps(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     number: list[int]
     seq: list[int]
     step: list[int]
+    """Counted from the reset that began the episode."""
     at: list[float]
     action: list[Raw]
     observation: list[Raw]
@@ -80,12 +86,13 @@ class Steps(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reward: list[float | None]
     raw_reward: list[float | None]
     parts: dict[str, list[float | None]]
-    total: list[float]
-    """The sum of the rewards since the slice's `after`, of the steps thinned out too."""
+    total: list[float | None]
+    """The sum of the rewards since the slice's `after`, of the steps thinned out too; null where it is not known or too large for a
+    number."""
     ended: list[int]
     """0: goes on, 1: terminated, 2: truncated, 3: both."""
     scene: list[Raw]
-    """The frames; of pixels only that there are some."""
+    """The frames; of pixels only that there are some, and null of those that are large: the raw row has them."""
     tool: list[str | None]
 
 
@@ -118,7 +125,8 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     number: int
     seq: int
     step: int
-    at: float
+    at: float | None
+    """Null: nobody knows."""
     principal: str
     kind: str
     text: str
@@ -177,6 +185,8 @@ class Difference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     right: Raw
     text: str
     """One sentence for people."""
+    turned: str
+    """The same sentence for who has the other one on the left."""
 
 
 class Fork(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -4,10 +4,14 @@ Rule 1: the lines on record are judged again under the policy on record, up to t
     told only as long as it is what was recorded; from the first line on which they disagree, and under a policy that cannot be
     read, a row is explained by what it says itself.
 Rule 2: what was refused before the judge saw it is explained by its rule, and by what was legal where it was tried.
-Rule 3: nothing is guessed, and whatever stands in a line, this does not fail on it.
+Rule 3: a line that cannot be read is passed over; those after it speak for themselves.
+Rule 4: nothing is guessed, and whatever stands in a line, this does not fail on it.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import msgspec
@@ -25,16 +29,24 @@ from proctor.episode.verdict_words import EVENT_WORDS, in_short, kind_words, obl
 from proctor.episode.verdicts import Context, Verdict, obligations_of
 from proctor.episode.ways import label_of, legal_next, shortest_way
 from proctor.errors import ValidationError
+from proctor.ledger.chain import is_episode
+from proctor.ledger.files import Chain, LedgerFile
 from proctor.ledger.reader import Ledger
 from proctor.models.events import PacketJudged, SessionOpened
 from proctor.viewer.documents import Explained, Explanation
-from proctor.viewer.moments import MARK
+from proctor.viewer.moments import MARK, readable
 from proctor.viewer.plain import plain
 
 LONGEST: Final = 64
 """Of a name that an agent chose and that stands in a headline."""
 LONGEST_WHY: Final = 200
 MOST_REASONS: Final = 8
+MOST_CHAINS: Final = 2
+"""So many episodes stay judged again for the next question."""
+MOST_HELD: Final = 2**26
+"""About so many bytes of each."""
+LINE_SIZE: Final = 2048
+"""About what a line takes besides what it says."""
 
 NOTE_WORDS: Final = {
     "token_request": "An agent asked for a token, and an operator decides about it.",
@@ -46,38 +58,106 @@ _WAY_BY: Final = {POLICY_1: (Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.B
 
 def explanation(ledger: Ledger, chain: str, number: int) -> Explanation:
     """Return the explanation of the judged line in this row; a ValidationError if the row is no such line of the chain."""
-    retelling, rows = _begun(ledger, chain)
-    for found, event in rows:
-        if found > number:
-            break
-        told = retelling.told(event)
-        if found == number:
-            return told.explanation(number)
-    raise ValidationError("this row is no judged line", found=number, expected=f"the number of one in {chain}")
+    return _EXPLAINER.explanation(ledger, chain, number)
 
 
 def explanations(ledger: Ledger, chain: str) -> dict[int, Explanation]:
     """Return the explanations of all lines that were refused, by the numbers of their rows."""
-    retelling, rows = _begun(ledger, chain)
-    told = ((number, event, retelling.told(event)) for number, event in rows)
-    return {number: each.explanation(number) for number, event, each in told if not event.accepted}
+    told = _Course(*ledger.located(chain)).told(sys.maxsize)
+    return {number: each.explanation(number) for number, each in told if not each.is_accepted}
+
+
+class Explainer:
+    """Explains one line after the other, and remembers how far the latest episodes were judged again; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._courses: dict[tuple[Path, str], _Course] = {}
+
+    def explanation(self, ledger: Ledger, chain: str, number: int) -> Explanation:
+        """Return the explanation of a judged line, as the function of that name does."""
+        with self._lock:
+            told = self._course(*ledger.located(chain), number).told_at(number)
+        if told is None:
+            raise ValidationError("this row is no judged line", found=number, expected=f"the number of one in {chain}")
+        return told.explanation(number)
+
+    def _course(self, file: LedgerFile, chain: Chain, number: int) -> "_Course":
+        """Return who judges the lines of a chain again, from where it stopped if it still knows this one."""
+        key = (file.path, chain.name)
+        known = self._courses.pop(key, None)
+        goes_on = known is not None and known.goes_on(file, chain, number)
+        course = known if known is not None and goes_on else _Course(file, chain)
+        self._courses[key] = course
+        while len(self._courses) > MOST_CHAINS:
+            del self._courses[next(iter(self._courses))]
+        return course
+
+
+_EXPLAINER: Final = Explainer()
+"""Of this process: people ask for one line after the other of the same episode."""
 
 
 # ------------------------------------------------------------------------------------------------------ the record
-def _begun(ledger: Ledger, chain: str) -> tuple["_Retelling", Iterator[tuple[int, PacketJudged]]]:
-    """Return who judges the lines of a chain again, and the lines with the numbers of their rows."""
-    file, found = ledger.located(chain)
-    first = file.stored_at(found.first)
-    opened = None if first is None else file.row(chain, first).event
-    if not isinstance(opened, SessionOpened):
-        raise ValidationError("this chain is no episode", found=chain, expected="the chain of an episode")
-    marked = (file.row(chain, stored) for stored in file.stored_in(found) if MARK in stored[3])
-    lines = ((row.number, row.event) for row in marked if isinstance(row.event, PacketJudged))
-    return _Retelling(_context(opened)), lines
+class _Course:
+    """The lines of one chain, judged again as far as somebody asked."""
+
+    def __init__(self, file: LedgerFile, chain: Chain) -> None:
+        self._file = file
+        self._chain = chain
+        self._retelling = _Retelling(_context(_opening(file, chain)))
+        self._mark: tuple[int, bytes] = (chain.first - 1, b"")
+        """Number and hash of the last row that was read."""
+        self._known: dict[int, _Told] = {}
+        self._held = 0
+        self._forgotten = 0
+        """Of the lines up to this number nothing is known any more."""
+
+    def goes_on(self, file: LedgerFile, chain: Chain, number: int) -> bool:
+        """Read on in the same file, opened anew; return whether it is the same, and the row of this number not forgotten."""
+        last, row_hash = self._mark
+        stored = file.stored_at(last)
+        self._file, self._chain = file, chain
+        return number > self._forgotten and stored is not None and stored[4] == row_hash
+
+    def told_at(self, number: int) -> "_Told | None":
+        """Return what there is to tell of a row; None: it is no line that can be read."""
+        for found, told in self.told(number):
+            self._known[found] = told
+            self._held += told.size
+            if self._held > MOST_HELD:
+                self._known = {found: told}
+                self._held, self._forgotten = told.size, found - 1
+        return self._known.get(number)
+
+    def told(self, upto: int) -> Iterator[tuple[int, "_Told"]]:
+        """Yield the lines that were not judged again yet, with the numbers of their rows."""
+        for number, first, _, content, row_hash in self._file.stored_of([self._chain.first], start=self._mark[0] + 1):
+            if number > upto or first != self._chain.first:
+                return
+            self._mark = (number, row_hash)
+            if MARK not in content:
+                continue
+            said = readable(content)
+            if said is None:
+                self._retelling.stop()
+            elif isinstance(said.event, PacketJudged):
+                yield number, self._retelling.told(said.event)
 
 
-def _context(opened: SessionOpened) -> Context | None:
+def _opening(file: LedgerFile, chain: Chain) -> SessionOpened | None:
+    """Return how the episode was opened, None if that cannot be read; a ValidationError if it is no episode."""
+    first = file.stored_at(chain.first)
+    said = None if first is None else readable(first[3])
+    if not is_episode(chain.name) or (said is not None and not isinstance(said.event, SessionOpened)):
+        raise ValidationError("this chain is no episode", found=chain.name, expected="the chain of an episode")
+    return said.event if said is not None and isinstance(said.event, SessionOpened) else None
+
+
+def _context(opened: SessionOpened | None) -> Context | None:
     """Return under what the episode was judged; None if nobody can know."""
+    if opened is None:
+        return None
     try:
         return Context() if opened.policy is None else context_of(opened.policy)
     except ValidationError:
@@ -92,6 +172,10 @@ class _Retelling:
         self._judge = Judge(self._context.settings, rules=self._context.house_rules)
         self._agrees = context is not None
         self._standing: Episode = begin("", unmarked(self._context.house_rules))
+
+    def stop(self) -> None:
+        """Take note that a line cannot be read: what comes after it cannot be judged again."""
+        self._agrees = False
 
     def told(self, event: PacketJudged) -> "_Told":
         """Take the next line; what it was judged is compared with what it is judged now."""
@@ -126,6 +210,16 @@ class _Told:
         self._context = context
         self._verdict = verdict
         self._standing = standing
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the line was accepted."""
+        return self._event.accepted
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return LINE_SIZE + memoryview(self._event.line).nbytes
 
     def explanation(self, number: int) -> Explanation:
         """Return the line in words."""

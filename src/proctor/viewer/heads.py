@@ -9,8 +9,9 @@ from msgspec import Raw
 from proctor.ledger.files import Row
 from proctor.ledger.rows import Observations
 from proctor.models.events import NULL, BatchReset, EpisodeReset, SessionOpened
+from proctor.models.pixels import is_pixels
 from proctor.viewer.documents import Head, Line
-from proctor.viewer.pictures import NO_PIXELS, is_pixels
+from proctor.viewer.pictures import NO_PIXELS
 from proctor.viewer.slices import short
 
 _NAMES: Final = ("name", "type")

@@ -48,10 +48,10 @@ def line_of(fold: Fold, path: Path, chain: Chain, *, live: bool) -> Line:
 
 
 def _state(told: EpisodeSummary, *, lost: bool) -> str:
-    if told.governed:
-        return told.state or State.IDLE
     if lost or told.reason == LOST:
         return LOST
+    if told.governed:
+        return told.state or State.IDLE
     return _flag(told) or ("ready" if told.reason == "" else "closed")
 
 

@@ -1,6 +1,7 @@
 """The rows of a chain as what can be compared: moments (resets and steps) and the lines of a governed episode. Pure.
 
-Rule: nothing large is read here: a value that a row does not hold is named by its digest, and looked up when somebody asks for it.
+Rule 1: nothing large is read here: a value that a row does not hold is named by its digest, and looked up when somebody asks for it.
+Rule 2: a row that cannot be read is passed over, and whoever reads is told of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +11,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from proctor.errors import ValidationError
 from proctor.ledger.files import Stored
 from proctor.ledger.rows import Told, lacks_value, told_in
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, PacketJudged
+from proctor.viewer.counting import StepCount
 
 NULL: Final = b"null"
 MARK: Final = b"packet_judged"
@@ -21,9 +24,17 @@ Lookup: TypeAlias = Callable[[str], bytes | None]
 """Finds a value by its digest; None: it was not stored."""
 Values: TypeAlias = tuple[bytes | None, bytes | None]
 """An observation and a picture as JSON; None: it was not stored."""
+Unread: TypeAlias = Callable[[int], object]
+"""Is told the number of a row that cannot be read."""
 Moving: TypeAlias = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
 
+NO_BODY: Final = Told()
+"""Of a row that was not read because it is no line."""
 _encode: Final = msgspec.json.Encoder().encode
+
+
+def ignored(number: int) -> None:
+    """Pass over a row of which nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,8 @@ class Moment:
     """The digest of the picture; empty: there is none, and it is not compared."""
     values: Callable[[], Values]
     """Looks behind the digests."""
+    after_gap: bool = False
+    """Whether a row before it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +74,44 @@ class Spoken:
     own: str
 
 
-def moments(rows: Iterable[Stored], lookup: Lookup, *, paid: bool = True) -> Iterator[Moment]:
+def readable(content: bytes) -> Told | None:
+    """Return what a row says, None if it cannot be read."""
+    try:
+        return told_in(content)
+    except (ValidationError, TypeError):
+        return None
+
+
+def moments(rows: Iterable[Stored], lookup: Lookup, unread: Unread = ignored, *, paid: bool = True) -> Iterator[Moment]:
     """Yield the resets and the steps in these rows; without `paid` the rewards as they were paid are not compared."""
-    step = 0
+    steps = StepCount()
+    gap = False
     for number, _, _, content, _ in rows:
         if MARK in content[:80]:
             continue
-        body = told_in(content)
+        body = readable(content)
+        if body is None:
+            unread(number)
+            gap = True
+            continue
         event = body.event
         if isinstance(event, EpisodeReset | EpisodeStepped | BatchReset | BatchStepped):
-            step += isinstance(event, EpisodeStepped | BatchStepped)
-            yield _moment(number, step, event, body, lookup, paid)
+            if isinstance(event, EpisodeStepped | BatchStepped):
+                steps.stepped(event.step)
+            else:
+                steps.begun()
+            yield _moment(number, steps.count, event, body, lookup, paid, gap)
+            gap = False
 
 
-def lines(rows: Iterable[Stored]) -> Iterator[Spoken]:
+def lines(rows: Iterable[Stored], unread: Unread = ignored) -> Iterator[Spoken]:
     """Yield the lines of a governed episode in these rows."""
     for number, _, _, content, _ in rows:
-        event = told_in(content).event if MARK in content else None
+        body = readable(content) if MARK in content else NO_BODY
+        if body is None:
+            unread(number)
+            continue
+        event = body.event
         if isinstance(event, PacketJudged):
             yield Spoken(
                 number,
@@ -91,7 +125,7 @@ def lines(rows: Iterable[Stored]) -> Iterator[Spoken]:
             )
 
 
-def _moment(number: int, step: int, event: Moving, body: Told, lookup: Lookup, paid: bool) -> Moment:
+def _moment(number: int, step: int, event: Moving, body: Told, lookup: Lookup, paid: bool, gap: bool) -> Moment:
     action, reward, raw_reward, terminated, truncated = _said(event)
     scene = b"" if isinstance(event, BatchReset | BatchStepped) else bytes(event.scene)
     return Moment(
@@ -105,6 +139,7 @@ def _moment(number: int, step: int, event: Moving, body: Told, lookup: Lookup, p
         truncated,
         body.scene or (sha256(scene).hexdigest() if scene not in (b"", NULL) else ""),
         lambda: _values(event, body, lookup),
+        gap,
     )
 
 

@@ -42,7 +42,7 @@ class Parting:
 def moments_parted(one: Iterable[Moment], other: Iterable[Moment]) -> Parting | None:
     """Return where two streams of moments part; None: nowhere."""
     last = 0
-    for left, right in zip_longest(one, other):
+    for left, right in _paired(iter(one), iter(other)):
         if left is None or right is None:
             return _ended(END, left, right, last)
         place = _place(left, right)
@@ -50,6 +50,19 @@ def moments_parted(one: Iterable[Moment], other: Iterable[Moment]) -> Parting | 
             return Parting(place.what, place.where, place.recorded, place.found, left.step, left.number, right.number)
         last = left.step
     return None
+
+
+def _paired(one: Iterator[Moment], other: Iterator[Moment]) -> Iterator[tuple[Moment | None, Moment | None]]:
+    """Yield moments side by side; where a row of one could not be read, the other's is passed over, too."""
+    left, right = next(one, None), next(other, None)
+    while left is not None or right is not None:
+        if left is not None and right is not None and left.step < right.step and right.after_gap:
+            left = next(one, None)
+        elif left is not None and right is not None and right.step < left.step and left.after_gap:
+            right = next(other, None)
+        else:
+            yield left, right
+            left, right = next(one, None), next(other, None)
 
 
 def lines_parted(one: Iterable[Spoken], other: Iterable[Spoken]) -> Parting | None:

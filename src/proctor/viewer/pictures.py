@@ -1,61 +1,33 @@
-"""Pictures of environments that we do not know: which scenes hold pixels, and pixels as a PNG file. Pure.
+"""Pictures of environments that we do not know, as PNG files. Pure.
 
 Rule 1: what comes from a record is never trusted: what is no picture is a ValidationError.
-Rule 2: a scene of pixels is `{"environment": "pixels", "frame": {"pixels": <packed array>}}`, and a frame of it is
-    `{"pixels": <packed array>}`.
+Rule 2: how pixels are written is said in `models/pixels.py`.
 """
 
 import struct
 import zlib
 from typing import Any, Final
 
-import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Raw
 from numpy.typing import NDArray
 
 from proctor.errors import ValidationError
 from proctor.models.arrays import unpacked
+from proctor.models.pixels import MOST_BYTES, packed_pixels
 
-PIXELS: Final = "pixels"
 NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
 """A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
-MOST_BYTES: Final = 2**26
 _KINDS: Final = {1: 0, 3: 2, 4: 6}
 """PNG's name for grey, RGB and RGBA, by the number of channels."""
 _BEGIN: Final = b"\x89PNG\r\n\x1a\n"
 
 
-class _Frame(Struct, frozen=True, gc=False):
-    pixels: Any = None
-
-
-class _Scene(Struct, frozen=True, gc=False):
-    """As much of a scene, or of a frame, as says whether it is made of pixels."""
-
-    environment: Any = None
-    frame: _Frame | None = None
-    pixels: Any = None
-
-
-_SCENE: Final = msgspec.json.Decoder(_Scene)
-
-
-def is_pixels(scene: Raw) -> bool:
-    """Return whether a whole scene is made of pixels."""
-    try:
-        return bool(_SCENE.decode(scene).environment == PIXELS)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-
-
 def picture_in(scene: Raw) -> bytes:
     """Return the picture in a scene or in a frame as a PNG file, or raise a ValidationError: there is none."""
-    try:
-        found = _SCENE.decode(scene)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise ValidationError("there is no picture here", expected="a row with pixels") from problem
-    packed = found.pixels if found.frame is None else found.frame.pixels
+    packed = packed_pixels(scene)
+    if packed is None:
+        raise ValidationError("there is no picture here", expected="a row with pixels")
     return png(unpacked(packed, most=MOST_BYTES))
 
 

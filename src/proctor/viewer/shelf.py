@@ -21,9 +21,10 @@ from proctor.ledger.files import Chain, Row, ledger_files
 from proctor.ledger.reader import Ledger
 from proctor.ledger.schema import SUFFIX, is_blank
 from proctor.models.events import NULL, EpisodeReset, EpisodeStepped
+from proctor.models.pixels import is_pixels
 from proctor.viewer.documents import Head, Line, Slice
 from proctor.viewer.heads import head_of
-from proctor.viewer.pictures import is_pixels, picture_in
+from proctor.viewer.pictures import picture_in
 from proctor.viewer.slices import Gathering
 from proctor.viewer.volume import Volume
 
@@ -31,6 +32,8 @@ MOST_ROWS: Final = 100_000
 """Of one slice."""
 WINDOW: Final = 200_000
 """So many rows of a file, of all its chains, are looked through for one slice that is not thinned."""
+PAGE: Final = 500
+"""So many rows are taken at once: after each it is looked at how large the slice has become."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -47,6 +50,8 @@ class Shelf:
         self._volumes: dict[Path, Volume] = {}
         self._drawn: dict[str, bool] = {}
         """Which chains' frames are pixels, as far as that was asked."""
+        self._left: dict[str, None] = {}
+        """The names of episodes that are gone, and of which nobody was told yet."""
         self._closed = False
         try:
             self._catch_up()
@@ -67,6 +72,13 @@ class Shelf:
             self._catch_up()
             return _newest(self._taken())
 
+    def gone(self) -> list[str]:
+        """Return the episodes that were listed once and are not any more, each once; read what is new before."""
+        with self._lock:
+            left, self._left = self._left, {}
+            there = {name for volume in self._each() for name in volume.lines}
+            return [name for name in left if name not in there]
+
     def head(self, chain: str) -> Head:
         """Return what a page needs to know of an episode before its steps."""
         with self._lock:
@@ -76,7 +88,8 @@ class Shelf:
     def slice(self, chain: str, *, after: int = 0, most: int = 5000, thin: bool = False) -> Slice:
         """Return the next rows of a chain after the one of this number, at most `most` of them.
 
-        With `thin` they are all rows up to the end, with at most `most` of the steps, evenly.
+        With `thin` they are all rows up to the end, with at most `most` of the steps, evenly. Either way there are fewer, and `more`,
+        where they are too large for one slice.
         """
         most = min(max(most, 1), MOST_ROWS)
         with self._lock:
@@ -85,6 +98,7 @@ class Shelf:
             gathering = Gathering(
                 volume,
                 pixels=self._is_drawn(volume, found),
+                batch=volume.lines[chain].num_envs is not None,
                 thin=_spacing(volume, found, after, most) if thin else 1,
                 step_before=lambda: volume.step_before(found, after),
             )
@@ -113,6 +127,12 @@ class Shelf:
         event = row.event
         scene = event.scene if isinstance(event, EpisodeReset | EpisodeStepped) else NULL
         return picture_in(scene)
+
+    def remarks(self) -> list[str]:
+        """Return what the list leaves out, in sentences."""
+        with self._lock:
+            unread = sorted(self.unread.items())
+        return [f"{path.name} cannot be read, so that its episodes are not listed: {why}" for path, why in unread]
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
@@ -163,6 +183,8 @@ class Shelf:
         for volume in self._each():
             taken |= {name: volume.lines[name] for name in volume.news if name in volume.lines}
             volume.news.clear()
+            self._left |= volume.gone
+            volume.gone.clear()
         return taken
 
     # ---------------------------------------------------------------------------------------------------- one episode
@@ -194,23 +216,24 @@ def _newest(lines: dict[str, Line]) -> list[Line]:
 
 
 def _gathered(gathering: Gathering, volume: Volume, chain: Chain, after: int, end: int, most: int | None) -> int:
-    """Give the rows after a number to the gathering; return the number up to which they are all there."""
-    page = WINDOW if most is None else most
+    """Give the rows after a number to the gathering, until it is full; return the number up to which they are all there."""
+    left, window = most, min(max(after, chain.first) + WINDOW, end)
     while True:
-        upto = min(max(after, chain.first) + WINDOW, end)
+        upto = window if left is not None else min(max(after, chain.first) + WINDOW, end)
+        page = PAGE if left is None else min(PAGE, left)
         rows = volume.rows(chain, after, upto, page)
         for row in rows:
             gathering.take(*row)
-        reached = rows[-1][0] if len(rows) == page else upto
-        if most is not None or reached >= end:
-            return reached
-        after = reached
+        is_cut = len(rows) == page
+        after = rows[-1][0] if is_cut else upto
+        left = None if left is None else left - len(rows)
+        if after >= end or gathering.is_full or (left is not None and (not left or not is_cut)):
+            return after
 
 
 def _spacing(volume: Volume, chain: Chain, after: int, most: int) -> int:
     """Return of how many steps one is kept, so that at most `most` are."""
     line = volume.lines[chain.name]
-    before = volume.file.stored_at(after) if after else None
-    left = line.steps if before is None or before[1] != chain.first else line.rows - 1 - before[2]
+    left = volume.steps_between(chain, after, line.last) if after else line.steps
     # Who writes a file may have written any number into it: the rows are there.
     return max(1, -(-min(left, line.rows) // most))

@@ -144,10 +144,11 @@ def _once(pattern: re.Pattern[str], text: str, said: Callable[[str], str]) -> st
 
 def _first(pattern: re.Pattern[str], text: str, said: str) -> str:
     """Return the text with the first place replaced and the others removed."""
-    if pattern.search(text) is None:
+    found = pattern.search(text)
+    if found is None:
         raise ComponentError("index.html is not as expected", found=0, expected=f"a {pattern.pattern}")
-    once = pattern.sub(lambda _: "\0", text, count=1)
-    return pattern.sub("", once).replace("\0", said)
+    # Cut at its place: no sign could mark it that a title may not hold.
+    return f"{text[: found.start()]}{said}{pattern.sub('', text[found.end() :])}"
 
 
 def _check_addresses(text: str) -> None:

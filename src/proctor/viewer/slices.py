@@ -5,7 +5,8 @@ Rule 2: slices fit together: what two of them say one after the other is what on
     which counts from the slice's own beginning.
 Rule 3: pixels and large values are not in a slice; a page asks for them one by one.
 Rule 4: a row that cannot be read is a note, and hides no other.
-Rule 5: of a batch a step's reward is the mean over its environments, and it has no picture.
+Rule 5: of a batch a step's reward is the mean over its environments, and it has no picture. Its steps are counted on where some of
+    it are reset by a mask (`counting.py`).
 """
 
 import math
@@ -15,17 +16,31 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.rows import Told, told_in
 from proctor.models.arrays import NAMED, unpacked
-from proctor.models.events import NULL, BatchStepped, EpisodeStepped, Event, PacketJudged
+from proctor.models.events import (
+    NULL,
+    BatchReset,
+    BatchStepped,
+    EpisodeClosed,
+    EpisodeStepped,
+    Event,
+    PacketJudged,
+)
+from proctor.models.pixels import SOME_PIXELS
+from proctor.viewer.counting import StepCount
 from proctor.viewer.documents import Note, Packet, Slice, Steps
 from proctor.viewer.notes import NOTES
 
 MOST_BYTES: Final = 2048
 """Of an observation or an action in a slice."""
-PIXELS: Final = Raw(b'{"pixels":true}')
+MOST_FRAME: Final = 2**16
+"""Bytes of a frame in a slice; of a larger one the raw row has it."""
+MOST_SLICE: Final = 2**25
+"""About so many bytes are in a slice, whatever was asked for."""
 _PIXELS_BEGIN: Final = b'{"pixels":'
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 OPENING: Final = 1
@@ -47,6 +62,7 @@ class _Row(NamedTuple):
 
     number: int
     seq: int
+    step: int
     said: Told
     reward: float | None
     total: float
@@ -55,19 +71,33 @@ class _Row(NamedTuple):
 class Gathering:
     """Takes the rows of a chain in their order; `slice` is what they come to.
 
-    `pixels` says that the chain's frames are pixels; of every `thin` steps the last is kept; `step_before` tells the step
-    at which the rows begin, and is asked at most once.
+    `pixels` says that the chain's frames are pixels, `batch` that it is one's; of every `thin` steps the last is kept; `step_before`
+    tells the step at which the rows begin, and is asked at most once.
     """
 
     def __init__(
-        self, values: Values, *, pixels: bool = False, thin: int = 1, step_before: Callable[[], int] = lambda: 0
+        self,
+        values: Values,
+        *,
+        pixels: bool = False,
+        batch: bool = False,
+        thin: int = 1,
+        step_before: Callable[[], int] = lambda: 0,
     ) -> None:
         self._values = values
         self._pixels = pixels
+        self._batch = batch
         self._thin = thin
         self._step_before = step_before
         self._step: int | None = None
         """Where the episode stands; None: not known yet."""
+        self._steps: StepCount | None = None
+        """Counts the steps of a batch."""
+        self._size = 0
+        self._frames: dict[str, bytes] = {}
+        """Frames that lie elsewhere, by their hashes."""
+        self._sought: dict[str, None] = {}
+        """The hashes of those that were not looked for yet."""
         self._count = 0
         self._total = 0.0
         self._left: _Row | None = None
@@ -81,22 +111,31 @@ class Gathering:
         try:
             said = told_in(body)
         except ValidationError as problem:
-            self._note(number, seq, 0.0, "system", "unreadable", f"This row cannot be read: {problem}.")
+            self._note(number, seq, None, "system", "unreadable", f"This row cannot be read: {problem}.")
             return
         event = said.event
         if type(event) is EpisodeStepped:
             self._take_step(number, seq, said, event.step, event.reward)
         elif type(event) is BatchStepped:
-            self._take_step(number, seq, said, event.step, mean(event.rewards))
+            self._take_step(number, seq, said, self._counted().stepped(event.step), mean(event.rewards))
         elif type(event) is PacketJudged:
             self._step = event.step
+            self._size += len(body)
             self._packets.append(_packet(number, seq, event))
         elif event is not UNSET:
             self._take_other(number, seq, event)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether about as much was taken as a slice can hold."""
+        self._look()
+        return self._size > MOST_SLICE
+
     def slice(self, chain: str, after: int, last: int, *, more: bool, ended: bool) -> Slice:
         """Return what was taken."""
-        kept = self._kept if self._left is None else [*self._kept, self._left]
+        if self._left is not None:
+            self._keep(self._left)
+        self._look()
         return Slice(
             chain=chain,
             after=after,
@@ -104,7 +143,7 @@ class Gathering:
             more=more,
             ended=ended,
             thinned=self._thin,
-            steps=_Table(kept, self._values, pixels=self._pixels).steps(),
+            steps=_Table(self._kept, self._values, self._frames, pixels=self._pixels).steps(),
             packets=self._packets,
             notes=self._notes,
         )
@@ -114,15 +153,37 @@ class Gathering:
         self._count += 1
         if reward is not None:
             self._total += reward
-        row = _Row(number, seq, said, reward, self._total)
+        row = _Row(number, seq, step, said, reward, self._total)
         if self._count % self._thin:
             self._left = row
         else:
-            self._left = None
-            self._kept.append(row)
+            self._keep(row)
+
+    def _keep(self, row: _Row) -> None:
+        self._left = None
+        self._kept.append(row)
+        self._size += _size(row)
+        if row.said.scene is not None and not self._pixels:
+            self._sought[row.said.scene] = None
+
+    def _look(self) -> None:
+        """Look for the frames that lie elsewhere."""
+        sought, self._sought = self._sought, {}
+        found = self._values.values(sought, MOST_FRAME) if sought else {}
+        self._size += sum(map(len, found.values()))
+        self._frames |= found
+
+    def _counted(self) -> StepCount:
+        """Return who counts the steps of a batch; where its rows begin in the middle, it is asked how many there were."""
+        if self._steps is None:
+            before = self._step_before()
+            self._steps = StepCount(before, None if before else 0)
+        return self._steps
 
     def _take_other(self, number: int, seq: int, event: Event) -> None:
         told = NOTES.get(type(event))
+        if self._batch or isinstance(event, BatchReset):
+            event = self._recounted(event)
         step = getattr(event, "steps", None) if told and told[0] == "closed" else getattr(event, "step", None)
         if step is not None:
             self._step = step
@@ -130,7 +191,16 @@ class Gathering:
             kind, sentence = told
             self._note(number, seq, event.at, event.principal, kind, sentence(event))
 
-    def _note(self, number: int, seq: int, at: float, principal: str, kind: str, text: str) -> None:
+    def _recounted(self, event: Event) -> Event:
+        """Return an event of a batch with the steps since the chain began, where it says some."""
+        if isinstance(event, BatchReset):
+            self._counted().begun()
+            return event
+        if isinstance(event, EpisodeClosed):
+            return replace(event, steps=self._counted().count)
+        return replace(event, step=self._counted().count) if hasattr(event, "step") else event
+
+    def _note(self, number: int, seq: int, at: float | None, principal: str, kind: str, text: str) -> None:
         if self._step is None:
             self._step = self._step_before()
         self._notes.append(
@@ -141,11 +211,10 @@ class Gathering:
 class _Table:
     """The columns of some steps, with the values that lie elsewhere fetched all at once."""
 
-    def __init__(self, rows: list[_Row], values: Values, *, pixels: bool) -> None:
+    def __init__(self, rows: list[_Row], values: Values, frames: dict[str, bytes], *, pixels: bool) -> None:
         self._rows = rows
         self._pixels = pixels
-        scenes = () if pixels else (row.said.scene for row in rows if row.said.scene is not None)
-        self._scenes = values.values(scenes)
+        self._scenes = frames
         self._observations = values.values(filter(None, map(_absent, rows)), MOST_BYTES)
 
     def steps(self) -> Steps:
@@ -164,13 +233,13 @@ class _Table:
         return (
             row.number,
             row.seq,
-            event.step,
+            row.step,
             event.at,
             short(event.action),
             self._observation(event.observation, row.said.digest),
             event.reward,
             event.raw_reward,
-            row.total,
+            row.total if math.isfinite(row.total) else None,
             event.terminated | event.truncated << 1,
             self._frame(event.scene, row.said.scene),
             event.tool,
@@ -180,13 +249,13 @@ class _Table:
         return (
             row.number,
             row.seq,
-            event.step,
+            row.step,
             event.at,
             short(event.actions),
             self._observation(event.observations, row.said.digest),
             row.reward,
             mean(event.raw_rewards),
-            row.total,
+            row.total if math.isfinite(row.total) else None,
             0,
             NULL,
             None,
@@ -204,14 +273,22 @@ class _Table:
         if digest is None and held == NULL:
             return NULL
         if self._pixels:
-            return PIXELS
+            return SOME_PIXELS
         value = held if digest is None else self._scenes.get(digest)
-        return NULL if value is None else shown(value)
+        return NULL if value is None or memoryview(value).nbytes > MOST_FRAME else shown(value)
 
     def _parts(self) -> dict[str, list[float | None]]:
         each = [_parts(row.said.event) for row in self._rows]
         names = dict.fromkeys(name for parts in each for name in parts)
         return {name: [parts.get(name) for parts in each] for name in names}
+
+
+def _size(row: _Row) -> int:
+    """Return about how many bytes a step has in a slice, without what lies elsewhere."""
+    event = row.said.event
+    if type(event) is EpisodeStepped:
+        return sum(memoryview(each).nbytes for each in (event.action, event.observation, event.scene))
+    return MOST_BYTES
 
 
 def _absent(row: _Row) -> str | None:
@@ -248,7 +325,7 @@ _COLUMNS: Final = (
 
 def shown(scene: Raw | bytes) -> Raw:
     """Return a frame as a slice has it: of pixels only that there are some."""
-    return PIXELS if bytes(memoryview(scene)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(scene)
+    return SOME_PIXELS if bytes(memoryview(scene)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(scene)
 
 
 def mean(said: Raw) -> float | None:

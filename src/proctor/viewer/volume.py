@@ -25,15 +25,13 @@ from proctor.ledger.lock import has_writer
 from proctor.ledger.rows import (
     ChainEnded,
     Observations,
-    Own,
     RunBegan,
     RunEnded,
     Tombstone,
     keeps_in,
-    own_in,
 )
 from proctor.ledger.schema import stamp, translated
-from proctor.ledger.summaries import Fold, folds
+from proctor.ledger.summaries import Fold, folds, own_at_a_glance
 from proctor.viewer.documents import Line
 from proctor.viewer.lines import line_of
 
@@ -49,6 +47,12 @@ _IN_CHAIN: Final = (
     "SELECT number, seq, body FROM rows WHERE number > ? AND number <= ? AND chain = ? ORDER BY number LIMIT ?"
 )
 _BACKWARDS: Final = "SELECT body FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number DESC"
+_STEPPED: Final = (b'"event":"episode_stepped"', b'"event":"batch_stepped"')
+_STEPS: Final = (
+    "SELECT count(*) FROM rows WHERE number > ? AND number <= ? AND chain = ?"
+    " AND (instr(substr(body, 1, 200), ?) OR instr(substr(body, 1, 200), ?))"
+)
+"""What an event is called stands at its beginning."""
 _VALUES: Final = "SELECT digest, packed, sum, content FROM blobs WHERE length(content) <= ?"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -71,6 +75,8 @@ class Volume:
         """The episodes' chains, by name."""
         self.news: dict[str, None] = {}
         """The names of the lines that have changed since somebody took them."""
+        self.gone: dict[str, None] = {}
+        """The names of those that were there and are not any more, since somebody took them."""
         self._wall = wall
         self._file: LedgerFile | None = None
         self._stamp: tuple[object, ...] = ()
@@ -80,6 +86,8 @@ class Volume:
         self._servers: set[int] = set()
         self._touched: dict[int, None] = {}
         """The open chains that have grown, and whose lines do not say so yet."""
+        self._counted: dict[int, tuple[int, int]] = {}
+        """How many steps batches had up to a row, the last that was asked for: the first rows of their chains, number and count."""
         self._running = False
         """Whether the last run of a server has not said that it ended."""
 
@@ -123,6 +131,8 @@ class Volume:
     def _begin(self, file: LedgerFile) -> None:
         """Read the file from its beginning, as it is at one moment."""
         self._mark = (0, b"")
+        self._counted.clear()
+        self.gone |= dict.fromkeys(self.lines)
         self.lines.clear()
         self.chains.clear()
         self._open.clear()
@@ -157,6 +167,7 @@ class Volume:
         self.chains[chain.name] = chain
         self.lines[chain.name] = line_of(fold, self.path, chain, live=live)
         self.news[chain.name] = None
+        self.gone.pop(chain.name, None)
 
     # ---------------------------------------------------------------------------------------------------- what is new
     def _grown(self) -> None:
@@ -196,16 +207,20 @@ class Volume:
 
     def _hear(self, body: bytes) -> None:
         """Hear what a server's chain says of the others."""
-        match _own(body):
+        match own_at_a_glance(body):
             case ChainEnded(chain=name):
                 self._end(name)
             case Tombstone(chain=name):
-                self.lines.pop(name, None)
-                self.chains.pop(name, None)
+                self._forget(name)
             case RunBegan():
                 self._running = True
             case RunEnded():
                 self._running = False
+
+    def _forget(self, name: str) -> None:
+        self.chains.pop(name, None)
+        if self.lines.pop(name, None) is not None:
+            self.gone[name] = None
 
     def _end(self, name: str) -> None:
         chain = self.chains.get(name)
@@ -214,11 +229,11 @@ class Volume:
             self._tell(replace(ended.chain, last=ended.fold.number), ended.fold, live=False)
 
     def _look_who_writes(self) -> None:
-        held = self._running and bool(self._open) and has_writer(self.path)
+        held = has_writer(self.path) if self._running and self._open else False
         now = self._wall()
         for each in self._open.values():
             fresh = now - each.fold.at < FRESH_SECONDS
-            live = self._running and (held or fresh)
+            live = fresh if held is None else held
             if live is not self.lines[each.chain.name].live:
                 self._tell(each.chain, each.fold, live=live)
 
@@ -246,8 +261,26 @@ class Volume:
         first = self.file.stored_at(chain.first)
         return "all" if first is None else keeps_in(first[3])
 
+    def steps_between(self, chain: Chain, after: int, upto: int) -> int:
+        """Return how many steps of a chain have rows with `after < number <= upto`."""
+        with translated(self.path, ValidationError):
+            bounds = (max(after, chain.first - 1), upto, chain.first)
+            (found,) = self.file.connection.execute(_STEPS, (*bounds, *_STEPPED)).fetchone()
+        return int(found)
+
+    def _batch_steps(self, chain: Chain, number: int) -> int:
+        """Return how many steps a batch has had up to a row; counted on from where it was asked for the last time."""
+        known, count = self._counted.get(chain.first, (0, 0))
+        if known > number:
+            known, count = 0, 0
+        count += self.steps_between(chain, known, number)
+        self._counted[chain.first] = (number, count)
+        return count
+
     def step_before(self, chain: Chain, number: int) -> int:
         """Return at which step a chain stands at the row of this number."""
+        if self.lines[chain.name].num_envs is not None:
+            return self._batch_steps(chain, number)
         with translated(self.path, ValidationError):
             for (body,) in self.file.connection.execute(_BACKWARDS, (chain.first, number, chain.first)):
                 step = _step(body)
@@ -275,15 +308,6 @@ class Volume:
                 f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
             ).fetchall()
         return found
-
-
-def _own(body: bytes) -> Own | None:
-    """Return the ledger's own statement in a row, None if there is none that can be read."""
-    try:
-        own = glanced(body).own
-        return None if own is UNSET else own_in(own)
-    except (ValidationError, TypeError):
-        return None
 
 
 _WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judged", "failed", "session_resumed"})

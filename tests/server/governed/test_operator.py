@@ -312,6 +312,8 @@ def test_a_watcher_sees_every_line_with_its_verdict_and_waits_for_the_next() -> 
         lambda operator: operator.deny("request_none"),
         lambda operator: operator.alert("nobody", "CRITICAL", "x"),
         lambda operator: operator.alert("s", "LOUD", "x"),
+        lambda operator: operator.alert("s", "CRITICAL", "x", epoch=99),
+        lambda operator: operator.clear("s", "x", epoch=99),
         lambda operator: operator.clear("nobody"),
         lambda operator: operator.revoke("s"),
         lambda operator: operator.revoke("s", token_id="token_x", grant="g"),

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proctor.door.visits import CODE_SECONDS
+from proctor.models.events import Event, SessionOpened
 from proctor.server.viewing import alone, routes
-from proctor.server.viewing.alone import Alone, Place
+from proctor.server.viewing.alone import Alone, Place, machine_address
 from proctor.server.viewing.headers import CONTENT_SECURITY_POLICY
 from tests.cli.recordings import real, written
 from tests.server.served import PATIENCE, until
@@ -26,8 +28,9 @@ SMALL = {"grid_size": [16, 16]}
 class Shown:
     """A running server of pages, and the addresses that it has told."""
 
-    def __init__(self, server: Alone, told: list[str]) -> None:
+    def __init__(self, server: Alone, told: list[str], loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
+        self.loop = loop
         self.told = told
 
     @property
@@ -39,16 +42,16 @@ class Shown:
 
 
 @contextmanager
-def shown(ledger: Path, host: str = "127.0.0.1") -> Iterator[Shown]:
+def shown(ledger: Path, host: str = "127.0.0.1", *, trusts: bool = False) -> Iterator[Shown]:
     told: list[str] = []
     loop = asyncio.new_event_loop()
     place = Place.bound(host, 0)
-    server = Alone(ledger, place, told.append, clock=Clock())
+    server = Alone(ledger, place, told.append, trusts=trusts, clock=Clock())
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(),), daemon=True)
     thread.start()
     until(lambda: told or not thread.is_alive())
     try:
-        yield Shown(server, told)
+        yield Shown(server, told, loop)
     finally:
         loop.call_soon_threadsafe(server.stop)
         thread.join(PATIENCE)
@@ -77,7 +80,7 @@ def test_a_visit_may_look_and_fork_and_not_act(browser: Browser) -> None:
     visit = browser.get("/viewer/visit").json()
 
     assert (visit["can_act"], visit["can_fork"], visit["environment"]) == (False, True, None)
-    assert browser.visit == visit
+    assert {**browser.visit, "csrf": None} == visit
 
 
 def test_when_a_code_was_used_the_next_one_is_told(there: Shown) -> None:
@@ -117,6 +120,38 @@ def test_an_episode_is_forked(browser: Browser) -> None:
     assert fork["head"]["line"]["chain"] == f"{chain}~fork@2"
 
 
+def named(target: str, **settings: object) -> Iterator[Event]:
+    """Yield a story whose record names something else than what was driven."""
+    for event in real("walk", TARGET, steps=3, settings=SMALL):
+        if isinstance(event, SessionOpened):
+            yield replace(event, target=target, settings=settings or event.settings)
+        else:
+            yield event
+
+
+def test_a_fork_runs_no_command_that_a_record_names(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    story = named("subprocess:Popen", args=["touch", str(mark)])
+
+    with shown(written(tmp_path / "ledger", story)) as server, server.entered() as browser:
+        answer = browser.post("/viewer/api/fork", {"chain": "walk.1", "step": 1, "actions": [0]})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "VALIDATION_ERROR")
+    assert "proctor view --trust" in answer.json()["message"]
+    assert "Popen" not in answer.text
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(("trusts", "status"), [(False, 409), (True, 200)])
+def test_a_module_before_an_id_is_imported_only_with_trust(tmp_path: Path, trusts: bool, status: int) -> None:
+    ledger = written(tmp_path / "ledger", named(f"proctor.envs.registration:{TARGET}"))
+
+    with shown(ledger, trusts=trusts) as server, server.entered() as browser:
+        answer = browser.post("/viewer/api/fork", {"chain": "walk.1", "step": 1, "actions": [0]})
+
+    assert answer.status_code == status
+
+
 @pytest.mark.parametrize(
     ("order", "status"),
     [
@@ -144,7 +179,7 @@ def test_forks_that_never_end_keep_nobody_from_reading_and_more_of_them_are_refu
 ) -> None:
     go = threading.Event()
 
-    def endless(shelf: object, order: object) -> bytes:
+    def endless(shelf: object, order: object, *, trusts: bool) -> bytes:
         assert go.wait(PATIENCE)
         return b"{}"
 
@@ -173,7 +208,7 @@ def test_a_fork_needs_the_visits_token_and_our_own_origin(browser: Browser) -> N
     assert browser.post("/viewer/api/fork", order, **{"Content-Type": "text/plain"}).status_code == 415
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/ws", "/openapi.json", "/viewer/api/lines", "/viewer/x"])
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/ws", "/openapi.json", "/viewer/api/lines", "/viewer/x"])
 def test_without_a_code_there_is_the_page_and_nothing_else(there: Shown, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer whatever-it-may-be-0123"}, {"Cookie": "proctor_visit_0=x"}):
         answer = get(f"{there.url}{path}", headers=headers)
@@ -182,10 +217,47 @@ def test_without_a_code_there_is_the_page_and_nothing_else(there: Shown, path: s
     assert get(f"{there.url}/viewer/").headers["content-security-policy"] == CONTENT_SECURITY_POLICY
 
 
-@pytest.mark.parametrize("path", ["/", "/operator/pending", "/operator/alert", "/metrics", "/viewer/x"])
+@pytest.mark.parametrize("path", ["/operator/pending", "/operator/alert", "/metrics", "/viewer/x"])
 def test_with_a_code_there_is_no_operators_side_either(browser: Browser, path: str) -> None:
     assert browser.get(path).status_code == 404
     assert browser.post(path, {}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/viewer"])
+def test_who_types_less_than_the_pages_address_is_led_there(there: Shown, path: str) -> None:
+    answer = get(f"{there.url}{path}")
+
+    assert (answer.status_code, answer.headers["location"]) == (307, "/viewer/")
+    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert get(f"{there.url}{path}", headers={"Host": "evil.example"}).status_code == 403
+    assert post(f"{there.url}{path}").status_code == 401
+
+
+@pytest.mark.parametrize(("host", "number"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("[::1]", "::1")])
+def test_an_address_that_others_can_reach_is_told(host: str, number: str) -> None:
+    assert machine_address(host) == number
+    for everywhere in ("0.0.0.0", "::", "[::]"):
+        assert machine_address(everywhere) not in ("0.0.0.0", "::", "[::]", "")
+
+
+def test_an_address_that_cannot_be_told_ends_neither_the_server_nor_the_telling(
+    there: Shown, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deaf(address: str) -> None:
+        raise BrokenPipeError
+
+    count, heard = len(there.told), there.told.append
+    monkeypatch.setattr(there.server, "_tell", deaf)
+    with there.entered() as browser:
+        until(lambda: "an address could not be told" in caplog.text)
+        monkeypatch.setattr(there.server, "_tell", heard)
+        code = browser.http.get("/viewer/visit").status_code
+    entered = there.server.viewing._entered
+    assert entered is not None
+    there.loop.call_soon_threadsafe(entered)
+
+    assert code == 200
+    assert until(lambda: len(there.told) > count)
 
 
 def test_a_name_that_was_made_to_point_here_opens_nothing(there: Shown) -> None:

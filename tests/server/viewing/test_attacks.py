@@ -40,7 +40,7 @@ def test_a_visit_has_the_operators_rights(browser: Browser) -> None:
     assert browser.visit["can_act"] is True
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/schema", "/openapi.json", "/metadata", "/mcp", "/ws", "/"])
+@pytest.mark.parametrize("path", ["/metrics", "/schema", "/openapi.json", "/metadata", "/mcp", "/ws"])
 def test_a_cookie_never_has_the_rights_of_the_control_credential(browser: Browser, path: str) -> None:
     assert browser.get(path).status_code == 401
     assert browser.http.post(path, headers={"X-Proctor-CSRF": browser.visit["csrf"]}).status_code == 401

@@ -17,7 +17,9 @@ from msgspec import Raw
 from proctor.models.operator import Waiting
 from proctor.server.answers import Refused
 from proctor.server.viewing import feed as module
-from proctor.server.viewing.feed import COMMENT, Feed, Listener, event
+from proctor.server.viewing.feed import COMMENT, Feed, Listener
+from proctor.server.viewing.packing import event
+from proctor.server.viewing.slips import Change, News
 from proctor.viewer.documents import Line
 
 NOON = 1_735_732_800.0
@@ -59,12 +61,14 @@ def waiting(name: str) -> Waiting:
 
 
 class Stand:
-    """A shelf with what a test puts on it."""
+    """One who reads, with what a test puts before it."""
 
     def __init__(self, *lines: Line) -> None:
         self.all = {each.chain: each for each in lines}
         self.changed: list[Line] = []
+        self.gone: list[str] = []
         self.looks = 0
+        self.wholes: list[bool] = []
         self.trouble: Exception | None = None
         self.asks: list[Waiting] = []
 
@@ -72,16 +76,20 @@ class Stand:
         self.all[each.chain] = each
         self.changed.append(each)
 
-    async def lines(self) -> list[Line]:
-        self.changed.clear()
-        return list(self.all.values())
+    def take_away(self, chain: str) -> None:
+        del self.all[chain]
+        self.gone.append(chain)
 
-    def news(self) -> list[Line]:
+    async def whole(self, newly: bool) -> bytes:
+        self.wholes.append(newly)
+        return event("lines", msgspec.json.encode(list(self.all.values())))
+
+    async def news(self) -> News:
         self.looks += 1
         if self.trouble is not None:
             raise self.trouble
-        found, self.changed = self.changed, []
-        return found
+        changed, self.changed, gone, self.gone = self.changed, [], self.gone, []
+        return News([Change(each.chain, msgspec.json.encode(each)) for each in changed], gone)
 
     def pending(self) -> list[Waiting]:
         return self.asks
@@ -145,7 +153,7 @@ def played(scene: Callable[[Stand, Feed], Awaitable[None]], *lines: Line, acts: 
     stand = Stand(*lines)
 
     async def play() -> None:
-        feed = Feed(stand.lines, stand.news, stand.pending if acts else None, **{"pause": QUICK, **more})
+        feed = Feed(stand.whole, stand.news, stand.pending if acts else None, **{"pause": QUICK, **more})
         await asyncio.wait_for(scene(stand, feed), 20)
         feed.stop()
 
@@ -190,31 +198,90 @@ def test_what_changes_is_told_to_all_and_what_does_not_is_not() -> None:
     played(scene, line("a"), line("b"))
 
 
-def test_what_somebody_else_has_read_first_is_told_all_the_same() -> None:
+def test_who_comes_later_shares_what_the_first_was_told_and_is_told_what_changed_since() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
-        peer = Peer(feed)
-        await soon(lambda: peer.told)
+        first = Peer(feed)
+        await soon(lambda: first.told)
         stand.put(line("a", 2))
-        # As the list of episodes does it, after which the shelf has no news.
-        await feed.lines()
-        await soon(lambda: peer.lasts("a") == [1, 2])
+        stand.take_away("b")
+        await soon(lambda: first.lasts("a") == [1, 2])
+        second = Peer(feed)
+        await soon(lambda: second.lasts("a") == [1, 2])
+
+        assert stand.wholes == [True]
+        assert ("gone", ["b"]) in first.told
+        assert second.told[1:] == first.told[1:]
+
+    played(scene, line("a"), line("b"))
+
+
+def test_all_who_come_at_once_are_told_the_same_bytes() -> None:
+    async def scene(stand: Stand, feed: Feed) -> None:
+        listeners = await asyncio.gather(*(feed.joined() for _ in range(5)))
+        told = [listener.take() for listener in listeners]
+
+        assert all(each[0] is told[0][0] for each in told)
+        assert stand.wholes == [True]
 
     played(scene, line("a"))
 
 
-def test_an_older_line_that_comes_late_is_not_told() -> None:
+def test_what_has_changed_much_or_long_ago_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SINCE", 2)
+
+    async def scene(stand: Stand, feed: Feed) -> None:
+        first = Peer(feed)
+        await soon(lambda: first.told)
+        stand.put(line("a", 2))
+        stand.put(line("b", 1))
+        await soon(lambda: first.lasts("b") == [1])
+        second = Peer(feed)
+        await soon(lambda: second.told)
+        monkeypatch.setattr(module, "WHOLE_SECONDS", -1.0)
+        third = Peer(feed)
+        await soon(lambda: third.told)
+
+        assert stand.wholes == [True, False, False]
+        assert second.lasts("a") == third.lasts("a") == [2]
+
+    played(scene, line("a"))
+
+
+def test_when_nobody_has_listened_for_a_while_all_is_read_again() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
         peer = Peer(feed)
         await soon(lambda: peer.told)
-        stand.put(line("a", 5))
-        await soon(lambda: peer.lasts("a") == [1, 5])
-        stand.changed.append(line("a", 3))
-        stand.put(line("b", 2))
-        await soon(lambda: peer.lasts("b") == [2])
+        peer.left.set()
+        await peer.task
+        await soon(lambda: feed._looking is not None and feed._looking.done())
+        stand.all["a"] = line("a", 7)
+        again = Peer(feed)
+        await soon(lambda: again.told)
 
-        assert peer.lasts("a") == [1, 5]
+        assert again.lasts("a") == [7]
+        assert stand.wholes == [True, True]
 
     played(scene, line("a"))
+
+
+def test_an_episode_that_is_gone_and_comes_back_is_there() -> None:
+    listener = Listener()
+    listener.tell({"a": None, "b": b"1"})
+    listener.tell({"a": b"2", "b": None})
+
+    assert listener.take() == [event("lines", b"[2]"), event("gone", b'["b"]')]
+
+
+def test_what_is_large_leaves_in_pieces_so_that_little_waits_for_who_does_not_read() -> None:
+    async def scene(stand: Stand, feed: Feed) -> None:
+        peer = Peer(feed)
+        await soon(lambda: peer.told)
+
+        assert len(peer.told[0][1]) == 1000
+        assert max(len(each.get("body", b"")) for each in peer.sent) <= module.PIECE
+        assert len(peer.sent) > 5
+
+    played(scene, *(line(f"chain-{number}") for number in range(1000)))
 
 
 def test_what_waits_is_told_when_it_changes() -> None:
@@ -262,7 +329,6 @@ def test_while_nothing_happens_there_is_a_comment_now_and_then() -> None:
 # --------------------------------------------------------------------------------------------------- who looks, and when
 def test_nobody_looks_unless_somebody_listens() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
-        await feed.lines()
         assert stand.looks == 0
 
         peer = Peer(feed)
@@ -363,11 +429,10 @@ def test_only_so_many_can_listen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_cannot_be_told_everything_at_first_does_not_listen() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
-        async def fail() -> list[Line]:
+        async def fail(newly: bool) -> bytes:
             raise OSError("the disk is gone")
 
-        stand.lines = fail  # type: ignore[method-assign]
-        feed = Feed(stand.lines, stand.news)
+        feed = Feed(fail, stand.news)
         with pytest.raises(OSError, match="gone"):
             await feed.joined()
 
@@ -402,11 +467,11 @@ def test_a_listener_holds_one_line_of_each_episode_the_last_that_it_was_told(
 
     for each in told:
         if each is None:
-            taken = listener.take().decode()
+            taken = b"".join(listener.take()).decode()
             found = {part["chain"]: part["last"] for part in json.loads(taken.partition("data: ")[2] or "[]")}
             assert found == expected
             expected = {}
         else:
-            listener.tell([line(*each)])
+            listener.tell({each[0]: msgspec.json.encode(line(*each))})
             expected[each[0]] = each[1]
             assert listener.news.is_set()

@@ -15,10 +15,15 @@ import pytest
 from proctor import __version__
 from proctor.door.visits import CODE_SECONDS, VISIT_SECONDS
 from proctor.errors import ValidationError
+from proctor.server.viewing.feed import COMMENT_SECONDS
 from proctor.server.viewing.headers import CONTENT_SECURITY_POLICY
+from proctor.server.viewing.reader import Reader
+from proctor.server.viewing.reading_room import ReaderProcess
+from proctor.server.viewing.readings import Source
+from proctor.server.viewing.slips import Asked, Told
 from proctor.viewer.shelf import Shelf
 from tests.server.served import until
-from tests.server.viewing.viewed import TARGET, Browser, Viewed, get, viewed
+from tests.server.viewing.viewed import TARGET, Browser, Viewed, get, post, viewed
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +38,20 @@ def fresh(tmp_path: Path) -> Iterator[Viewed]:
     """One that a test has for itself, with its clock, its counts and its episodes."""
     with viewed(tmp_path / "ledger") as there:
         yield there
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads for the pages does so in this process, where a test can change what is read."""
+
+    def told(self: ReaderProcess, asked: Asked, query: bytes) -> tuple[Told, bytes]:
+        source = Source(Path(self._opening.path), live=self._opening.live)
+        try:
+            return Reader(source).answer(asked, query)
+        finally:
+            source.close()
+
+    monkeypatch.setattr(ReaderProcess, "_told", told)
 
 
 @pytest.fixture
@@ -134,6 +153,18 @@ def test_a_visit_ends_when_one_leaves(browser: Browser) -> None:
     assert left.json() == {"left": True}
     assert "Max-Age=0" in left.headers["set-cookie"]
     assert (after.status_code, after.json()["code"]) == (401, "NO_CREDENTIAL")
+
+
+def test_a_stream_ends_when_its_visit_is_left(fresh: Viewed) -> None:
+    with (
+        fresh.entered() as browser,
+        browser.http.stream("GET", "/viewer/events", timeout=COMMENT_SECONDS / 2) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines) == "event: lines"
+        post(f"{browser.url}/viewer/leave", {}, {**browser.cookie, **browser.own})
+
+        assert "event: lines" not in list(lines)
 
 
 def test_a_visit_ends_after_twelve_hours(fresh: Viewed) -> None:
@@ -293,6 +324,7 @@ def test_a_query_that_is_not_acceptable_reaches_nobody(browser: Browser, path: s
     assert answer.json()["code"] == "VALIDATION_ERROR"
 
 
+@pytest.mark.usefixtures("here")
 def test_no_text_of_an_exception_reaches_a_peer(
     server: Viewed, browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,6 +340,7 @@ def test_no_text_of_an_exception_reaches_a_peer(
     assert answer.json()["incident"] in caplog.text
 
 
+@pytest.mark.usefixtures("here")
 def test_large_answers_are_packed_where_the_browser_can_read_that(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +369,7 @@ def test_there_are_no_forks_where_environments_may_be_in_a_sandbox(browser: Brow
     assert browser.post("/viewer/api/fork", {"chain": "a", "step": 0, "actions": []}).status_code == 404
 
 
+@pytest.mark.usefixtures("here")
 def test_pictures_and_single_files_come_as_what_they_are(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shelf, "pixels", lambda self, chain, number: b"\x89PNG")
     monkeypatch.setattr("proctor.viewer.single_file.page", lambda ledger, chains: f"<!doctype html>{chains}")
@@ -349,6 +383,7 @@ def test_pictures_and_single_files_come_as_what_they_are(browser: Browser, monke
     assert page.text == "<!doctype html>['a']"
 
 
+@pytest.mark.usefixtures("here")
 def test_a_refusal_of_the_shelf_says_what_it_says(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Shelf, chain: str) -> None:
         raise ValidationError("there is no such episode", found=chain, expected="a chain")

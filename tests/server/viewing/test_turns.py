@@ -53,6 +53,23 @@ def test_no_more_than_so_much_runs_and_all_of_it_is_done() -> None:
     asyncio.run(play())
 
 
+def test_a_turn_for_which_there_is_no_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        turns = Turns(1, 2)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", without_threads)
+            with pytest.raises(RuntimeError):
+                await turns.taken(lambda: 7)
+
+        assert await asyncio.wait_for(turns.taken(lambda: 7), 20) == 7
+
+    asyncio.run(play())
+
+
+def without_threads(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_who_is_one_too_many_is_told_so_at_once() -> None:
     async def play() -> None:
         turns, work = Turns(1, 2), Work()
@@ -64,6 +81,18 @@ def test_who_is_one_too_many_is_told_so_at_once() -> None:
         assert refusal.value.problem.code == "BUSY"
         work.go.set()
         await asyncio.gather(*tasks)
+
+    asyncio.run(play())
+
+
+def test_what_must_be_done_waits_however_many_wait() -> None:
+    async def play() -> None:
+        turns, work = Turns(1, 0), Work()
+        tasks = [asyncio.ensure_future(turns.taken(work, must=True)) for _ in range(3)]
+        await soon(lambda: work.running == 1 and turns.waiting == 2)
+        work.go.set()
+
+        assert await asyncio.gather(*tasks) == [7] * 3
 
     asyncio.run(play())
 

@@ -106,8 +106,12 @@ class Browser:
         return self.http.get(path, params=query or None, headers={"Sec-Fetch-Site": "same-origin"})
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
-        own = {"Origin": self.url, "X-Proctor-CSRF": self.visit["csrf"], "Sec-Fetch-Site": "same-origin"}
-        return self.http.post(path, json=body, headers={**own, **headers})
+        return self.http.post(path, json=body, headers={**self.own, **headers})
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What the page's own posts carry."""
+        return {"Origin": self.url, "X-Proctor-CSRF": self.visit["csrf"], "Sec-Fetch-Site": "same-origin"}
 
 
 @contextmanager

@@ -68,6 +68,7 @@ def test_a_fork_is_shown_beside_what_was(viewer: Visit, gallery: Gallery, window
     form.get_by_label(re.compile("step", re.IGNORECASE)).first.fill("10")
     form.get_by_label(re.compile("action", re.IGNORECASE)).first.fill("[0, 0, 0]")
     form.get_by_role("button").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
 
     expect(page.locator("main")).to_contain_text("~fork@10")
     expect(page.locator(".stage")).to_have_count(2)

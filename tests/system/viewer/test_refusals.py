@@ -59,6 +59,9 @@ def test_a_forged_token_is_refused_in_words(page: Page) -> None:
 
 def test_brackets_go_from_refusal_to_refusal(page: Page) -> None:
     page.keyboard.press("]")
+    expect(details(page)).to_contain_text("FSM")
+    is_at(page, 0)
+    page.keyboard.press("]")
     is_at(page, 8)
     expect(details(page)).to_contain_text("GOV-1")
 

@@ -58,6 +58,7 @@ def test_a_governed_episode_opens_scrubs_and_explains_its_refusals(
     expect(page.locator(STAGE).first).to_be_visible()
     page.keyboard.press("Home")
     page.keyboard.press("]")
+    page.keyboard.press("]")
 
     is_at(page, 8)
     said = page.get_by_role("article", name="The selected packet")

@@ -13,6 +13,7 @@ import {
   parsedActions,
   turned,
 } from "../../../src/proctor/viewer/static/js/pair.js";
+import { isUnsettled } from "../../../src/proctor/viewer/static/js/differing.js";
 import { Column } from "../../../src/proctor/viewer/static/js/column.js";
 
 function columnOf(values) {
@@ -180,21 +181,32 @@ test("actions are a list that is not empty", () => {
   for (const text of ["", "1", "{}", "[", "[]"]) assert.equal(typeof parsedActions(text).problem, "string", text);
 });
 
-test("a difference turned twice is the same again", () => {
+test("a difference turned twice is the same again, and what was recorded is never reworded", () => {
   const difference = {
-    one: "a",
-    other: "b",
-    number_one: 1,
-    number_other: 2,
-    left: [1],
-    right: [2],
+    one: "a.1",
+    other: "b.1",
+    same: false,
     step: 3,
-    text: "1 on the left, 2 on the right.",
+    number_one: 5,
+    number_other: 9,
+    what: "action",
+    where: "/direction",
+    left: "left",
+    right: "up",
+    text: 'the action differs: "left" on the left, "up" on the right.',
+    turned: 'the action differs: "up" on the left, "left" on the right.',
   };
 
   assert.deepEqual(turned(turned(difference)), difference);
-  assert.deepEqual(turned(difference).left, [2]);
-  assert.equal(turned(difference).text, "1 on the right, 2 on the left.");
+  assert.deepEqual([turned(difference).left, turned(difference).number_one], ["up", 9]);
+  assert.equal(turned(difference).text, difference.turned);
+});
+
+test("that one is shorter so far is asked again, and that one has ended is not", () => {
+  assert.ok(isUnsettled({ same: true, left: null, right: null }));
+  assert.ok(isUnsettled({ same: false, left: "is here so far", right: "goes on" }));
+  assert.ok(isUnsettled({ same: false, left: "goes on", right: "is here so far" }));
+  assert.ok(!isUnsettled({ same: false, left: "ends", right: "goes on" }));
 });
 
 test("a long value is cut", () => {

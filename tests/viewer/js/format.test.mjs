@@ -9,6 +9,8 @@ import {
   duration,
   number,
   shortChain,
+  shortNumber,
+  standingWords,
   stateWords,
   time,
 } from "../../../src/proctor/viewer/static/js/format.js";
@@ -60,6 +62,29 @@ rows("states are words, and an unknown one is itself", [
   ["S9_SAFEMODE", "Safe mode"], ["ready", "Running"], ["S10_NEW", "S10_NEW"], ["constructor", "constructor"],
   [null, "–"],
 ], stateWords);
+
+rows("an episode that nobody drives any more is not running, and one that was closed says so", [
+  [{ state: "ready", live: true, closed_at: null }, "Running"],
+  [{ state: "ready", live: false, closed_at: null }, "Left open"],
+  [{ state: "S7_REVIEW", live: true, closed_at: null }, "Review"],
+  [{ state: "S7_REVIEW", live: false, closed_at: 12 }, "Closed in Review"],
+  [{ state: "S6_EXECUTE", live: false, closed_at: null }, "Left open in Execute"],
+  [{ state: "S0_IDLE", live: false, closed_at: 12 }, "Closed"],
+  [{ state: "terminated", live: false, closed_at: 12 }, "Terminated"],
+  [{ state: "lost", live: false, closed_at: null }, "Lost"],
+], standingWords);
+
+rows("what stands beside a chart has room there", [
+  [0, "0"], [0.5, "0.5"], [-12.345, "−12.345"], [1234.5678, "1\u202f235"], [0.0000045, "4.5e−6"],
+  [123456789, "1.2e8"], [-0.00001234, "−1.2e−5"], [NaN, "–"],
+], shortNumber);
+
+test("no number beside a chart is longer than eight characters", () => {
+  const sizes = Array.from({ length: 40 }, (_, i) => 1.23456789 * 10 ** (i - 20));
+
+  const long = sizes.flatMap((size) => [size, -size]).map(shortNumber).filter((text) => text.length > 8);
+  assert.deepEqual(long, []);
+});
 
 test("one is one, and two are many", () => {
   assert.equal(counted(1, "step"), "1 step");

@@ -147,3 +147,12 @@ test("rows that are in their places are left alone", () => {
 
   assert.deepEqual(body.moved, []);
 });
+
+test("an episode that is gone is taken out", () => {
+  const catalogue = new Catalogue();
+  catalogue.merge([line("a"), line("b")]);
+
+  assert.ok(catalogue.drop(["a", "c"]));
+  assert.ok(!catalogue.drop(["a"]));
+  assert.equal(chains(catalogue.view(NO_FILTERS, { key: "age", direction: "ascending" })), "b");
+});

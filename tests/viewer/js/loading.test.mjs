@@ -39,8 +39,16 @@ class Source {
   }
 
   grow(steps) {
+    this.tell(steps, { live: true });
+  }
+
+  close(steps) {
+    this.tell(steps, { live: false, state: "closed" });
+  }
+
+  tell(steps, line) {
     this.steps = steps;
-    this.listeners.forEach((listener) => listener([{ ...headOf().line, steps, last: steps + 1, live: true }]));
+    this.listeners.forEach((listener) => listener([{ ...headOf().line, steps, last: steps + 1, ...line }]));
   }
 }
 
@@ -90,6 +98,46 @@ test("a very long episode is shown thinned, from its beginning to its end", asyn
   assert.ok(track.length < 20_000);
   assert.ok(track.stride > 50);
   assert.ok(track.step(track.length - 1) > 999_000);
+});
+
+test("an episode that there is room for is there step by step, however long it is", async () => {
+  const source = new Source(120_000);
+
+  const { track, grown, stop } = await loading(source);
+  await grown(({ complete }) => complete);
+  stop();
+
+  assert.equal(track.length, 120_001);
+  assert.equal(track.stride, 1);
+  assert.ok(source.asked.every(({ thin }) => !thin));
+});
+
+test("what is told while an episode is still loaded is not lost", async () => {
+  const source = new Source(3_000, { live: true });
+  const { head, track, grown, stop } = await loading(source);
+
+  source.close(3_010);
+  await grown(({ complete }) => complete && track.last === 3_011);
+  stop();
+
+  assert.equal(head.line.live, false);
+  assert.equal(head.line.state, "closed");
+  assert.equal(track.length, 3_011);
+});
+
+test("what is told before the head is there is not lost either", async () => {
+  const source = new Source(10, { live: true });
+  const head = source.head.bind(source);
+  source.head = async () => {
+    const found = await head();
+    source.close(10);
+    return found;
+  };
+
+  const loaded = await loading(source);
+  loaded.stop();
+
+  assert.equal(loaded.head.line.state, "closed");
 });
 
 test("a live episode is followed, no more than four times a second", async () => {
@@ -144,6 +192,7 @@ test("an episode that is not there is refused to who asked", async () => {
   source.failures = 1;
 
   await assert.rejects(loadEpisode({ source }, "s.1"), /no answer/);
+  assert.equal(source.listeners.size, 0);
 });
 
 test("a piece that failed is told, and asked for again", async () => {

@@ -64,6 +64,22 @@ test("the cursor stays within the episode", () => {
   assert.equal(player.index, 0);
 });
 
+test("the step that was asked for is known for as long as the cursor stays", () => {
+  const { player, frames, told } = playerOf(10);
+
+  player.seek(3, 35);
+  assert.equal(player.wanted, 35);
+  player.seek(3, 36);
+  player.grow(3);
+  player.relocate(1);
+  frames.pass(0);
+
+  assert.equal(player.wanted, 36);
+  assert.deepEqual(told, [1]);
+  player.step(1);
+  assert.equal(player.wanted, null);
+});
+
 test("it plays ten steps a second at 1x, and stops at the end", () => {
   const { player, frames } = playerOf(6);
 
@@ -172,6 +188,22 @@ test("refusals before and after what is chosen are found, also two of one step",
   });
 
   assert.deepEqual(way, [[4, 1], [4, 3], [11, 5], [11, 5], [4, 3], [4, 1], [4, 1]]);
+});
+
+test("the refusals of the cursor's own step come first, but not the one that is shown already", () => {
+  const packets = [packetAt(1.2, false), packetAt(1.5), packetAt(5, false), packetAt(5.5, false), packetAt(9, false)];
+  const { player } = playerOf(21);
+  const track = new Track(headOf());
+  track.append(sliceOf(1, 20, { packets }));
+  const from = (index, direction) => {
+    player.seek(20);
+    packetsSeen(track, player);
+    player.seek(index);
+    toRefusal(track, player, direction);
+    return packetsSeen(track, player);
+  };
+
+  assert.deepEqual([from(0, 1), from(1, 1), from(4, 1), from(8, -1)], [1, 3, 3, 4]);
 });
 
 test("a pixel shows the gravest of what is marked there", () => {

@@ -7,6 +7,7 @@ import { plume } from "../../../src/proctor/viewer/static/js/plume.js";
 import {
   PALETTE, concentrationAt, isKnownField, paint, tinted, tone,
 } from "../../../src/proctor/viewer/static/js/plume_fields.js";
+import { headingAt } from "../../../src/proctor/viewer/static/js/plume_heading.js";
 import { Points } from "../../../src/proctor/viewer/static/js/plume_trail.js";
 
 const near = (one, other) => assert.ok(Math.abs(one - other) < 1e-9, `${one} is not ${other}`);
@@ -70,6 +71,25 @@ test("a scene is described in words, and its end too", () => {
   assert.match(words, /at \(3, 8\), heading 90°, 4 cells from the source, concentration 0\.135/);
   assert.match(words, /Wind \(1, 0\)/);
   assert.match(plume.describe({ ...SCENE.frame, state: "terminated" }, SCENE), /The source was found/);
+});
+
+const trackOf = (agents) => ({
+  stride: 1,
+  length: agents.length,
+  frame: (i) => ({ ...SCENE.frame, agent: { at: agents[i].slice(0, 2), heading: agents[i][2] } }),
+});
+
+test("who moves without turning looks where it went, and says so", () => {
+  const track = trackOf([[3, 8, 0], [4, 8, 0], [3, 8, 0], [3, 8, 0], [3, 9, 0]]);
+
+  assert.deepEqual([0, 1, 2, 3, 4].map((index) => headingAt(track, index)), [0, 0, 180, 180, 90]);
+  assert.match(plume.describe(track.frame(2), SCENE, null, { track, index: 2 }), /heading 180°/);
+});
+
+test("who turns looks where it was turned to, also where a move is rounded to cells", () => {
+  const track = trackOf([[3, 8, 0], [3, 8, 90], [3, 9, 90], [3, 9, 120], [2, 10, 120], [2, 10, 0]]);
+
+  assert.deepEqual([0, 1, 2, 3, 4, 5].map((index) => headingAt(track, index)), [0, 90, 90, 120, 120, 0]);
 });
 
 test("only a plume's scene that can be drawn fits", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { choosePacket, packetsSeen } from "../../../src/proctor/viewer/static/js/selection.js";
+import { choosePacket, packetsPassed, packetsSeen } from "../../../src/proctor/viewer/static/js/selection.js";
 
 /** Three packets at the reset, one at step 1. */
 const TRACK = {
@@ -16,6 +16,7 @@ function player() {
   return {
     index: 0,
     told: 0,
+    follow: true,
     pause() {},
     seek(index) {
       this.index = index;
@@ -48,6 +49,23 @@ test("a choice leads the cursor to its step and ends when the cursor leaves it",
   one.index = 0;
 
   assert.deepEqual([there, left, packetsSeen(TRACK, one)], [1, 4, 3]);
+});
+
+test("who chooses a packet no longer follows, also if it is the newest", () => {
+  const one = player();
+  choosePacket(TRACK, one, 3);
+
+  assert.equal(one.follow, false);
+});
+
+test("before what is meant lie the packets before the cursor's step, or before the one that was chosen", () => {
+  const one = player();
+  const atReset = packetsPassed(TRACK, one);
+  one.index = 1;
+  const atStep = packetsPassed(TRACK, one);
+  choosePacket(TRACK, one, 2);
+
+  assert.deepEqual([atReset, atStep, packetsPassed(TRACK, one)], [0, 3, 2]);
 });
 
 test("another player knows nothing of it", () => {

@@ -121,6 +121,16 @@ test("names go into addresses so that nothing in them is read as one", async () 
   assert.equal(await source.pixels("a b.1", 4), "api/pixels?chain=a+b.1&number=4");
 });
 
+test("what the list leaves out is known after it was asked for", async () => {
+  const source = servedSource();
+  answers.set("api/lines", answer(200, { lines: [{ chain: "a" }], remarks: ["b cannot be read"] }));
+  const before = source.remarks;
+
+  const lines = await source.lines();
+
+  assert.deepEqual([before, lines, source.remarks], [[], [{ chain: "a" }], ["b cannot be read"]]);
+});
+
 test("a refusal has the server's code and words", async () => {
   answers.set("api/head?chain=x", answer(404, { code: "VALIDATION_ERROR", message: "there is no such chain" }));
 
@@ -136,6 +146,28 @@ test("whoever is not in is told so, even by words that are no JSON", async () =>
 
 test("a server that does not answer is unreachable", async () => {
   await assert.rejects(servedSource().lines(), { code: "UNREACHABLE" });
+});
+
+test("what is not answered in time is refused, and of an act nobody knows whether it was done", async () => {
+  const seconds = [];
+  const timeout = AbortSignal.timeout;
+  AbortSignal.timeout = (wait) => {
+    const soon = new AbortController();
+    seconds.push(wait / 1000);
+    setTimeout(() => soon.abort(), 1);
+    return soon.signal;
+  };
+  globalThis.fetch = (path, { signal }) =>
+    new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  const source = servedSource();
+
+  await assert.rejects(source.lines(), { code: "TOO_LATE", message: /within 20 seconds/ });
+  await assert.rejects(source.act("alert", {}), { code: "TOO_LATE", message: /may have been done/ });
+  await assert.rejects(source.difference("a", "b"), { code: "TOO_LATE", message: /within 120 seconds/ });
+  await assert.rejects(source.fork("a", 1, []), { code: "TOO_LATE" });
+  AbortSignal.timeout = timeout;
+
+  assert.deepEqual(seconds, [20, 20, 120, 120]);
 });
 
 test("the machine is fetched once, and again after a failure", async () => {
@@ -186,9 +218,10 @@ test("events are told by kind", () => {
   const { streams, told } = listening();
   streams[0].onopen();
   streams[0].listeners.lines({ data: '[{"chain":"a"}]' });
+  streams[0].listeners.gone({ data: '["b"]' });
   streams[0].listeners.pending({ data: '{"waiting":[1]}' });
 
-  assert.deepEqual(told, [["status", "live"], ["lines", [{ chain: "a" }]], ["pending", [1]]]);
+  assert.deepEqual(told, [["status", "live"], ["lines", [{ chain: "a" }]], ["gone", ["b"]], ["pending", [1]]]);
 });
 
 test("a lost connection is tried again after a wait that grows, and a success forgets it", async () => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { Column } from "../../../src/proctor/viewer/static/js/column.js";
-import { actionWords } from "../../../src/proctor/viewer/static/js/stage.js";
+import { actionWords, missedWords } from "../../../src/proctor/viewer/static/js/stage.js";
 import { Track, roomFor } from "../../../src/proctor/viewer/static/js/track.js";
 import { headOf, packetAt, sliceOf } from "./episodes.mjs";
 
@@ -102,6 +102,28 @@ test("past its room a track drops every second step, and takes later ones as spa
   assert.equal(track.series[0].column.length, track.length);
 });
 
+test("the newest step is there, however sparse the others are, and says what the sums come to", () => {
+  const track = new Track(headOf(), { most: 100 });
+  track.append(sliceOf(1, 150));
+
+  track.append(sliceOf(151, 157, { after: 151 }));
+  const last = track.length - 1;
+
+  assert.equal(track.stride, 2);
+  assert.deepEqual([track.step(last - 1), track.step(last), track.total(last), track.sum], [156, 157, 157, 157]);
+});
+
+test("a step that was asked for and is not there is said", () => {
+  const track = new Track(headOf());
+  track.append(sliceOf(1, 2001, { every: 100 }));
+  const said = (step) => missedWords(track, track.indexOfStep(step), step).replace(/\s/g, " ");
+
+  assert.equal(said(1250), "Step 1 250 is not shown; the nearest before it is 1 201. ");
+  assert.equal(said(1201), "");
+  assert.equal(said(9000), "There is no step 9 000; the last one is 2 001. ");
+  assert.equal(missedWords(track, 3, null), "");
+});
+
 test("an end is never dropped", () => {
   const ended = Array.from({ length: 151 }, (_, i) => (i === 74 ? 1 : 0));
   const track = new Track(headOf(), { most: 100 });
@@ -165,4 +187,16 @@ test("a column grows to any length", () => {
   assert.equal(column.at(4_999), 4_999);
   assert.equal(column.search(2_500.5), 2_500);
   assert.equal(column.search(-1), 0);
+});
+
+test("a sum that is not known stays unknown, and is no smaller sum", () => {
+  const track = new Track(headOf());
+  const first = sliceOf(1, 3, { after: 1 });
+  first.steps.total[2] = null;
+
+  track.append(first);
+  track.append(sliceOf(4, 6, { after: 4 }));
+
+  assert.deepEqual([1, 2].map((i) => track.total(i)), [1, 2]);
+  assert.ok([3, 4, 6].every((i) => Number.isNaN(track.total(i))));
 });

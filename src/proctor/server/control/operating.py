@@ -106,13 +106,13 @@ ACTS: Final = (
         "/operator/alert",
         "State that something is wrong; CRITICAL stops the episode's agents.",
         RaiseAlert,
-        lambda to, asked: to.alert(asked.session, asked.severity, asked.summary),
+        lambda to, asked: to.alert(asked.session, asked.severity, asked.summary, epoch=asked.epoch),
     ),
     Act(
         "/operator/clear",
         "Lift safe mode.",
         Clear,
-        lambda to, asked: to.clear(asked.session, asked.summary),
+        lambda to, asked: to.clear(asked.session, asked.summary, epoch=asked.epoch),
     ),
     Act(
         "/operator/revoke",

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 from proctor.door.gate import READING, Policy, Verdict, judge_request
 from proctor.door.limits import Limits
-from proctor.door.visitors import OPERATOR, SHELL, judge_visitor
+from proctor.door.visitors import OPERATOR, SHELL, is_pages, judge_visitor
 from proctor.door.visits import Visits
 from proctor.errors import ValidationError
 from proctor.models.control import Problem
@@ -146,7 +146,7 @@ class ControlPlane:
     def _verdict(self, scope: Scope, method: str) -> Verdict:
         path, operators = scope["path"], self._operator_policies
         if operators is not None and method != WEBSOCKET:
-            if self._visits is not None and path.startswith((SHELL, OPERATOR)):
+            if self._visits is not None and is_pages(path):
                 policy, port = _policy(operators, scope)
                 return judge_visitor(policy, self._visits, port, method, path, scope["headers"])
             if path.startswith(OPERATOR):

@@ -79,13 +79,13 @@ class Operator:
         return await self._asking(id).acts.deny(id, text)
 
     # ----------------------------------------------------------------------------------------------------------- acts
-    async def alert(self, session: str, severity: str, summary: str) -> Done:
+    async def alert(self, session: str, severity: str, summary: str, *, epoch: int | None = None) -> Done:
         """State an IntegrityAlertPacket in the session's episode; CRITICAL is safe mode, and stops its agents at once."""
-        return await self._governor(session).acts.alert(severity, summary)
+        return await self._governor(session, epoch).acts.alert(severity, summary)
 
-    async def clear(self, session: str, summary: str = "") -> Done:
+    async def clear(self, session: str, summary: str = "", *, epoch: int | None = None) -> Done:
         """Lift the safe mode of the session's episode."""
-        return await self._governor(session).acts.clear(summary)
+        return await self._governor(session, epoch).acts.clear(summary)
 
     async def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
         """Take a token back, or an agent's grant; exactly one of the two is named."""
@@ -116,8 +116,12 @@ class Operator:
         reason = "" if live else "there is no such grant that lives"
         return governor.acts.done(accepted=live, reason=reason)
 
-    def _governor(self, session: str) -> Governor:
+    def _governor(self, session: str, epoch: int | None = None) -> Governor:
         found = self._registry.find(session)
+        if found is not None and epoch not in (None, found.epoch):
+            raise refused(
+                Code.VALIDATION_ERROR, "this episode is over: its session has gone on", expected=f"epoch {found.epoch}"
+            )
         if found is None:
             raise refused(
                 Code.VALIDATION_ERROR,

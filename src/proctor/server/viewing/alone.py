@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.door.gate import Policy, policy_for
+from proctor.door.gate import Policy, is_loopback, policy_for
 from proctor.door.limits import Limits
 from proctor.door.visitors import SHELL, judge_visitor
 from proctor.door.visits import CODE_SECONDS, Visits
@@ -34,10 +34,15 @@ from proctor.server.draining import DrainingServer
 from proctor.server.metrics import Metrics
 from proctor.server.sockets import BoundedHttp, bound_tcp, port_of
 from proctor.server.viewing.headers import Receive, Send, with_headers
+from proctor.server.viewing.reading_room import ReadingRoom
 from proctor.server.viewing.routes import Offer, Viewing
-from proctor.viewer.shelf import Shelf
 
 LOG: Final = logging.getLogger("proctor.viewer")
+WILDCARDS: Final = {
+    "0.0.0.0": (socket.AF_INET, "192.0.2.1"),  # noqa: S104  # what was asked for, not what is bound
+    "::": (socket.AF_INET6, "2001:db8::1"),
+}
+"""All addresses of a machine, and one elsewhere, in a network that is for examples only."""
 BEFORE_SECONDS: Final = 60.0
 """How long before a code expires the next one is told."""
 
@@ -57,13 +62,19 @@ class Place:
         listener = bound_tcp(host, port)
         return cls(host, port_of(listener) or 0, listener, tuple(allow_hosts))
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can come here."""
+        return is_loopback(self.host)
+
     def policy(self) -> Policy:
         """Return who is answered: anybody who knows the way here, since visits are looked up by their cookies."""
         return policy_for(self.host, self.port, None, allow_hosts=self.allow_hosts, pages=True, many_tokens=True)
 
     def address(self, code: str, way: str = "") -> str:
         """Return where a browser comes in with this code; `way` is which page it then opens."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        known = machine_address(self.host)
+        host = f"[{known}]" if ":" in known else known
         return f"http://{host}:{self.port}{SHELL}#code={code}{way}"
 
 
@@ -77,6 +88,7 @@ class Alone:
         tell: Callable[[str], object],
         *,
         way: str = "",
+        trusts: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.visits: Final = Visits(clock=clock)
@@ -86,12 +98,13 @@ class Alone:
         self._way = way
         self._metrics = Metrics()
         self._used = asyncio.Event()
+        room = _opened(ledger)
         self.viewing: Final = Viewing(
-            Shelf(ledger),
+            room,
             self.visits,
             self._metrics,
             Limits(),
-            offer=Offer(can_fork=True, live=ledger.is_dir()),
+            offer=Offer(can_fork=True, trusts=trusts, live=ledger.is_dir()),
             entered=self._used.set,
         )
         self._pages = _pages(self.viewing)
@@ -119,9 +132,16 @@ class Alone:
         await ready.wait()
         while True:
             self._used.clear()
-            self._tell(self._place.address(self.visits.code(), self._way))
+            self._tell_address(self._place.address(self.visits.code(), self._way))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._used.wait(), CODE_SECONDS - BEFORE_SECONDS)
+
+    def _tell_address(self, address: str) -> None:
+        """Tell it; who cannot hear it today may hear the next one, and those who are in stay."""
+        try:
+            self._tell(address)
+        except (OSError, ValueError) as problem:  # what it is written to was closed, or cannot hold it
+            LOG.error("an address could not be told: %s", problem)
 
     async def _drained(self) -> None:
         self.viewing.stop()
@@ -140,10 +160,34 @@ class Alone:
         await Response(body, verdict.status, media_type=JSON)(dict(scope), receive, send)
 
 
+def machine_address(host: str) -> str:
+    """Return a number by which others reach what listens on `host`: all addresses of a machine are none of them."""
+    if host.strip("[]") not in WILDCARDS:
+        return host.strip("[]")
+    family, elsewhere = WILDCARDS[host.strip("[]")]
+    # Nothing is sent: the system only says from which of its addresses it would be.
+    with socket.socket(family, socket.SOCK_DGRAM) as asking, suppress(OSError):
+        asking.connect((elsewhere, 9))
+        found: str = asking.getsockname()[0]
+        return found
+    return "127.0.0.1" if family == socket.AF_INET else "::1"
+
+
 def run_alone(server_of: Callable[[], Alone]) -> None:
     """Make a server and serve, on an event loop of its own, until told to stop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server_of().serve())
+
+
+def _opened(ledger: Path) -> ReadingRoom:
+    """Return who reads the ledger, or raise a ValidationError: there is none."""
+    room = ReadingRoom(ledger)
+    try:
+        room.open()
+    except BaseException:
+        room.close()
+        raise
+    return room
 
 
 def _pages(viewing: Viewing) -> Starlette:

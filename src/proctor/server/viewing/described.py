@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from proctor.door.visitors import CSRF_HEADER, ENTRANCE, SHELL, STATICS
+from proctor.door.visitors import CSRF_HEADER, ENTRANCE, FRONTS, SHELL, STATICS
 from proctor.models.control import Problem
 from proctor.server.asking import JSON
 from proctor.server.viewing.forms import Code, ForkOrder, Left, Lines, Visit
@@ -40,6 +40,7 @@ def described_paths(*, can_fork: bool) -> Item:
     """Return what the document says of the paths."""
     forks: Item = {FORK_PATH: {"post": _fork()}} if can_fork else {}
     return {
+        **{path: {"get": {**_front(), **OPEN}} for path in FRONTS},
         SHELL: {"get": {**_answer("The page.", TEXT, "text/html", (404,)), **OPEN}},
         f"{STATICS}{{path}}": {"get": {**_static(), **OPEN}},
         ENTRANCE: {"post": {**_enter(), **OPEN}},
@@ -59,6 +60,14 @@ def described_schemas() -> Item:
         [Problem, Code, Visit, Left, Lines, ForkOrder, Fork, *says], ref_template=REFERENCE
     )
     return schemas
+
+
+def _front() -> Item:
+    location = {"schema": TEXT, "description": SHELL}
+    return {
+        "summary": "The way to the page.",
+        "responses": {"307": {"description": "it is there", "headers": {"location": location}}},
+    }
 
 
 def _static() -> Item:

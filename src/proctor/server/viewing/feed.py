@@ -1,14 +1,18 @@
 """News for those who look: which episodes have changed, and what waits for an operator, as server-sent events.
 
-Rule 1: however many listen, the ledger is looked at once for all of them, on a thread, and only while somebody listens.
-Rule 2: nothing queues up: of an episode a slow reader gets the newest line, and of what waits the newest list.
+Rule 1: however many listen, the ledger is looked at once for all of them, beside the server, and only while somebody listens.
+Rule 2: nothing queues up: of an episode a slow reader gets the newest line, and of what waits the newest list. All lines, which a
+    newcomer is told first, are there once for many newcomers, and leave in pieces, as fast as they are read.
 Rule 3: a stream ends when its peer leaves, when its visit ends, and when the server stops.
+Rule 4: lines are bytes here: nothing encodes or decodes them on the event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -16,13 +20,17 @@ import msgspec
 from proctor.models.control import Code
 from proctor.models.operator import Pending, Waiting
 from proctor.server.answers import refused
-from proctor.server.places import on_thread
-from proctor.viewer.documents import Line
+from proctor.server.viewing.packing import event
+from proctor.server.viewing.slips import News
 
 LOG: Final = logging.getLogger("proctor.viewer")
 PAUSE_SECONDS: Final = 0.25
 COMMENT_SECONDS: Final = 15.0
+WHOLE_SECONDS: Final = 30.0
+MOST_SINCE: Final = 1000
+"""For so long, and with so many changes since then, newcomers are told the same lines first, and then the changes."""
 MOST_LISTENERS: Final = 64
+PIECE: Final = 64 * 1024
 COMMENT: Final = b": still here\n\n"
 START: Final = {
     "type": "http.response.start",
@@ -32,11 +40,21 @@ START: Final = {
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Changes = Mapping[str, bytes | None]
+"""Lines by their chains; None: the episode is gone."""
 
 
-def event(name: str, raw: bytes) -> bytes:
-    """Return an event; what agents wrote may hold line breaks, each of which needs a `data` of its own."""
-    return b"".join((f"event: {name}\n".encode(), *(b"data: %b\n" % part for part in raw.splitlines()), b"\n"))
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All lines as one event, and what has changed since then."""
+
+    told: bytes
+    at: float
+    since: dict[str, bytes | None] = field(default_factory=dict)
+
+    def is_good(self, now: float) -> bool:
+        """Return whether newcomers may still be told this."""
+        return now - self.at < WHOLE_SECONDS and len(self.since) < MOST_SINCE
 
 
 class Listener:
@@ -44,12 +62,18 @@ class Listener:
 
     def __init__(self) -> None:
         self.news: Final = asyncio.Event()
-        self._changed: dict[str, Line] | None = None
+        self._whole: bytes = b""
+        self._changed: dict[str, bytes | None] = {}
         self._pending: bytes | None = None
 
-    def tell(self, lines: Iterable[Line]) -> None:
+    def tell_all(self, whole: Whole) -> None:
+        """Keep all lines, in place of whatever was kept of them: it is older."""
+        self._whole, self._changed = whole.told, dict(whole.since)
+        self.news.set()
+
+    def tell(self, changes: Changes) -> None:
         """Keep these lines, each in place of an older one of its episode."""
-        self._changed = (self._changed or {}) | {line.chain: line for line in lines}
+        self._changed |= changes
         self.news.set()
 
     def tell_pending(self, raw: bytes) -> None:
@@ -57,37 +81,40 @@ class Listener:
         self._pending = raw
         self.news.set()
 
-    def take(self) -> bytes:
-        """Return all that is to be told, as events; empty if there is nothing."""
-        changed, pending = self._changed, self._pending
-        self._changed, self._pending = None, None
+    def take(self) -> list[bytes]:
+        """Return all that is to be told, as events; none if there is nothing."""
+        whole, changed, pending = self._whole, self._changed, self._pending
+        self._whole, self._changed, self._pending = b"", {}, None
         self.news.clear()
-        told = b"" if changed is None else event("lines", msgspec.json.encode(list(changed.values())))
-        return told if pending is None else told + event("pending", pending)
+        return [
+            each for each in (whole, *_events(changed), b"" if pending is None else event("pending", pending)) if each
+        ]
 
 
 class Feed:
     """Everybody who listens, and the one who looks for them.
 
-    `lines` and `news` are the shelf's, the latter to be called on a thread; `pending` is what waits for an operator, where there is one.
+    `whole` is how to get all lines as an event, `news` what has changed; `pending` is what waits for an operator, where there is one.
+    Answers to the first two come in the order in which they were asked for.
     """
 
     def __init__(
         self,
-        lines: Callable[[], Awaitable[list[Line]]],
-        news: Callable[[], list[Line]],
+        whole: Callable[[bool], Awaitable[bytes]],
+        news: Callable[[], Awaitable[News]],
         pending: Callable[[], list[Waiting]] | None = None,
         *,
         pause: float = PAUSE_SECONDS,
         comment: float = COMMENT_SECONDS,
     ) -> None:
         self.listeners: Final[set[Listener]] = set()
-        self._lines = lines
+        self._get_whole = whole
         self._news = news
         self._pending = pending
         self._pause = pause
         self._comment = comment
-        self._known: dict[str, Line] = {}
+        self._whole: Whole | None = None
+        self._fetching: asyncio.Task[Whole] | None = None
         self._waiting = b""
         self._stopped = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
@@ -96,11 +123,10 @@ class Feed:
         """Let everybody who listens go; from now on nobody is heard."""
         self._stopped.set()
 
-    async def lines(self) -> list[Line]:
-        """Return all lines; listeners are told what is new in them, since the shelf will not tell it again."""
-        found = await self._lines()
-        self._publish(found)
-        return found
+    def wake(self) -> None:
+        """Have every stream look now whether it is still welcome."""
+        for listener in self.listeners:
+            listener.news.set()
 
     async def joined(self) -> Listener:
         """Return one who listens from now on, to whom everything is told first; whoever asked goes on with `stream`."""
@@ -123,7 +149,8 @@ class Feed:
         try:
             await send({**START})
             while still() and not any(end.done() for end in ends):
-                await send({"type": "http.response.body", "body": listener.take() or COMMENT, "more_body": True})
+                for piece in _pieces(listener.take() or [COMMENT]):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await self._next(listener, ends)
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -131,12 +158,30 @@ class Feed:
             await _cancelled(ends)
 
     async def _welcome(self, listener: Listener) -> None:
-        """Tell a newcomer everything, and see to it that somebody looks."""
-        listener.tell(await self.lines())
+        """Tell a newcomer everything."""
+        listener.tell_all(await self._everything())
         if self._pending is not None:
             listener.tell_pending(self._encoded(self._pending))
-        if self._looking is None or self._looking.done():
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._looking is not None and not self._looking.done()
+
+    async def _everything(self) -> Whole:
+        """Return all lines, which all share who come at about the same time; from then on somebody looks for news."""
+        if self._is_looking and self._whole is not None and self._whole.is_good(time.monotonic()):
+            return self._whole
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.ensure_future(self._fetched())
+        # Shielded: one who leaves takes nothing from the others.
+        return await asyncio.shield(self._fetching)
+
+    async def _fetched(self) -> Whole:
+        whole = self._whole = Whole(await self._get_whole(not self._is_looking), time.monotonic())
+        # At once: whatever changes from here on has to reach those who are told this.
+        if not self._is_looking:
             self._looking = asyncio.ensure_future(self._look())
+        return whole
 
     async def _next(self, listener: Listener, ends: "Sequence[asyncio.Future[Any]]") -> None:
         """Return when there is something to say, or nothing was said for long; not at once, so that news come together."""
@@ -152,7 +197,7 @@ class Feed:
         troubled = False
         while self.listeners and not self._stopped.is_set():
             try:
-                self._publish(await on_thread(self._news, "viewer-news"))
+                self._publish(await self._news())
                 self._publish_pending()
                 troubled = False
             except Exception as problem:  # whatever is wrong with one look, there is a next one
@@ -161,12 +206,16 @@ class Feed:
                 troubled = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), self._pause)
+        # From now on nobody knows what has changed since.
+        self._whole = None
 
-    def _publish(self, lines: list[Line]) -> None:
-        changed = [line for line in lines if _is_newer(line, self._known.get(line.chain))]
-        self._known.update((line.chain, line) for line in changed)
-        for listener in self.listeners if changed else ():
-            listener.tell(changed)
+    def _publish(self, news: News) -> None:
+        changes: Changes = {each.chain: each.line for each in news.lines} | dict.fromkeys(news.gone)
+        if changes:
+            for since in () if self._whole is None else (self._whole.since,):
+                since.update(changes)
+            for listener in self.listeners:
+                listener.tell(changes)
 
     def _publish_pending(self) -> None:
         if self._pending is None:
@@ -180,9 +229,19 @@ class Feed:
         return msgspec.json.encode(Pending(pending()))
 
 
-def _is_newer(line: Line, known: Line | None) -> bool:
-    """Return whether a line says more than the known one: two looks may end in another order than they began."""
-    return known is None or (line != known and line.last >= known.last)
+def _events(changed: Changes) -> Iterator[bytes]:
+    lines = [line for line in changed.values() if line is not None]
+    if lines:
+        yield event("lines", b"[%b]" % b",".join(lines))
+    gone = [chain for chain, line in changed.items() if line is None]
+    if gone:
+        yield event("gone", msgspec.json.encode(gone))
+
+
+def _pieces(events: Iterable[bytes]) -> Iterator[bytes]:
+    """Return events so that none of them fills the memory of a peer's connection that is not read."""
+    for each in events:
+        yield from (each[start : start + PIECE] for start in range(0, len(each), PIECE))
 
 
 async def _gone(receive: Receive) -> None:

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from proctor.viewer.documents import Line
+from proctor.viewer.documents import MOST_ACTIONS, Line
 
 MOST_STEPS: Final = 20_000
-MOST_ACTIONS: Final = 10_000
 Chain: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300)]
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
@@ -47,6 +46,8 @@ class Lines(Struct):
     """All episodes, the newest first."""
 
     lines: list[Line]
+    remarks: list[str] = []
+    """What the list leaves out, in sentences."""
 
 
 class NoQuery(Struct, forbid_unknown_fields=True):

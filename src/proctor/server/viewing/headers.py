@@ -6,7 +6,7 @@ Rule: the headers are put on by the outermost layer, so that no answer, a refusa
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from proctor.door.visitors import OPERATOR, SHELL, is_open
+from proctor.door.visitors import is_open, is_pages
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,7 +35,7 @@ def with_headers(application: Application) -> Application:
     """Return the application with our headers on every answer below the viewer's and the operator's paths."""
 
     async def headed(scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith((SHELL, OPERATOR)):
+        if scope["type"] != "http" or not is_pages(scope["path"]):
             await application(scope, receive, send)
             return
         more = headers_for(scope["method"], scope["path"])

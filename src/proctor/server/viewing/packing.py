@@ -1,4 +1,4 @@
-"""Large answers made smaller, where the browser can read them so."""
+"""Answers as they are sent: large ones made smaller where the browser can read them so, and news as events."""
 
 import zlib
 from typing import Final
@@ -22,3 +22,13 @@ def packed(body: bytes) -> bytes:
     """Return the body as gzip has it."""
     press = zlib.compressobj(LEVEL, wbits=GZIP)
     return press.compress(body) + press.flush()
+
+
+def packed_if_large(body: bytes, packs: bool) -> tuple[bytes, bool]:
+    """Return the body, packed if it may be and that is worth it, and whether it is."""
+    return (packed(body), True) if packs and len(body) > LARGE else (body, False)
+
+
+def event(name: str, raw: bytes) -> bytes:
+    """Return an event; what agents wrote may hold line breaks, each of which needs a `data` of its own."""
+    return b"".join((f"event: {name}\n".encode(), *(b"data: %b\n" % part for part in raw.splitlines()), b"\n"))

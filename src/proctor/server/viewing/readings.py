@@ -1,26 +1,58 @@
 """What can be read of an episode, as a table: the path, what is asked, what is told, and who tells it.
 
-Rule 1: each runs on a thread, and returns the bytes that are sent.
+Rule 1: each runs where somebody reads for the pages (`reader.py`), beside the server and not in it, and returns the bytes that
+    are sent. What takes long is apart from what does not. Forks, which run an environment's code, are on a thread of the server.
 Rule 2: what brings the judge, the environments or the page's scripts is imported when it is first asked for.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from proctor.errors import ValidationError
 from proctor.server.asking import JSON
 from proctor.server.viewing.forms import ChainQuery, ForkOrder, NoQuery, PairQuery, RowQuery, SliceQuery
 from proctor.viewer.documents import Difference, Explanation, Head, Machine, Slice
 
 if TYPE_CHECKING:
+    from proctor.ledger.reader import Ledger
     from proctor.viewer.shelf import Shelf
 
 HTML: Final = "text/html; charset=utf-8"
 PNG: Final = "image/png"
 encode: Final = msgspec.json.encode
+
+
+class Source:
+    """The ledger at a path, opened as what is needed of it."""
+
+    def __init__(self, path: Path, *, live: bool = False) -> None:
+        self.path: Final = path
+        self._live = live
+
+    @cached_property
+    def shelf(self) -> "Shelf":
+        """Its episodes, of which no row is read twice."""
+        from proctor.viewer.shelf import Shelf
+
+        return Shelf(self.path, live=self._live)
+
+    def ledger(self) -> "AbstractContextManager[Ledger]":
+        """Its rows, opened for a block."""
+        from proctor.ledger.reader import Ledger
+
+        return Ledger.open(self.path)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if "shelf" in self.__dict__:
+            self.shelf.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,44 +63,63 @@ class Reading:
     about: str
     asks: type[Struct]
     says: type[Struct] | None
-    read: Callable[["Shelf", Any], bytes]
+    read: Callable[[Source, Any], bytes]
     media: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_long: bool = False
+    """Whether it may take seconds, so that nothing quick should wait for it."""
 
 
-def _explained(shelf: "Shelf", query: RowQuery) -> bytes:
+def _explained(source: Source, query: RowQuery) -> bytes:
     from proctor.viewer.explaining import explanation
 
-    with shelf.ledger() as ledger:
+    with source.ledger() as ledger:
         return encode(explanation(ledger, query.chain, query.number))
 
 
-def _compared(shelf: "Shelf", query: PairQuery) -> bytes:
+def _compared(source: Source, query: PairQuery) -> bytes:
     from proctor.viewer.comparing import difference
 
-    with shelf.ledger() as ledger:
+    with source.ledger() as ledger:
         return encode(difference(ledger, query.one, query.other))
 
 
-def _machine(shelf: "Shelf", query: NoQuery) -> bytes:
+def _machine(source: Source, query: NoQuery) -> bytes:
     from proctor.viewer.machine import machine
 
     return encode(machine())
 
 
-def _page(shelf: "Shelf", query: ChainQuery) -> bytes:
+def _page(source: Source, query: ChainQuery) -> bytes:
     from proctor.viewer.single_file import page
 
-    with shelf.ledger() as ledger:
+    with source.ledger() as ledger:
         return page(ledger, [query.chain]).encode()
 
 
-def forked(shelf: "Shelf", order: ForkOrder) -> bytes:
-    """Return the fork that was ordered."""
+def forked(source: Source, order: ForkOrder, *, trusts: bool) -> bytes:
+    """Return the fork that was ordered; without trust, only of an environment that is installed and registered here."""
     from proctor.viewer.comparing import fork
 
-    with shelf.ledger() as ledger:
+    with source.ledger() as ledger:
+        if not trusts:
+            _check_target(ledger, order.chain)
         return encode(fork(ledger, order.chain, order.step, order.actions))
+
+
+def _check_target(ledger: "Ledger", chain: str) -> None:
+    """Refuse to import what a record names: whoever wrote it could have named any command."""
+    from proctor.envs.settings import is_registered
+    from proctor.replay.report import opening_of, reading
+
+    with reading(ledger, chain) as rows:
+        target = opening_of(rows, chain).target
+    if not is_registered(target):
+        raise ValidationError(
+            "to fork this episode would import and run what its record names, which is no environment that is "
+            "registered here; `proctor view --trust` does so",
+            expected="an episode of a registered environment",
+        )
 
 
 READINGS: Final = (
@@ -77,32 +128,36 @@ READINGS: Final = (
         "What an episode's page needs before its steps.",
         ChainQuery,
         Head,
-        lambda shelf, query: encode(shelf.head(query.chain)),
+        lambda source, query: encode(source.shelf.head(query.chain)),
     ),
     Reading(
         "/viewer/api/slice",
         "Steps, packets and notes after a row.",
         SliceQuery,
         Slice,
-        lambda shelf, query: encode(shelf.slice(query.chain, after=query.after, most=query.most, thin=query.thin)),
+        lambda source, query: encode(
+            source.shelf.slice(query.chain, after=query.after, most=query.most, thin=query.thin)
+        ),
     ),
     Reading(
         "/viewer/api/raw",
         "A row as it is on record.",
         RowQuery,
         None,
-        lambda shelf, query: shelf.raw(query.chain, query.number),
+        lambda source, query: source.shelf.raw(query.chain, query.number),
     ),
     Reading(
         "/viewer/api/pixels",
         "The picture of a step, where there is one.",
         RowQuery,
         None,
-        lambda shelf, query: shelf.pixels(query.chain, query.number),
+        lambda source, query: source.shelf.pixels(query.chain, query.number),
         PNG,
     ),
-    Reading("/viewer/api/explanation", "A verdict in words.", RowQuery, Explanation, _explained),
-    Reading("/viewer/api/difference", "Where two episodes differ first.", PairQuery, Difference, _compared),
+    Reading("/viewer/api/explanation", "A verdict in words.", RowQuery, Explanation, _explained, is_long=True),
+    Reading(
+        "/viewer/api/difference", "Where two episodes differ first.", PairQuery, Difference, _compared, is_long=True
+    ),
     Reading("/viewer/api/machine", "The machine of packets.", NoQuery, Machine, _machine),
     Reading(
         "/viewer/api/page",
@@ -112,5 +167,6 @@ READINGS: Final = (
         _page,
         HTML,
         {"content-disposition": 'attachment; filename="episode.html"'},
+        is_long=True,
     ),
 )

@@ -1,7 +1,7 @@
 """The viewer's routes: the page, how a browser comes in, what it reads, and forks.
 
 Rule 1: the door has judged every request before anything here runs (`door/visitors.py`).
-Rule 2: what reads the ledger runs on a thread, some at a time (`turns.py`).
+Rule 2: what reads the ledger runs beside the server (`reading_room.py`); only forks are on threads of it (`turns.py`).
 Rule 3: a request that cannot be read is 400 and reaches nobody, what is not there is 404, what cannot be done is 409; each has
     a code. What goes wrong inside is a number in the log.
 """
@@ -9,17 +9,17 @@ Rule 3: a request that cannot be read is 400 and reaches nobody, what is not the
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from proctor import __version__
 from proctor.door.limits import Limits
-from proctor.door.visitors import ENTRANCE, SHELL, STATICS, cookie_name, cookie_of
+from proctor.door.visitors import ENTRANCE, FRONTS, SHELL, STATICS, cookie_name, cookie_of
 from proctor.door.visits import Visits
 from proctor.errors import ValidationError
 from proctor.models.control import Code as Codes
@@ -30,14 +30,12 @@ from proctor.server.asking import JSON, body_of, order_of, query_of
 from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 from proctor.server.viewing.feed import Feed, Listener, Receive, Send
-from proctor.server.viewing.forms import Code, ForkOrder, Left, Lines, NoQuery, Visit
-from proctor.server.viewing.packing import LARGE, accepts_gzip, packed
+from proctor.server.viewing.forms import Code, ForkOrder, Left, NoQuery, Visit
+from proctor.server.viewing.packing import accepts_gzip, packed_if_large
+from proctor.server.viewing.reading_room import Answer, ReadingRoom
 from proctor.server.viewing.readings import READINGS, Reading, forked
 from proctor.server.viewing.statics import INDEX, read_statics
 from proctor.server.viewing.turns import Turns
-
-if TYPE_CHECKING:
-    from proctor.viewer.shelf import Shelf
 
 LOG: Final = logging.getLogger("proctor.viewer")
 MOST_CODE_BYTES: Final = 1024
@@ -68,6 +66,8 @@ class Offer:
 
     environment: str | None = None
     can_fork: bool = False
+    trusts: bool = False
+    """Whether a fork may import and run whatever the record names."""
     live: bool = True
 
 
@@ -76,7 +76,7 @@ class Viewing:
 
     def __init__(
         self,
-        shelf: "Shelf",
+        room: ReadingRoom,
         visits: Visits,
         metrics: Metrics,
         limits: Limits,
@@ -85,10 +85,9 @@ class Viewing:
         pending: Callable[[], list[Waiting]] | None = None,
         entered: Callable[[], object] | None = None,
     ) -> None:
-        self._turns = Turns()
         self._forks = Turns(FORKS_AT_ONCE, MOST_FORKS_WAITING)
-        self.feed: Final = Feed(lambda: self._turns.taken(shelf.lines), shelf.news, pending)
-        self._shelf = shelf
+        self.feed: Final = Feed(room.whole, room.news, pending)
+        self.room: Final = room
         self._visits = visits
         self._metrics = metrics
         self._limits = limits
@@ -101,6 +100,7 @@ class Viewing:
         """Return the routes, as `described.py` describes them."""
         forks = [Route(FORK_PATH, self._guarded(self._fork), methods=["POST"])] if self._offer.can_fork else []
         return [
+            *(Route(path, self._front) for path in FRONTS),
             Route(SHELL, self._shell),
             Route(f"{STATICS}{{path:path}}", self._static),
             Route(ENTRANCE, self._guarded(self._enter), methods=["POST"]),
@@ -118,9 +118,12 @@ class Viewing:
 
     def close(self) -> None:
         """Close what was opened, when nobody asks any more."""
-        self._shelf.close()
+        self.room.close()
 
     # ------------------------------------------------------------------------------------------------------- the page
+    async def _front(self, request: Request) -> Response:
+        return RedirectResponse(SHELL)
+
     async def _shell(self, request: Request) -> Response:
         return self._file(request, INDEX)
 
@@ -141,6 +144,8 @@ class Viewing:
             self._metrics.turned_away(UNKNOWN)
             return _json(WRONG_CODE, UNKNOWN)
         LOG.info("a browser came in", extra={"peer": _peer(request)})
+        # Who comes in is about to read.
+        self.room.begin()
         if self._entered is not None:
             self._entered()
         answer = _json(self._described(self._visits.csrf(cookie)))
@@ -157,6 +162,7 @@ class Viewing:
         await body_of(request, MOST_CODE_BYTES)
         cookie = self._cookie(request)
         left = cookie is not None and self._visits.leave(cookie)
+        self.feed.wake()
         answer = _json(Left(left))
         answer.headers["set-cookie"] = f"{_cookie_name(request)}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
         return answer
@@ -172,13 +178,12 @@ class Viewing:
     # -------------------------------------------------------------------------------------------------------- reading
     async def _lines(self, request: Request) -> Response:
         query_of(NoQuery, request.query_params.multi_items())
-        lines = await self.feed.lines()
-        return await self._answered(request, lambda: msgspec.json.encode(Lines(lines)), JSON)
+        return _answered(await self.room.lines(packs=_packs(request)), JSON)
 
     def _reading(self, row: Reading) -> Endpoint:
         async def read(request: Request) -> Response:
             query = query_of(row.asks, request.query_params.multi_items())
-            answer = await self._answered(request, lambda: row.read(self._shelf, query), row.media)
+            answer = _answered(await self.room.read(row, query, packs=_packs(request)), row.media)
             answer.headers.update(row.headers)
             return answer
 
@@ -186,7 +191,12 @@ class Viewing:
 
     async def _fork(self, request: Request) -> Response:
         order = order_of(ForkOrder, await self._body(request, self._limits.max_body_bytes), self._limits.max_depth)
-        return await self._answered(request, lambda: forked(self._shelf, order), JSON, self._forks)
+        packs = _packs(request)
+        return _answered(await self._forks.taken(lambda: self._forked(order, packs)), JSON)
+
+    def _forked(self, order: ForkOrder, packs: bool) -> Answer:
+        fork = forked(self.room.source, order, trusts=self._offer.trusts)
+        return Answer(*packed_if_large(fork, packs))
 
     async def _events(self, request: Request) -> Response:
         query_of(NoQuery, request.query_params.multi_items())
@@ -194,16 +204,6 @@ class Viewing:
             return Response(media_type=EVENTS)
         cookie = self._cookie(request)
         return _Stream(self.feed, await self.feed.joined(), lambda: cookie is None or self._visits.has(cookie))
-
-    async def _answered(
-        self, request: Request, work: Callable[[], bytes], media: str, turns: Turns | None = None
-    ) -> Response:
-        """Return what `work` makes, packed if it is large and the browser can read that."""
-        packs = accepts_gzip(request.headers.get("accept-encoding", ""))
-        taking = self._turns if turns is None else turns
-        body, is_packed = await taking.taken(lambda: _packed(work(), packs))
-        headers = {"vary": "accept-encoding"} | ({"content-encoding": "gzip"} if is_packed else {})
-        return Response(body, 200, headers, media)
 
     # -------------------------------------------------------------------------------------------------------- inside
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
@@ -249,8 +249,13 @@ class _Stream(Response):
         await self._feed.stream(self._listener, receive, send, self._still)
 
 
-def _packed(body: bytes, packs: bool) -> tuple[bytes, bool]:
-    return (packed(body), True) if packs and len(body) > LARGE else (body, False)
+def _packs(request: Request) -> bool:
+    return accepts_gzip(request.headers.get("accept-encoding", ""))
+
+
+def _answered(answer: Answer, media: str) -> Response:
+    headers = {"vary": "accept-encoding"} | ({"content-encoding": "gzip"} if answer.is_packed else {})
+    return Response(answer.body, 200, headers, media)
 
 
 def _no_file() -> Problem:

@@ -3,7 +3,8 @@
  *
  * Rule 1: nothing is sent before a dialog said in words what will happen, and that it goes on record.
  * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
- * Rule 3: what the judge refused is shown with its rules and its reason, and that nothing has changed.
+ * Rule 3: a dialog about what is no longer there closes by itself, and nothing is sent.
+ * Rule 4: what the judge refused is shown with its rules and its reason, and that nothing has changed.
  */
 
 import { confirmed } from "./dialog.js";
@@ -12,6 +13,7 @@ import { stateWords } from "./format.js";
 import { UNREACHABLE } from "./refusal.js";
 
 const MOST_SHOWN = 3;
+const WITHDRAWN = "What you were asked about is settled or over: nothing was sent.";
 const ON_RECORD = "This goes on record as the operator's act.";
 
 export class Acting {
@@ -21,14 +23,15 @@ export class Acting {
     this.onDone = onDone;
     this.element = el("div", { class: "outcomes" });
     this.busy = false;
+    this.asked = null; // {about, nodes}: what a dialog asks about at the moment, and what is in it
   }
 
   /**
-   * Ask, send and show. `act`: `{title, says (sentences), quote, action, danger, name, body, done}`, where `done` is
-   * the sentence for success. Returns whether it was accepted.
+   * Ask, send and show. `act`: `{title, says (sentences), quote, action, danger, name, body, done, about}`, where
+   * `done` is the sentence for success, and `about` what `withdraw` names. Returns whether it was accepted.
    */
   async perform(act) {
-    if (this.busy || !(await confirmed({ ...act, body: explained(act) }))) {
+    if (this.busy || !(await this.isWanted(act))) {
       return false;
     }
     this.busy = true;
@@ -41,6 +44,27 @@ export class Acting {
       this.busy = false;
       this.onDone();
     }
+  }
+
+  async isWanted(act) {
+    const nodes = explained(act);
+    const asked = { about: act.about ?? null, nodes };
+    this.asked = asked;
+    const isYes = await confirmed({ ...act, body: nodes });
+    const isStill = this.asked === asked;
+    this.asked = null;
+    return isYes && isStill;
+  }
+
+  /** Close the dialog about this, or about anything, if one is open: nothing is done. */
+  withdraw(about = null) {
+    if (this.asked === null || (about !== null && this.asked.about !== about)) {
+      return;
+    }
+    const { nodes } = this.asked;
+    this.asked = null;
+    nodes[0].closest("dialog")?.close("no");
+    this.tell("warn", WITHDRAWN);
   }
 
   answered(act, done) {

@@ -2,6 +2,7 @@
  * Alerts and their end: how an operator stops a session's agents, and lets them go on.
  *
  * Rule 1: CRITICAL is safe mode, and the dialog says so before anything is sent.
+ * Rule 2: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
  */
 
 import { Acting } from "./acting.js";
@@ -16,8 +17,9 @@ const SEVERITIES = [
 ];
 
 export class ActsPanel {
-  constructor(context, session, onDone) {
+  constructor(context, session, epoch, onDone) {
     this.session = session;
+    this.epoch = epoch;
     this.acting = new Acting(context, onDone);
     this.severity = el("select", {}, SEVERITIES.map(([value, words]) => el("option", { value }, words)));
     this.summary = el("textarea", { rows: 2, maxlength: 10000 });
@@ -27,7 +29,9 @@ export class ActsPanel {
 
   update() {}
 
-  close() {}
+  close() {
+    this.acting.withdraw();
+  }
 
   form() {
     const clearing = el("button", { type: "button", on: { click: () => this.clear() } }, "Clear safe mode…");
@@ -65,7 +69,7 @@ export class ActsPanel {
       action: stops ? "Stop the agents" : "Raise the alert",
       danger: stops,
       name: "alert",
-      body: { session: this.session, severity, summary },
+      body: { session: this.session, epoch: this.epoch, severity, summary },
       done: stops ? "The agents are stopped." : "The alert is stated.",
     });
     this.spend(accepted);
@@ -79,7 +83,7 @@ export class ActsPanel {
       quote: summary,
       action: "Lift safe mode",
       name: "clear",
-      body: { session: this.session, summary },
+      body: { session: this.session, epoch: this.epoch, summary },
       done: "Safe mode is lifted.",
     });
     this.spend(accepted);

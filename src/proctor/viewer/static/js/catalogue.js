@@ -40,6 +40,11 @@ export class Catalogue {
     return changed;
   }
 
+  /** Take out episodes that are not there any more; returns whether there were such. */
+  drop(chains) {
+    return chains.filter((chain) => this.byChain.delete(chain)).length > 0;
+  }
+
   /** Return the names of environments, in order. */
   environments() {
     return [...new Set([...this.byChain.values()].map((line) => line.environment))].sort();

@@ -7,7 +7,7 @@
 
 import { clear, el, setText } from "./dom.js";
 import { envelope, roomy, unionOf } from "./envelope.js";
-import { number } from "./format.js";
+import { number, shortNumber } from "./format.js";
 import { Surface } from "./surface.js";
 import { colour } from "./theme.js";
 
@@ -91,8 +91,8 @@ export class Chart {
     if (!this.#surface.isVisible || this.#range === null) {
       return;
     }
-    setText(this.high, number(this.#range[1], 3));
-    setText(this.low, number(this.#range[0], 3));
+    setText(this.high, shortNumber(this.#range[1]));
+    setText(this.low, shortNumber(this.#range[0]));
     this.low.hidden = this.#range[0] === this.#range[1];
     this.#inks = inks();
     this.#layer = this.#surface.emptied(this.#layer);

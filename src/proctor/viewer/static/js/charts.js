@@ -12,7 +12,7 @@ import { onTheme } from "./theme.js";
 const ORDER = ["reward", "parts", "total"];
 const TITLES = { parts: "Parts of the reward", observation: "Observation" };
 
-/** Return a Panel with the charts; `indexAt` as for the stage, `rightOf` adds a second track's lines. */
+/** Return a Panel with the charts; `indexAt` as for the stage. */
 export function chartsPanel({ track, player, indexAt = (index) => index, title = "Charts" }) {
   return new Charts({ track, player, indexAt, title });
 }

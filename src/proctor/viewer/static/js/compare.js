@@ -5,7 +5,7 @@
 // Rule 3: what cannot be compared is still shown.
 
 import { sideName } from "./choosing.js";
-import { differenceOf, differencePanel } from "./differing.js";
+import { differenceOf, differencePanel, isUnsettled } from "./differing.js";
 import { clear, el } from "./dom.js";
 import { factsTable } from "./fact_table.js";
 import { shortChain } from "./format.js";
@@ -15,6 +15,8 @@ import { loadEpisode } from "./loading.js";
 import { Pair, SIDES, turned } from "./pair.js";
 import { pairedCharts } from "./paired_charts.js";
 import { Player } from "./player.js";
+import { UNREACHABLE } from "./refusal.js";
+import { keepAddress, readdress } from "./resting.js";
 import { compareAddress } from "./router.js";
 import { stagePanel } from "./stage.js";
 import { playerKeys } from "./steering.js";
@@ -39,12 +41,15 @@ class ComparePage {
       ends: [],
       loads: [],
       panels: [],
-      asked: 0,
+      isAsking: false,
+      isFinal: false, // nobody was live when the question for the difference was asked
+      problem: null,
       closed: false,
       frame: null,
       step: 0,
       forked: null,
     });
+    this.timer = setInterval(() => document.hidden || this.compareAgain(), ASKED_AGAIN);
     this.body = el("div", { class: "compare-body" });
     const swap = el("button", { type: "button", class: "swap", on: { click: () => this.swap() } }, "Swap A and B");
     this.element = el(
@@ -72,6 +77,7 @@ class ComparePage {
 
   close() {
     this.closed = true;
+    clearInterval(this.timer);
     cancelAnimationFrame(this.frame);
     this.strip();
     for (const load of this.loads) load.stop();
@@ -130,7 +136,7 @@ class ComparePage {
     this.charts = pairedCharts({ pair, player });
     this.form = this.forkForm();
     this.panels = [this.timeline, ...this.stages, this.charts];
-    this.ends = [player.subscribe(() => this.point()), listenForKeys(playerKeys(player))];
+    this.ends = [player.subscribe(() => this.point()), listenForKeys(playerKeys(player)), this.keepAddress()];
     clear(this.body).append(...this.laidOut());
     this.point();
   }
@@ -157,7 +163,12 @@ class ComparePage {
   forkForm() {
     const [one] = this.pair.sides;
     if (!this.context.source.canFork || one.fork) return null;
-    return forkForm({ track: one.track, last: this.forked, fork: (step, actions) => this.fork(step, actions) });
+    return forkForm({
+      head: one.head,
+      track: one.track,
+      last: this.forked,
+      fork: (step, actions) => this.fork(step, actions),
+    });
   }
 
   // ------------------------------------------------------------------------------------------------------- moving
@@ -166,6 +177,16 @@ class ComparePage {
     this.step = this.pair.lead.track.step(Math.min(index, this.pair.length - 1));
     this.facts.point(index);
     this.form?.follow(this.pair.sides[0].track.step(this.pair.indexOf(this.pair.sides[0], index)));
+  }
+
+  /** The address follows the cursor when it rests; a fork has none. */
+  keepAddress() {
+    const { pair, player } = this;
+    const chains = pair.sides.map(({ head }) => head.line.chain);
+    const isOurs = ({ name, arguments: shown }) => name === "compare" && chains.every((each, i) => shown[i] === each);
+    const isHere = (route) => pair.sides.every(({ fork }) => !fork) && isOurs(route);
+    const address = (follows) => compareAddress(...chains) + (follows ? "" : `?step=${player.wanted ?? this.step}`);
+    return keepAddress(player, { isHere, address }).close;
   }
 
   growSoon() {
@@ -185,7 +206,6 @@ class ComparePage {
     }
     this.facts.update();
     this.seekWanted();
-    this.compareAgain();
   }
 
   /** Goes to the step of the address as soon as it is there. */
@@ -193,7 +213,7 @@ class ComparePage {
     const { track } = this.pair.lead;
     const isThere = this.wanted !== null && (track.step(track.length - 1) >= this.wanted || !track.more);
     if (!isThere) return;
-    this.player.seek(this.pair.cursorAt(this.wanted));
+    this.player.seek(this.pair.cursorAt(this.wanted), this.wanted);
     this.wanted = null;
   }
 
@@ -208,34 +228,57 @@ class ComparePage {
 
   // -------------------------------------------------------------------------------------------------- differences
   async compare() {
-    this.asked = performance.now();
     const [one, other] = this.pair.sides;
     if (one.fork || other.fork) return;
+    this.isFinal = !this.isLive;
     if (one.head.line.chain === other.head.line.chain) {
       const forks = this.context.source.canFork ? ", or fork it" : "";
-      this.differ({ same: true, text: `Both sides show the same episode: choose another one${forks}.` });
+      this.learn({ same: true, text: `Both sides show the same episode: choose another one${forks}.` });
       return;
     }
+    this.isAsking = true;
     const isStill = () => !this.closed && this.pair.sides[0] === one && this.pair.sides[1] === other;
     try {
       const difference = await differenceOf(this.context.source, one.head.line.chain, other.head.line.chain);
-      if (isStill()) this.differ(difference);
+      if (isStill()) this.learn(difference);
     } catch (problem) {
-      if (isStill()) this.differs.fail(problem);
+      if (isStill()) this.fail(problem);
+    } finally {
+      this.isAsking = false;
     }
+  }
+
+  /** Shows what is new only: a button in it may have the focus. */
+  learn(difference) {
+    const isKnown = this.problem === null && JSON.stringify(difference) === JSON.stringify(this.difference);
+    if (!isKnown) this.differ(difference);
+  }
+
+  /** What was found before stays; only a first question that failed is told. */
+  fail(problem) {
+    this.isFinal = this.isFinal && problem.code !== UNREACHABLE;
+    if (this.difference !== null) return;
+    this.problem = problem;
+    this.differs.fail(problem);
   }
 
   differ(difference) {
     if (this.closed) return;
     this.difference = difference;
+    this.problem = null;
     this.differs.show(difference);
     this.timeline.update();
   }
 
-  /** Live episodes that were the same so far may differ by now. */
+  /** As long as more may come, and once after that: what was the same may differ, who was behind may catch up. */
   compareAgain() {
-    const isOpen = this.difference !== null && this.difference.same && performance.now() - this.asked > ASKED_AGAIN;
-    if (isOpen) this.compare();
+    if (this.pair === undefined || this.isAsking) return;
+    const isOpen = this.difference === null || isUnsettled(this.difference);
+    if (isOpen && (this.isLive || !this.isFinal)) this.compare();
+  }
+
+  get isLive() {
+    return this.pair.sides.some(({ head }) => head.line.live);
   }
 
   differenceIndex() {
@@ -289,14 +332,5 @@ class ComparePage {
     this.differ(difference);
     const unused = left > 0 ? ` ${left} of the actions came after its end.` : "";
     this.context.announce(`Forked after step ${step}; the fork is shown as B.${unused}`);
-  }
-}
-
-/** Changes the page's address without going anywhere; a page without one stays without. */
-function readdress(address) {
-  try {
-    history.replaceState(null, "", address);
-  } catch {
-    // A frame in a notebook has no address.
   }
 }

@@ -2,7 +2,8 @@
  * Questions that must be answered before something is done.
  *
  * Rule 1: nothing is done by closing: Esc, Cancel and a click outside all mean no.
- * Rule 2: the browser's own modal <dialog> keeps the focus inside and gives it back afterwards.
+ * Rule 2: a question does not outlive its page: whoever goes elsewhere has said no.
+ * Rule 3: the browser's own modal <dialog> keeps the focus inside and gives it back afterwards.
  */
 
 import { el } from "./dom.js";
@@ -21,6 +22,11 @@ export function confirmed({ title, body, action, danger = false }) {
     dialog.showModal();
     cancel.focus();
   });
+}
+
+/** Close every dialog that is open; a question is answered with no. */
+export function dismissDialogs() {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close("no"));
 }
 
 function question(title, body, action, danger) {

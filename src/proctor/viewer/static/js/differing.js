@@ -6,6 +6,8 @@ import { clear, el } from "./dom.js";
 import { jsonTree } from "./json_tree.js";
 import { SIDES, turned } from "./pair.js";
 
+const SO_FAR = "is here so far"; // what the server says of an open episode that is shorter than the other
+
 /** Returns {element, show(difference), fail(problem)}; `jump()` goes to the difference. */
 export function differencePanel({ jump }) {
   const body = el(
@@ -57,6 +59,11 @@ function side(value, place, { what, where }) {
     el("h3", null, sideBadge(place), `${["Left", "Right"][place]}: `, [what, where].filter(Boolean).join(" ")),
     jsonTree(value ?? null),
   );
+}
+
+/** Returns whether a difference may be another when there is more of an open episode. */
+export function isUnsettled({ same, left, right }) {
+  return same || left === SO_FAR || right === SO_FAR;
 }
 
 /** Returns where two chains first differ; a file holds a comparison in one order only. */

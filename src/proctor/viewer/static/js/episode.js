@@ -9,16 +9,18 @@
 import { chartsPanel } from "./charts.js";
 import { el } from "./dom.js";
 import { EpisodeHead } from "./episode_head.js";
+import { episodeOperator } from "./episode_operator.js";
 import { factsPanel } from "./facts.js";
 import { shortChain } from "./format.js";
 import { listenForKeys, showKeys } from "./keys.js";
 import { loadEpisode } from "./loading.js";
 import { machinePanel } from "./machine.js";
 import { notesPanel } from "./notes.js";
-import { actsPanel, waitingPanel } from "./operator.js";
 import { packetsPanel } from "./packets.js";
 import { Player } from "./player.js";
 import { rawPanel } from "./raw.js";
+import { keepAddress } from "./resting.js";
+import { episodeAddress } from "./router.js";
 import { stagePanel } from "./stage.js";
 import { playerKeys } from "./steering.js";
 import { timelinePanel, toRefusal } from "./timeline.js";
@@ -26,7 +28,12 @@ import { timelinePanel, toRefusal } from "./timeline.js";
 /** Open an episode's page, at `step` if one is given. */
 export async function episodePage(context, chain, step = null) {
   const page = new EpisodePage(context, chain, step);
-  await page.open();
+  try {
+    await page.open();
+  } catch (error) {
+    page.close();
+    throw error;
+  }
   return page;
 }
 
@@ -39,6 +46,7 @@ class EpisodePage {
   #packets = null;
   #ends = [];
   #loaded = null;
+  #address = null;
   #frame = null;
   #generation = 0;
   #at = 0; // the cursor's step, for when steps are dropped and indexes mean others
@@ -58,6 +66,8 @@ class EpisodePage {
     this.#player.grow(track.length);
     this.#build({ head, track, player: this.#player, context: this.#context });
     this.#ends.push(listenForKeys(this.#acts(track)), this.#player.subscribe(() => this.#remember(track)));
+    this.#address = this.#keepAddress(track);
+    this.#ends.push(this.#address.close);
     this.#grow();
   }
 
@@ -80,7 +90,7 @@ class EpisodePage {
   }
 
   #build(given) {
-    const { head, context } = given;
+    const { head } = given;
     this.head = this.#add(new EpisodeHead(given));
     const governed = head.line.governed;
     this.trouble = el("p", { class: "notice warn", role: "status", hidden: true });
@@ -89,7 +99,7 @@ class EpisodePage {
       { class: ["episode", governed ? "governed" : "free"] },
       this.head.element,
       this.trouble,
-      this.#operator(head, context),
+      this.#add(episodeOperator(given)).element,
       this.#grid(given, governed),
     );
   }
@@ -115,17 +125,6 @@ class EpisodePage {
       ),
       raw.element,
     );
-  }
-
-  /** What the operator can do, where a governed episode lives. */
-  #operator(head, context) {
-    if (!context.source.canAct || !head.line.live || !head.line.governed) {
-      return null;
-    }
-    const { session } = head.line;
-    const panels = [waitingPanel({ context, session }), actsPanel({ context, session })];
-    const elements = panels.map((panel) => this.#add(panel).element);
-    return el("section", { class: "episode-operator", "aria-label": "Operator" }, elements);
   }
 
   #add(panel) {
@@ -159,9 +158,18 @@ class EpisodePage {
   #seekWanted(track) {
     const isThere = this.#step !== null && (track.step(track.length - 1) >= this.#step || !track.more);
     if (isThere) {
-      this.#player.seek(track.indexOfStep(this.#step));
+      this.#player.seek(track.indexOfStep(this.#step), this.#step);
       this.#step = null;
+      this.#address.settle();
     }
+  }
+
+  /** The address follows the cursor when it rests. */
+  #keepAddress(track) {
+    const isHere = ({ name, arguments: [chain] }) => name === "episode" && chain === this.#chain;
+    const step = () => this.#player.wanted ?? track.step(Math.min(this.#player.index, track.length - 1));
+    const address = (follows) => episodeAddress(this.#chain, follows ? null : step());
+    return keepAddress(this.#player, { isHere, address });
   }
 
   #trouble(error) {

@@ -4,7 +4,7 @@
 
 import { confirmed } from "./dialog.js";
 import { clear, el, setText } from "./dom.js";
-import { age, counted, number, shortChain, stateWords } from "./format.js";
+import { age, counted, number, shortChain, standingWords } from "./format.js";
 import { compareAddress } from "./router.js";
 
 const TONES = { conforming: "good", violated: "bad", terminated: "good", truncated: "warn", lost: "bad" };
@@ -13,6 +13,7 @@ export class EpisodeHead {
   #given;
   #badges = el("div", { class: "episode-badges" });
   #summary = el("p", { class: "quiet episode-summary" });
+  #trouble = el("p", { class: "notice warn", role: "status", hidden: true });
   #shown = "";
 
   constructor(given) {
@@ -27,6 +28,7 @@ export class EpisodeHead {
         el("h1", { tabindex: "-1" }, line.environment || "Episode"),
         this.#badges,
         this.#summary,
+        this.#trouble,
       ),
       el("div", { class: "buttons episode-buttons" }, this.#buttons()),
     );
@@ -35,7 +37,7 @@ export class EpisodeHead {
 
   update() {
     const { line } = this.#given.head;
-    const shown = [line.state, line.outcome, line.live].join();
+    const shown = [line.state, line.outcome, line.live, line.closed_at].join();
     if (shown !== this.#shown) {
       this.#shown = shown;
       clear(this.#badges).append(...badgesOf(line));
@@ -75,9 +77,8 @@ export class EpisodeHead {
 
   async #compare() {
     const { context, head } = this.#given;
-    const lines = (await context.source.lines()).filter((line) => line.chain !== head.line.chain);
+    const lines = await this.#others();
     if (lines.length === 0) {
-      context.announce("There is no other episode.");
       return;
     }
     const choice = el("select", { "aria-label": "The other episode" }, lines.map(option));
@@ -85,6 +86,24 @@ export class EpisodeHead {
     if (await confirmed({ title: "Compare with", body, action: "Compare" })) {
       context.navigate(compareAddress(head.line.chain, choice.value));
     }
+  }
+
+  /** Return the other episodes' lines; where there are none, it is said why. */
+  async #others() {
+    const { context, head } = this.#given;
+    try {
+      const lines = (await context.source.lines()).filter((line) => line.chain !== head.line.chain);
+      this.#say(lines.length === 0 ? "There is no other episode to compare with." : "");
+      return lines;
+    } catch (problem) {
+      this.#say(`The other episodes are not known now: ${problem.message}`);
+      return [];
+    }
+  }
+
+  #say(words) {
+    this.#trouble.hidden = words === "";
+    setText(this.#trouble, words);
   }
 }
 
@@ -105,7 +124,7 @@ function option(line) {
 function badgesOf(line) {
   const dot = el("span", { class: "dot beating", "aria-hidden": "true" });
   const live = line.live ? el("span", { class: "badge accent" }, dot, "Live") : null;
-  const state = el("span", { class: ["badge", TONES[line.state]] }, stateWords(line.state));
+  const state = el("span", { class: ["badge", TONES[line.state]] }, standingWords(line));
   const isOther = line.outcome !== null && line.outcome !== line.state && line.outcome !== "open";
   const outcome = isOther ? el("span", { class: ["badge", TONES[line.outcome]] }, line.outcome) : null;
   return [live, state, outcome].filter(Boolean);

@@ -8,7 +8,7 @@
 
 const FIRST_WAIT = 500; // ms
 const LONGEST_WAIT = 30_000; // ms
-const KINDS = ["lines", "pending"];
+const KINDS = ["lines", "gone", "pending"];
 
 /** Return how long to wait before attempt `failures` + 1, in ms; `chance` is between 0 and 1. */
 export function waitOf(failures, chance) {
@@ -17,7 +17,7 @@ export function waitOf(failures, chance) {
 }
 
 export class Events {
-  /** `tell(kind, value)` gets "lines", "pending" and "status"; `holds()` says whether the visit does (async). */
+  /** `tell(kind, value)` gets "lines", "gone", "pending" and "status"; `holds()` says whether the visit does. */
   constructor(address, { tell, holds, connect = openStream, later = after, chance = Math.random }) {
     Object.assign(this, { address, tell, holds, connect, later, chance });
     this.failures = 0;

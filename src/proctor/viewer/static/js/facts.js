@@ -5,7 +5,7 @@
  */
 
 import { clear, el } from "./dom.js";
-import { counted, duration, number, stateWords, time } from "./format.js";
+import { counted, duration, number, standingWords, time } from "./format.js";
 
 const LONG = 60; // characters; longer values get a line of their own
 
@@ -40,14 +40,14 @@ export function factsOf(head, track) {
     ["Environment", line.environment],
     ["Served as", head.target === line.environment ? null : head.target],
     ["Agent", line.agent],
-    ["State", stateWords(line.state)],
+    ["State", standingWords(line)],
     ["Outcome", line.outcome === line.state ? null : line.outcome],
     ["How it ended", endWords(line)],
     ["Return", line.total_reward === null ? null : number(line.total_reward, 4)],
     ["Steps", stepWords(line, track)],
     ["Refusals", line.governed || line.refusals > 0 ? number(line.refusals, 0) : null],
     ["Seed", line.seed === null ? null : String(line.seed)],
-    ["Batch", line.num_envs === null ? null : `${line.num_envs} environments`],
+    ["Batch", line.num_envs === null ? null : `${line.num_envs} environments; rewards are their means`],
     ["Isolation", line.tier],
     ["Governed", line.governed ? "yes" : null],
     ["Began", time(line.opened_at)],

@@ -2,7 +2,10 @@
 //
 // Rule 1: nothing is sent that is no list of actions; what the server refuses is said beside the form.
 // Rule 2: a fork is never recorded, and the form says so.
+// Rule 3: a fork runs code. Which code, and with which settings, is said and confirmed before: the record names it, and
+//   whoever wrote that may have named anything, whatever the environment is called in a list.
 
+import { confirmed } from "./dialog.js";
 import { el, setText } from "./dom.js";
 import { actionsAfter, parsedActions } from "./pair.js";
 
@@ -13,15 +16,15 @@ const made = { forms: 0 };
  * Returns {element, follow(step)}; `fork(step, actions)` is async and throws what the server refuses.
  * `last` is what the last fork was made of, to be changed and tried again.
  */
-export function forkForm({ track, fork, last = null }) {
-  return new ForkForm(track, fork, last);
+export function forkForm({ head, track, fork, last = null, ask = confirmed }) {
+  return new ForkForm(head, track, fork, last, ask);
 }
 
 class ForkForm {
-  constructor(track, fork, last) {
+  constructor(head, track, fork, last, ask) {
     made.forms += 1;
     const id = `fork-${made.forms}`;
-    Object.assign(this, { track, fork, touched: false });
+    Object.assign(this, { head, track, fork, ask, touched: false });
     this.step = el("input", {
       type: "number",
       id: `${id}-step`,
@@ -92,6 +95,7 @@ class ForkForm {
     if (problem !== undefined) return;
     this.button.disabled = true;
     try {
+      if (!(await this.ask(question(this.head)))) return;
       await this.fork(Number(this.step.value), actions);
     } catch (refusal) {
       setText(this.problem, `It was not forked: ${refusal.message}`);
@@ -99,6 +103,18 @@ class ForkForm {
       this.button.disabled = false;
     }
   }
+}
+
+/** What is asked before code runs. */
+function question({ target, settings }) {
+  return {
+    title: "Run this environment?",
+    body: [
+      el("p", null, "A fork makes the environment that the record names, here on this machine, and runs its code:"),
+      el("blockquote", { class: "mono" }, `${target}\nsettings ${JSON.stringify(settings)}`),
+    ],
+    action: "Fork",
+  };
 }
 
 function field(id, name, input) {

@@ -27,6 +27,8 @@ const STATES = {
   closed: "Closed",
 };
 
+const GOVERNED = /^S\d_/;
+
 /** Return a number with groups of three; at most `digits` after the point, more only for what would read as zero. */
 export function number(value, digits = 2) {
   if (typeof value !== "number" || Number.isNaN(value)) {
@@ -36,6 +38,16 @@ export function number(value, digits = 2) {
     return value > 0 ? "∞" : "−∞";
   }
   return minus(written(value, digits));
+}
+
+/** Return a number in at most eight characters, as there is room for beside a chart. */
+export function shortNumber(value) {
+  const text = number(value, 3);
+  if (text.length <= 7) {
+    return text;
+  }
+  const size = Math.abs(value);
+  return size >= 1000 && size < 1e6 ? number(value, 0) : value.toExponential(1).replace("e+", "e").replaceAll("-", "−");
 }
 
 /** Return how long ago a moment was: "just now", "12 s ago", "3 min ago", "5 h ago", "2 d ago", then the date. */
@@ -81,6 +93,19 @@ export function shortChain(chain) {
 /** Return a state as a word: "S9_SAFEMODE" is "Safe mode"; a state that is not known is itself. */
 export function stateWords(state) {
   return Object.hasOwn(STATES, state) ? STATES[state] : String(state ?? UNKNOWN);
+}
+
+/**
+ * Return how an episode stands: its state while it lives, and how it was left after that. The state of a governed one
+ * is that before it was closed.
+ */
+export function standingWords({ state, live, closed_at: closed = null }) {
+  const words = stateWords(state);
+  if (live || !(state === "ready" || GOVERNED.test(state))) {
+    return words;
+  }
+  const how = closed === null ? "Left open" : "Closed";
+  return state === "ready" || state === "S0_IDLE" ? how : `${how} in ${words}`;
 }
 
 /** Return "1 step" or "2 steps". */

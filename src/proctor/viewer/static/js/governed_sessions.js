@@ -74,7 +74,7 @@ export class Sessions {
 class SessionCard {
   constructor(context, session, acting, onDone) {
     this.acting = acting;
-    this.acts = new ActsPanel(context, session.session, onDone);
+    this.acts = new ActsPanel(context, session.session, session.epoch, onDone);
     this.link = el("a", { class: "mono" });
     this.state = el("span", { class: "badge" });
     this.policy = el("span", { class: "quiet small" });
@@ -102,10 +102,12 @@ class SessionCard {
 
   close() {
     this.acts.close();
+    this.acting.withdraw(this);
   }
 
   update(session) {
     const chain = `${session.session}.${session.epoch}`;
+    this.acts.epoch = session.epoch;
     setText(this.link, shortChain(chain));
     setAttribute(this.link, "href", episodeAddress(chain));
     setAttribute(this.link, "title", chain);
@@ -132,6 +134,7 @@ class SessionCard {
       action: "Take it back",
       danger: true,
       name: "revoke",
+      about: this,
       body: { session, token_id: token },
       done: "The token is taken back.",
     });

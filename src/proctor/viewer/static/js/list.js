@@ -66,7 +66,12 @@ class List {
   }
 
   open() {
-    this.unsubscribe = this.context.source.subscribe("lines", (lines) => this.told(lines));
+    const { source } = this.context;
+    const ends = [
+      source.subscribe("lines", (lines) => this.told(lines)),
+      source.subscribe("gone", (chains) => this.dropped(chains)),
+    ];
+    this.unsubscribe = () => ends.forEach((end) => end());
     this.timers.ages = setInterval(() => this.rows.forEach((row) => row.showAge()), AGES_EVERY);
     this.show();
     const shown = () => scrollTo(0, memory.scroll);
@@ -99,6 +104,7 @@ class List {
       "div",
       { class: "list-page" },
       el("div", { class: "page-head" }, el("h1", { tabindex: "-1" }, "Episodes")),
+      remarked(this.context.source.remarks ?? []),
       this.tools.element,
       this.box,
       this.nothing,
@@ -126,6 +132,12 @@ class List {
     changed.forEach((line) => this.rows.get(line.chain)?.update(line));
     if (changed.length > 0) {
       this.orderSoon(this.catalogue.size > known ? 0 : ORDER_EVERY);
+    }
+  }
+
+  dropped(chains) {
+    if (this.catalogue.drop(chains)) {
+      this.orderSoon(0);
     }
   }
 
@@ -161,10 +173,11 @@ class List {
   }
 
   showMore() {
-    const first = memory.shown;
     memory.shown += PIECE;
-    this.show();
-    this.body.children[first]?.querySelector("a").focus({ preventScroll: true });
+    const found = this.catalogue.view(memory.filters, memory.sort);
+    const added = this.append(found.slice(0, memory.shown));
+    this.showMoreButton(found.length - memory.shown);
+    added[0]?.link.focus({ preventScroll: true });
   }
 
   /** A reader hears how many are left once typing has paused. */
@@ -210,6 +223,15 @@ class List {
     const elements = visible.map((line) => this.row(line).element);
     const active = document.activeElement;
     placed(this.body, elements, this.body.contains(active) ? active.closest("tr") : null);
+  }
+
+  /** Adds the rows that are not there yet, and touches no other; if the order changed, it is put right soon anyway. */
+  append(visible) {
+    const added = visible.filter((line) => !this.rows.has(line.chain)).map((line) => this.row(line));
+    const isFull = memory.chosen.length === 2;
+    added.forEach((row) => row.choose(memory.chosen.includes(row.chain), isFull));
+    this.body.append(...added.map((row) => row.element));
+    return added;
   }
 
   row(line) {
@@ -283,6 +305,11 @@ class List {
     }
     return names.length === 1 ? `${names[0]} chosen; choose another one to compare it with` : "Nothing chosen.";
   }
+}
+
+/** What the list leaves out, above it. */
+function remarked(remarks) {
+  return remarks.map((text) => el("p", { class: "notice warn", role: "note" }, text));
 }
 
 function firstEpisode(visit) {

@@ -6,7 +6,7 @@
  */
 
 import { el, setAttribute, setText } from "./dom.js";
-import { UNKNOWN, age, number, shortChain, stateWords, time } from "./format.js";
+import { UNKNOWN, age, number, shortChain, standingWords, time } from "./format.js";
 import { episodeAddress } from "./router.js";
 
 const GOOD = new Set(["conforming"]);
@@ -76,14 +76,16 @@ export class Row {
   }
 
   /** Only a change is written: the badge is more than its word, and it is in front of a reader's eyes. */
-  showState({ state, live }) {
-    if (this.stated === `${state} ${live}`) {
+  showState(line) {
+    const { state, live } = line;
+    const words = standingWords(line);
+    if (this.stated === `${words} ${live}`) {
       return;
     }
-    this.stated = `${state} ${live}`;
+    this.stated = `${words} ${live}`;
     badge(this.state, live ? tone(state) || "accent" : `plain ${tone(state)}`);
     setAttribute(this.state, "title", state);
-    setText(this.state, stateWords(state));
+    setText(this.state, words);
     if (live) {
       this.state.prepend(el("span", { class: "dot", "aria-hidden": "true" }));
       this.state.append(el("span", { class: "visually-hidden" }, " (live)"));

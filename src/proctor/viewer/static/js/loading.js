@@ -4,16 +4,17 @@
  * Rule 1: the first slice is small, so that something is seen; a later one is as large as is parsed without a pause.
  * Rule 2: a live episode is asked for at most four times a second, and thinned: a slow page falls behind in detail,
  *     never in time.
- * Rule 3: after `stop()` nothing is fetched and nobody is told.
+ * Rule 3: what is told of the episode while it is still loaded is not lost: who listens does so from the beginning.
+ * Rule 4: after `stop()` nothing is fetched and nobody is told.
  */
 
-import { Track } from "./track.js";
+import { Track, roomFor } from "./track.js";
 
 export const FIRST_STEPS = 400;
 const PIECE_CHARACTERS = 700_000;
 const LEAST_PIECE = 100;
 const MOST_PIECE = 4_000;
-const LONG_EPISODE = 50_000; // steps; a longer one is shown thinned
+const MOST_WHOLE = 20_000; // steps in one slice of a long episode; the server gives no more
 const LONG_LIVE = 5_000; // steps of a live one, whose newest step is wanted at once
 const LIVE_STEPS = 500; // at most, in one fetch
 const BETWEEN_FETCHES = 250; // ms
@@ -29,6 +30,12 @@ export function pieceOf(slice) {
   const sample = [slice.steps.scene[last], slice.steps.observation[last], slice.steps.action[last]];
   const weight = 150 + JSON.stringify(sample).length;
   return Math.max(LEAST_PIECE, Math.min(MOST_PIECE, Math.floor(PIECE_CHARACTERS / weight)));
+}
+
+/** Return how many steps of such an episode there is room for; a longer one is shown thinned. */
+function roomOf(slice, live) {
+  const last = slice.steps.number.length - 1;
+  return live ? LONG_LIVE : roomFor(slice.steps.scene[last], slice.steps.observation[last]);
 }
 
 /**
@@ -49,7 +56,9 @@ class Loading {
   #stopped = false;
   #unsubscribe = () => {};
   #timer = null;
-  #busy = false;
+  #isComplete = false;
+  #busy = true; // something is on its way; at first the episode itself
+  #line = null; // the newest line that was told before the head was there
   #known = 0; // the number of the last row that the server told of
   #fetched = -Infinity;
 
@@ -62,6 +71,16 @@ class Loading {
   }
 
   async begin() {
+    this.#unsubscribe = this.#source.subscribe("lines", (lines) => this.#told(lines));
+    try {
+      return await this.#begun();
+    } catch (error) {
+      this.#stop();
+      throw error;
+    }
+  }
+
+  async #begun() {
     const [head, first] = await Promise.all([
       this.#source.head(this.#chain),
       this.#source.slice(this.#chain, 0, FIRST_STEPS, false),
@@ -69,7 +88,10 @@ class Loading {
     this.head = head;
     this.track = new Track(head);
     const rest = this.#firstOf(first);
-    this.#known = Math.max(head.line.last, this.track.last);
+    this.#known = Math.max(this.#known, head.line.last, this.track.last);
+    if (this.#line !== null && this.#line.last >= head.line.last) {
+      head.line = this.#line;
+    }
     this.#goOn(rest);
     return { head, track: this.track, stop: () => this.#stop() };
   }
@@ -77,12 +99,12 @@ class Loading {
   /** A long episode is loaded whole and thinned instead; its first slice would make its beginning too dense. */
   #firstOf(first) {
     const { steps, live } = this.head.line;
-    const isLong = steps > (live ? LONG_LIVE : LONG_EPISODE) && first.more;
+    const isLong = steps > roomOf(first, live) && first.more;
     if (!isLong) {
       this.track.append(first);
     }
     const piece = pieceOf(first);
-    return isLong ? () => this.#whole(Math.max(piece * 3, 2_000)) : () => this.#pieces(piece);
+    return isLong ? () => this.#whole(Math.max(2_000, Math.min(piece * 5, MOST_WHOLE))) : () => this.#pieces(piece);
   }
 
   async #goOn(rest) {
@@ -90,7 +112,8 @@ class Loading {
     await rest();
     if (!this.#stopped) {
       performance.mark("proctor:track-complete");
-      this.#unsubscribe = this.#source.subscribe("lines", (lines) => this.#told(lines));
+      this.#isComplete = true;
+      this.#busy = false;
       this.#onGrow({ track: this.track, complete: true });
       this.#soon();
     }
@@ -133,12 +156,20 @@ class Loading {
       return;
     }
     this.#known = Math.max(this.#known, line.last);
-    const changed = line.state !== this.head.line.state || line.live !== this.head.line.live;
-    this.head.line = line;
-    if (changed && line.last <= this.track.last) {
-      this.#onGrow({ track: this.track, complete: true });
+    if (this.track === undefined) {
+      this.#line = line;
+    } else {
+      this.#changed(line);
+      this.#soon();
     }
-    this.#soon();
+  }
+
+  #changed(line) {
+    const isOther = line.state !== this.head.line.state || line.live !== this.head.line.live;
+    this.head.line = line;
+    if (isOther && line.last <= this.track.last) {
+      this.#onGrow({ track: this.track, complete: this.#isComplete });
+    }
   }
 
   /** Fetch what is new, now or as soon as enough time has passed. */

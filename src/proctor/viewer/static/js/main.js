@@ -4,10 +4,12 @@
  * Rule 1: a one-time code leaves the address before anything else happens: it is in no history and no copied address.
  * Rule 2: a page is `open(context, ...arguments) -> {element, title, close()}`; the one before it is closed first, and
  *     what was opened too late is closed unseen. `shown()`, if it has one, is called when it is in its place.
+ *     Nothing that an older turn has left behind (a timer, a dialog) reaches into a newer one.
  * Rule 3: links within the page are followed here: it also works where there is no address (a frame in a notebook).
  */
 
 import { comparePage } from "./compare.js";
+import { dismissDialogs } from "./dialog.js";
 import { el } from "./dom.js";
 import { episodePage } from "./episode.js";
 import { Frame } from "./frame.js";
@@ -35,6 +37,7 @@ class App {
     this.frame = new Frame();
     this.page = null;
     this.turn = 0;
+    this.waiting = null; // the timer that says that it is loading
     this.isFirst = true;
     this.hasAddress = location.protocol !== "about:";
     this.address = this.hasAddress ? location.hash : "";
@@ -60,8 +63,16 @@ class App {
     const chains = record.lines.map((line) => line.chain);
     if (routeOf(this.address).name === "list" && chains.length <= 2 && chains.length > 0) {
       this.address = chains.length === 1 ? episodeAddress(chains[0]) : compareAddress(...chains);
+      this.readdress();
     }
     return this.go();
+  }
+
+  /** The address says what is seen, so that Back comes here again; a frame without one goes on without. */
+  readdress() {
+    if (this.hasAddress) {
+      history.replaceState(null, "", this.address);
+    }
   }
 
   async beginServed() {
@@ -113,7 +124,7 @@ class App {
   }
 
   out(trouble) {
-    this.turn += 1;
+    this.turned();
     this.source.close();
     this.frame.farewell();
     this.put(entrancePage(trouble), "entrance");
@@ -160,15 +171,22 @@ class App {
     }
   }
 
+  /** Begin a new turn, and end what the one before it still had under way. */
+  turned() {
+    clearTimeout(this.waiting);
+    dismissDialogs();
+    return (this.turn += 1);
+  }
+
   async go() {
     const route = routeOf(this.address);
-    const turn = (this.turn += 1);
-    const waiting = setTimeout(() => this.put(loading(), route.name), LOADING_AFTER);
+    const turn = this.turned();
+    this.waiting = setTimeout(() => this.put(loading(), route.name), LOADING_AFTER);
     const page = await this.opened(route);
-    clearTimeout(waiting);
     if (turn !== this.turn) {
       page.close();
     } else {
+      clearTimeout(this.waiting);
       this.put(page, route.name);
     }
   }
@@ -179,6 +197,9 @@ class App {
     } catch (error) {
       if (error.name !== "Refusal") {
         console.error(error);
+      }
+      if (error.code === NO_VISIT) {
+        this.out(ENDED);
       }
       return errorPage(error, () => this.go());
     }

@@ -3,7 +3,7 @@
  */
 
 import { el } from "./dom.js";
-import { NO_VISIT, UNREACHABLE } from "./refusal.js";
+import { NO_VISIT, TOO_LATE, UNREACHABLE } from "./refusal.js";
 
 /** Return the page for who is not in. `trouble` says why a code did not work, if there was one. */
 export function entrancePage(trouble = null) {
@@ -40,6 +40,9 @@ function titleOf(error) {
   if (error.code === UNREACHABLE) {
     return "The server does not answer";
   }
+  if (isServersFailure(error)) {
+    return "The server could not do this";
+  }
   return error.name === "Refusal" ? "This could not be shown" : "Something is wrong with this page";
 }
 
@@ -50,10 +53,17 @@ function whatToDo(error) {
   if (error.code === NO_VISIT) {
     return "The visit has ended. Open a new link.";
   }
+  if (isServersFailure(error)) {
+    return "The server failed, or is busy; what is on record is safe. Try again; if it stays so, see its own log.";
+  }
   if (error.name === "Refusal") {
     return "The episode may have been removed, or its name is not right. The list shows what there is.";
   }
   return "This is a mistake in the page, not in the record. Reload it; if it happens again, please report it.";
+}
+
+function isServersFailure(error) {
+  return error.code === TOO_LATE || error.status >= 500;
 }
 
 function words(title, children) {

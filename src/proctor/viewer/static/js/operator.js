@@ -36,19 +36,19 @@ export async function operatorPage(context) {
   return { element, title: "Operator", close };
 }
 
-/** Return the panel of questions and token requests; of one session only, if it is named. */
-export function waitingPanel({ context, session = null }) {
-  return new WaitingPanel(context, session);
+/** Return the panel of questions and token requests; of one episode only, if its session and epoch are named. */
+export function waitingPanel({ context, session = null, epoch = null }) {
+  return new WaitingPanel(context, (each) => session === null || (each.session === session && each.epoch === epoch));
 }
 
-/** Return the panel with which a session's agents are stopped and let go on. */
-export function actsPanel({ context, session }) {
-  return new ActsPanel(context, session);
+/** Return the panel with which an episode's agents are stopped and let go on. */
+export function actsPanel({ context, session, epoch }) {
+  return new ActsPanel(context, session, epoch);
 }
 
 class WaitingPanel {
-  constructor(context, session) {
-    this.session = session;
+  constructor(context, isMeant) {
+    this.isMeant = isMeant;
     this.acting = new Acting(context, () => this.refresh());
     this.context = context;
     this.cards = new Map();
@@ -66,6 +66,7 @@ class WaitingPanel {
   close() {
     this.unsubscribe();
     clearInterval(this.timer);
+    this.acting.withdraw();
   }
 
   /** What the events have not told yet is asked for. */
@@ -74,7 +75,7 @@ class WaitingPanel {
   }
 
   show(waiting) {
-    const wanted = waiting.filter((each) => this.session === null || each.session === this.session);
+    const wanted = waiting.filter(this.isMeant);
     const ids = new Set(wanted.map((each) => each.id));
     [...this.cards].filter(([id]) => !ids.has(id)).forEach(([id, card]) => this.drop(id, card));
     wanted.filter((each) => !this.cards.has(each.id)).forEach((each) => this.add(each));
@@ -90,6 +91,7 @@ class WaitingPanel {
   drop(id, card) {
     this.cards.delete(id);
     card.element.remove();
+    this.acting.withdraw(id);
   }
 }
 

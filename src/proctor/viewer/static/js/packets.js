@@ -9,6 +9,7 @@ import { explained, stated } from "./explained.js";
 import { time } from "./format.js";
 import { jsonTree } from "./json_tree.js";
 import { FILTERS, Kept, kindWords, sentence, stateChange, variant, verdict, who } from "./packet_words.js";
+import { NOT_HERE } from "./refusal.js";
 import { rollingList } from "./rolling_list.js";
 import { choosePacket, packetsSeen } from "./selection.js";
 
@@ -222,18 +223,25 @@ class PacketsPanel {
 
   async ask(packet, position) {
     const explanation = await this.explanation(packet);
-    if (this.known.size >= REMEMBERED) this.known.clear();
-    this.known.set(packet.number, explanation);
     if (this.shown === position && !this.closed) this.draw(packet, explanation);
   }
 
-  /** Returns the server's words; where it has none (a file keeps those of refusals only), the packet's own. */
+  /**
+   * Returns the server's words; where it has none (a file keeps those of refusals only), the packet's own. Those of a
+   * packet whose question failed are not remembered: it is asked for again.
+   */
   async explanation(packet) {
     try {
-      return await this.context.source.explanation(this.head.line.chain, packet.number);
-    } catch {
-      return stated(packet);
+      return this.remember(packet, await this.context.source.explanation(this.head.line.chain, packet.number));
+    } catch (problem) {
+      return problem.code === NOT_HERE ? this.remember(packet, stated(packet)) : stated(packet);
     }
+  }
+
+  remember(packet, explanation) {
+    if (this.known.size >= REMEMBERED) this.known.clear();
+    this.known.set(packet.number, explanation);
+    return explanation;
   }
 
   draw(packet, explanation) {

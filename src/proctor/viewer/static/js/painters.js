@@ -1,7 +1,7 @@
 /*
  * Who draws what: a painter for every kind of scene, and one for whatever else there is.
  *
- * A painter is `{name, fits(head), series(head), describe(frame, scene, observation), open({head, track, context})}`:
+ * A painter is `{name, fits(head), series(head), describe(frame, scene, observation, {track, index}), open(given)}`:
  *   series   -> [{name, label, group?, value(frame, observation, scene)}], what it adds to the charts
  *   describe -> what is seen, in words, for those who do not see the canvas
  *   open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter

@@ -4,7 +4,7 @@
 // Rule 2: past its end an episode stays at its last step, and its lines in the charts end.
 
 import { Column } from "./column.js";
-import { number, shortChain, stateWords } from "./format.js";
+import { number, shortChain, standingWords, stateWords } from "./format.js";
 
 export const SIDES = ["A", "B"];
 
@@ -85,7 +85,7 @@ export function lineFacts(sides) {
     ["Environment", ({ head }) => head.line.environment],
     ["Agent", ({ head }) => head.line.agent || "–"],
     ["Seed", ({ head }) => (head.line.seed === null ? "–" : String(head.line.seed))],
-    ["State", ({ head }) => stateWords(head.line.state)],
+    ["State", ({ head, fork }) => (fork ? forkWords(head.line) : standingWords(head.line))],
     ["Outcome", ({ head }) => head.line.outcome ?? "–"],
     ["Steps", ({ track }) => number(lastStep(track), 0)],
     ["Return", ({ track }) => number(track.total(track.length - 1), 3)],
@@ -137,10 +137,9 @@ export function parsedActions(text) {
   return actions.length === 0 ? { problem: "The list of actions is empty." } : { actions };
 }
 
-/** Returns a difference as seen from the other side, its sentence too. */
+/** Returns a difference as seen from the other side; the server gave a sentence for either. */
 export function turned(difference) {
-  const { one, other, number_one: first, number_other: second, left, right } = difference;
-  const text = difference.text.replace(/\b(left|right)\b/g, (side) => (side === "left" ? "right" : "left"));
+  const { one, other, number_one: first, number_other: second, left, right, text } = difference;
   return {
     ...difference,
     one: other,
@@ -149,8 +148,14 @@ export function turned(difference) {
     number_other: first,
     left: right,
     right: left,
-    text,
+    text: difference.turned ?? text,
+    turned: text,
   };
+}
+
+/** Returns how a fork stands: nobody drives it any further. */
+function forkWords({ state }) {
+  return state === "ready" ? "Not ended" : stateWords(state);
 }
 
 function facts(sides, rows) {

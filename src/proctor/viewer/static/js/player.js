@@ -37,6 +37,7 @@ export class Player {
 
   constructor({ length = 1, frames = browserFrames } = {}) {
     this.index = 0;
+    this.wanted = null; // the step that was asked for, where the cursor may be at another one
     this.length = length;
     this.playing = false;
     this.speed = 1;
@@ -48,13 +49,20 @@ export class Player {
     return this.index >= this.length - 1;
   }
 
-  /** Moves the cursor; whoever seeks by hand stops following, unless it is to the end. */
-  seek(index) {
+  /**
+   * Moves the cursor; whoever seeks by hand stops following, unless it is to the end. `wanted` is the step that was
+   * asked for, if it was one; it is kept for as long as the cursor stays.
+   */
+  seek(index, wanted = null) {
     const target = clamped(index, this.length);
     if (target < this.length - 1) {
       this.follow = false;
     }
     this.#move(target);
+    if (wanted !== this.wanted) {
+      this.wanted = wanted;
+      this.#tellSoon();
+    }
   }
 
   step(count) {
@@ -113,12 +121,16 @@ export class Player {
   /** Says that there are `length` indexes now; one who follows moves on, nobody else does. */
   grow(length) {
     this.length = length;
-    this.#move(this.follow ? length - 1 : clamped(this.index, length));
+    if (this.follow) {
+      this.#move(length - 1);
+    } else {
+      this.#shift(this.index);
+    }
   }
 
-  /** Moves the cursor to where the same step is now, after others were dropped. */
+  /** Moves the cursor to where the same step is now, after others were dropped; what was asked for stays known. */
   relocate(index) {
-    this.#move(clamped(index, this.length));
+    this.#shift(index);
   }
 
   subscribe(listener) {
@@ -140,11 +152,19 @@ export class Player {
     this.#handle = null;
   }
 
+  /** Indexes mean other steps: the cursor is told its new one, and what was asked for is still that. */
+  #shift(index) {
+    const { wanted } = this;
+    this.#move(clamped(index, this.length));
+    this.wanted = wanted;
+  }
+
   #move(index) {
     if (index === this.index) {
       return;
     }
     this.index = index;
+    this.wanted = null;
     this.#tellSoon();
   }
 

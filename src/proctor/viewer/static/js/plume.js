@@ -8,6 +8,7 @@
 import { el } from "./dom.js";
 import { number } from "./format.js";
 import { concentrationAt, isKnownField, paint, tinted } from "./plume_fields.js";
+import { headingAt } from "./plume_heading.js";
 import { legend } from "./plume_legend.js";
 import { placeOf, Trail } from "./plume_trail.js";
 import { pictureOf, rgb, Surface } from "./surface.js";
@@ -52,9 +53,10 @@ function distance(frame, scene) {
   return Math.hypot(x - a, y - b);
 }
 
-function describe(frame, scene, observation) {
+function describe(frame, scene, observation, { track, index } = {}) {
   const [x, y] = placeOf(frame);
-  const where = `The agent is at (${number(x)}, ${number(y)}), heading ${number(frame.agent.heading, 0)}°`;
+  const heading = track === undefined ? frame.agent.heading : headingAt(track, index);
+  const where = `The agent is at (${number(x)}, ${number(y)}), heading ${number(heading, 0)}°`;
   const cells = number(distance(frame, scene), 1);
   const away = `${cells} ${cells === "1" ? "cell" : "cells"} from the source`;
   const smell = `concentration ${number(concentration(frame, observation, scene), 3)}`;
@@ -104,8 +106,8 @@ class PlumeView {
     this.#drawField(frame);
     this.#drawTrail(context, index);
     this.#drawWind(context, frame.wind);
-    this.#drawAgent(context, frame);
-    this.#surface.describe(describe(frame, this.#scene, null));
+    this.#drawAgent(context, frame, headingAt(this.#track, index));
+    this.#surface.describe(describe(frame, this.#scene, null, { track: this.#track, index }));
     this.#legend.point(concentration(frame, null, this.#scene));
   }
 
@@ -202,11 +204,11 @@ class PlumeView {
     this.#trail.draw(context, index, (layer, opacity) => this.#surface.put(layer, opacity));
   }
 
-  #drawAgent(context, frame) {
+  #drawAgent(context, frame, heading) {
     const [x, y] = this.#place(...placeOf(frame));
     const colour = rgb(AGENT[frame.state] ?? AGENT.ready);
     const size = this.#reach;
-    polygon(context, [x, y], DART, size, radians(frame.agent.heading), colour);
+    polygon(context, [x, y], DART, size, radians(heading), colour);
     if (frame.state in ENDED) {
       context.strokeStyle = colour;
       context.lineWidth = 2.4;

@@ -3,6 +3,7 @@
  */
 
 export const UNREACHABLE = "UNREACHABLE";
+export const TOO_LATE = "TOO_LATE";
 export const NO_VISIT = "NO_VISIT";
 export const NO_TOKEN = "NO_TOKEN"; // as the server calls it
 export const NOT_HERE = "NOT_HERE";

@@ -8,9 +8,17 @@ const held = new WeakMap();
 export function choosePacket(track, player, position) {
   const index = track.indexOfNumber(track.packets[position].number);
   held.set(player, { position, index });
+  player.follow = false; // the choice would be gone with the next step
   player.pause();
   player.seek(index);
   player.refresh();
+}
+
+/** Returns how many packets lie before what is meant: the chosen one, or the first of the cursor's step. */
+export function packetsPassed(track, player) {
+  const seen = packetsSeen(track, player);
+  if (held.has(player)) return seen - 1;
+  return player.index === 0 ? 0 : track.packetsBefore(player.index - 1);
 }
 
 /** Returns how many packets lie at or before what is meant. */

@@ -2,20 +2,24 @@
  * Where episodes come from: the server that served this page, or the file that this page is. Both have the same face.
  *
  *     kind canAct canFork · lines head slice explanation raw pixels difference fork machine · pending governed act
- *     subscribe("lines" | "pending" | "status" | "visit", listener) -> unsubscribe
+ *     subscribe("lines" | "gone" | "pending" | "status" | "visit", listener) -> unsubscribe
  *
  * Rule 1: everything is async; what cannot be done throws a Refusal with a code and a sentence.
- * Rule 2: the only secret that ever comes here is the token of posts (`token.js`); without it there is nothing to act with.
- * Rule 3: addresses are relative to the page, so that it works below any prefix.
+ * Rule 2: the only secret that ever comes here is the token of posts (`token.js`); without it there is nothing
+ *     to act with.
+ * Rule 3: nothing is waited for without end: what is not answered in time is refused, with a sentence that says so.
+ * Rule 4: addresses are relative to the page, so that it works below any prefix.
  */
 
-import { Events } from "./events.js";
+import { Channel } from "./channel.js";
 import { Listeners } from "./listeners.js";
-import { NOT_HERE, NO_TOKEN, NO_VISIT, Refusal, UNREACHABLE, refusalOf } from "./refusal.js";
+import { NOT_HERE, NO_TOKEN, NO_VISIT, Refusal, TOO_LATE, UNREACHABLE, refusalOf } from "./refusal.js";
 import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
 import { keepToken, keptToken } from "./token.js";
 
 const MOST_STEPS = 5_000;
+const SECONDS = 20;
+const MANY_SECONDS = 120; // for what drives or judges a whole episode again
 
 /** Return the server's side. `enter(code)` or `visit()` comes first; then everything works. */
 export function servedSource() {
@@ -36,7 +40,8 @@ class Served {
     this.listeners = new Listeners();
     this.status = "still";
     this.waiting = null;
-    this.events = null;
+    this.remarks = [];
+    this.channel = null;
     this.fixed = new Map();
   }
 
@@ -61,13 +66,16 @@ class Served {
 
   /** Begin to listen to the server's events. */
   listen() {
-    this.events ??= new Events("events", { tell: (kind, value) => this.tell(kind, value), holds: () => this.holds() });
-    this.events.open();
+    if (this.channel === null) {
+      const tell = (kind, value) => this.tell(kind, value);
+      this.channel = new Channel("events", { tell, holds: () => this.holds() });
+      this.channel.open();
+    }
   }
 
   close() {
-    this.events?.close();
-    this.events = null;
+    this.channel?.close();
+    this.channel = null;
   }
 
   /** Whether the visit still holds; tells if it is known to have ended. */
@@ -77,6 +85,7 @@ class Served {
       return true;
     } catch (refusal) {
       if (refusal.code === NO_VISIT) {
+        this.channel?.pass("visit", null);
         this.close();
         this.tell("visit", null);
       }
@@ -105,8 +114,11 @@ class Served {
   }
 
   // -------------------------------------------------------------------------------------------------- reading
+  /** All lines; what they leave out is in `remarks` afterwards. */
   async lines() {
-    return (await this.get("api/lines")).lines;
+    const { lines, remarks } = await this.get("api/lines");
+    this.remarks = remarks ?? [];
+    return lines;
   }
 
   head(chain) {
@@ -118,7 +130,7 @@ class Served {
   }
 
   explanation(chain, number) {
-    return this.get("api/explanation", { chain, number });
+    return this.get("api/explanation", { chain, number }, MANY_SECONDS);
   }
 
   raw(chain, number) {
@@ -135,7 +147,7 @@ class Served {
   }
 
   difference(one, other) {
-    return this.get("api/difference", { one, other });
+    return this.get("api/difference", { one, other }, MANY_SECONDS);
   }
 
   machine() {
@@ -143,7 +155,7 @@ class Served {
   }
 
   fork(chain, step, actions) {
-    return this.post("api/fork", { chain, step, actions });
+    return this.post("api/fork", { chain, step, actions }, MANY_SECONDS);
   }
 
   // ------------------------------------------------------------------------------------------- the operator's
@@ -173,26 +185,26 @@ class Served {
     return this.fixed.get(path);
   }
 
-  get(path, query = null) {
-    return asked(query === null ? path : `${path}?${new URLSearchParams(query)}`, { method: "GET" });
+  get(path, query = null, seconds = SECONDS) {
+    return asked(query === null ? path : `${path}?${new URLSearchParams(query)}`, { method: "GET" }, seconds);
   }
 
   /** If another tab came in anew, its token is the right one: then it is sent once more; nothing was done by then. */
-  async post(path, body) {
+  async post(path, body, seconds = SECONDS) {
     try {
-      return await this.send(path, body);
+      return await this.send(path, body, seconds);
     } catch (refusal) {
       if (refusal.code !== NO_TOKEN || keptToken() === this.csrf) {
         throw refusal;
       }
       this.csrf = keptToken();
-      return this.send(path, body);
+      return this.send(path, body, seconds);
     }
   }
 
-  send(path, body) {
+  send(path, body, seconds) {
     const headers = { "Content-Type": "application/json", "X-Proctor-CSRF": this.csrf };
-    return asked(path, { method: "POST", headers, body: JSON.stringify(body) });
+    return asked(path, { method: "POST", headers, body: JSON.stringify(body) }, seconds);
   }
 }
 
@@ -202,6 +214,7 @@ class Filed {
     this.canAct = false;
     this.canFork = false;
     this.record = record;
+    this.remarks = []; // those of a file stand in the page itself
     this.rows = new Map();
   }
 
@@ -281,21 +294,33 @@ function absent(sentence) {
   throw new Refusal(NOT_HERE, sentence);
 }
 
-async function asked(path, options) {
-  const answer = await sent(path, options);
-  const text = await answer.text().catch(() => "");
+async function asked(path, options, seconds) {
+  const { answer, text } = await sent(path, options, seconds);
   if (!answer.ok) {
     throw refusalOf(answer.status, parsedOrNull(text));
   }
   return JSON.parse(text);
 }
 
-async function sent(path, options) {
+async function sent(path, options, seconds) {
+  const signal = AbortSignal.timeout(seconds * 1000);
   try {
-    return await fetch(path, { ...options, credentials: "same-origin", cache: "no-store", redirect: "error" });
+    const always = { credentials: "same-origin", cache: "no-store", redirect: "error", signal };
+    const answer = await fetch(path, { ...options, ...always });
+    return { answer, text: await answer.text() };
   } catch {
-    throw new Refusal(UNREACHABLE, "The server does not answer. It may have been stopped, or the network is down.");
+    throw signal.aborted ? late(options.method, seconds) : unreachable();
   }
+}
+
+function late(method, seconds) {
+  const doubt = method === "GET" ? "" : " What was asked for may have been done all the same.";
+  const busy = "It may be busy, or too many pages of it are open.";
+  return new Refusal(TOO_LATE, `The server has not answered within ${seconds} seconds. ${busy}${doubt}`);
+}
+
+function unreachable() {
+  return new Refusal(UNREACHABLE, "The server does not answer. It may have been stopped, or the network is down.");
 }
 
 function parsedOrNull(text) {

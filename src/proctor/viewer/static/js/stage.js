@@ -38,7 +38,7 @@ class Stage {
   /** Draws the step at the cursor, unless it is the one that is seen. */
   update() {
     const index = this.#index;
-    const drawn = `${index} ${this.#given.track.generation}`;
+    const drawn = `${index} ${this.#given.track.generation} ${this.#missed(index)}`;
     if (drawn !== this.#drawn) {
       this.#drawn = drawn;
       this.#draw(index);
@@ -72,12 +72,18 @@ class Stage {
 
   #describe(index) {
     const { track, head } = this.#given;
-    return this.#painter.describe(track.frame(index), head.scene, track.observation(index));
+    return this.#painter.describe(track.frame(index), head.scene, track.observation(index), { track, index });
   }
 
   #stepWords(index) {
     const { track } = this.#given;
-    return index === 0 ? "Beginning." : `Step ${number(track.step(index), 0)}${actionWords(track, index)}.`;
+    const shown = index === 0 ? "Beginning." : `Step ${number(track.step(index), 0)}${actionWords(track, index)}.`;
+    return `${this.#missed(index)}${shown}`;
+  }
+
+  #missed(index) {
+    const { track, player } = this.#given;
+    return missedWords(track, index, player.wanted ?? null);
   }
 
   #giveUp(error) {
@@ -98,6 +104,19 @@ export function actionWords(track, index) {
   const text = action === null ? "" : JSON.stringify(action);
   const tool = track.tool(index) ? `, by ${track.tool(index)}` : "";
   return `${tool}${text === "" || text.length > LONG_ACTION ? "" : `, action ${text}`}`;
+}
+
+/** Return why another step is shown than the one that was asked for, to be put before its words; "" if it is not. */
+export function missedWords(track, index, wanted) {
+  const step = track.step(index);
+  if (wanted === null || wanted === step || wanted < 0) {
+    return "";
+  }
+  const last = track.step(track.length - 1);
+  const [asked, found] = [number(wanted, 0), number(step, 0)];
+  return wanted > last
+    ? `There is no step ${asked}${track.more ? " yet" : ""}; the last one is ${number(last, 0)}. `
+    : `Step ${asked} is not shown; the nearest before it is ${found}. `;
 }
 
 /** Return "1 000 steps, every 4th is shown" or "1 000 steps". */

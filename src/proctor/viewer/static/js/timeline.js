@@ -9,8 +9,8 @@ import { el, setAttribute, setText } from "./dom.js";
 import { icon, setIcon } from "./icons.js";
 import { Marks } from "./marks.js";
 import { SPEEDS } from "./player.js";
-import { choosePacket, packetsSeen } from "./selection.js";
-import { lengthWords } from "./stage.js";
+import { choosePacket, packetsPassed, packetsSeen } from "./selection.js";
+import { lengthWords, missedWords } from "./stage.js";
 
 /**
  * Return a Panel with the scrubber and the transport. `difference()` gives the index of the first difference, where two
@@ -20,11 +20,15 @@ export function timelinePanel({ head, track, player, context, difference = () =>
   return new Timeline({ head, track, player, context, difference, onHelp });
 }
 
-/** Choose the refusal before (-1) or after (1) the packet that is chosen, if there is one. */
+/**
+ * Choose the refusal before (-1) or after (1) the packet that is meant, if there is one. Where the cursor leads, those
+ * of its own step are still to come.
+ */
 export function toRefusal(track, player, direction) {
-  const chosen = packetsSeen(track, player) - 1;
-  const places = track.refusedAt;
-  const found = direction > 0 ? places.find((place) => place > chosen) : places.findLast((place) => place < chosen);
+  const meant = packetsSeen(track, player) - 1;
+  const passed = packetsPassed(track, player);
+  const places = track.refusedAt.filter((place) => place !== meant);
+  const found = direction > 0 ? places.find((place) => place >= passed) : places.findLast((place) => place < meant);
   if (found !== undefined) {
     choosePacket(track, player, found);
   }
@@ -34,6 +38,7 @@ class Timeline {
   #given;
   #marks;
   #unsubscribe;
+  #isTyping = false; // a step's number, into the field
 
   constructor(given) {
     this.#given = given;
@@ -54,7 +59,7 @@ class Timeline {
   }
 
   #build() {
-    const { player, track } = this.#given;
+    const { player } = this.#given;
     this.slider = el("input", {
       type: "range",
       class: "scrub-slider",
@@ -69,7 +74,12 @@ class Timeline {
       min: 0,
       inputmode: "numeric",
       "aria-label": "Go to step",
-      on: { change: () => this.#seek(track.indexOfStep(Number(this.entry.value))) },
+      on: {
+        input: () => this.#type(true),
+        change: () => this.#enter(),
+        blur: () => this.#type(false),
+        keydown: (event) => event.key === "Escape" && this.#type(false),
+      },
     });
     this.length = el("span", { class: "quiet step-length" });
     this.play = button("Play", "play", () => player.toggle(), "play-button");
@@ -136,9 +146,28 @@ class Timeline {
     return this.follow;
   }
 
-  #seek(index) {
+  /** What is being typed stays; else the field shows where the cursor is. */
+  #type(isTyping) {
+    this.#isTyping = isTyping;
+    this.#show();
+  }
+
+  #enter() {
+    const { track, player, context } = this.#given;
+    const wanted = this.entry.value === "" ? NaN : Math.trunc(Number(this.entry.value));
+    if (Number.isFinite(wanted)) {
+      this.#seek(track.indexOfStep(wanted), wanted);
+      const missed = missedWords(track, player.index, wanted);
+      if (missed !== "") {
+        context.announce(missed);
+      }
+    }
+    this.#type(false);
+  }
+
+  #seek(index, wanted = null) {
     this.#given.player.pause();
-    this.#given.player.seek(index);
+    this.#given.player.seek(index, wanted);
   }
 
   #show() {
@@ -160,7 +189,7 @@ class Timeline {
 
   #showPlace(index) {
     const { track } = this.#given;
-    if (document.activeElement !== this.entry) {
+    if (!this.#isTyping) {
       this.entry.value = track.step(index);
     }
     this.entry.max = track.step(track.length - 1);

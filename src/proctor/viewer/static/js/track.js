@@ -3,7 +3,8 @@
  *
  * Rule 1: index 0 is the reset; index i covers all rows from its own up to the next step's row.
  * Rule 2: totals go on from slice to slice; a slice that was appended before changes nothing.
- * Rule 3: past `most` steps every second one is dropped, and later ones come in as sparsely (`stride`).
+ * Rule 3: past `most` steps every second one is dropped, and later ones come in as sparsely (`stride`); but the last
+ *     one of a slice always comes in: an agent may rest there, and what the sums come to is said there.
  */
 
 import { Column } from "./column.js";
@@ -20,6 +21,11 @@ const VALUES = ["action", "observation", "frame", "tool"];
 export function roomFor(...sample) {
   const weight = sample.reduce((sum, value) => sum + (JSON.stringify(value ?? null)?.length ?? 0), 100);
   return Math.max(LEAST_STEPS, Math.min(MOST_STEPS, Math.floor(MOST_CHARACTERS / weight)));
+}
+
+/** Return a number, or what is none where it is not known: a sum with it is not known either. */
+function known(value) {
+  return value ?? NaN;
 }
 
 function partLabel(name) {
@@ -205,16 +211,17 @@ export class Track {
         this.#takeStep(steps, k);
       }
     }
-    this.#sum += steps.total[count - 1];
+    this.#sum += known(steps.total[count - 1]);
   }
 
   #wanted(steps, k) {
-    return steps.ended[k] !== 0 || steps.step[k] % this.stride === 0;
+    const isLast = k === steps.number.length - 1;
+    return isLast || steps.ended[k] !== 0 || steps.step[k] % this.stride === 0;
   }
 
   #takeStep(steps, k) {
     for (const name of NUMBERS) {
-      this.#numbers[name].push(name === "total" ? this.#sum + steps.total[k] : steps[name][k]);
+      this.#numbers[name].push(name === "total" ? this.#sum + known(steps.total[k]) : steps[name][k]);
     }
     for (const name of VALUES) {
       this.#values[name].push(steps[name === "frame" ? "scene" : name][k]);

@@ -95,6 +95,7 @@ export class WaitingCard {
       quote: text,
       action: "Answer",
       name: "answer",
+      about: this.waiting.id,
       body: { id: this.waiting.id, choice, text },
       done: "Answered.",
     });
@@ -128,6 +129,7 @@ export class WaitingCard {
       quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
       action: "Approve",
       name: "approve",
+      about: this.waiting.id,
       body: { id: this.waiting.id, uses, life_seconds: life, text },
       done: "Approved: the token is issued.",
     });
@@ -142,6 +144,7 @@ export class WaitingCard {
       action: "Deny",
       danger: true,
       name: "deny",
+      about: this.waiting.id,
       body: { id: this.waiting.id, text },
       done: "Denied: no token is issued.",
     });

@@ -1,0 +1,84 @@
+"""Scenes that are pictures: how pixels are written, and what holds some. Pure.
+
+Rule 1: a scene of pixels is `{"environment": "pixels", "frame": {"pixels": <packed array>}}`, and a later frame of it is
+    `{"pixels": <packed array>}`.
+Rule 2: pixels are for people. They may be drawn with a clock, a font or another library than the time before, so that nothing depends
+    on whether they are the same.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+
+from proctor.errors import ValidationError
+from proctor.models.arrays import unpacked
+
+PIXELS: Final = "pixels"
+"""What the environment of such a scene is called, and the key of its packed array."""
+SOME_PIXELS: Final = Raw(b'{"pixels":true}')
+"""Stands for a frame of pixels where they are fetched by themselves."""
+MOST_BYTES: Final = 2**26
+"""Of a picture that is unpacked."""
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NOTHING: Final = Raw(b"")
+
+
+class _Frame(Struct, frozen=True, gc=False):
+    pixels: Raw = _NOTHING
+
+
+class _Scene(Struct, frozen=True, gc=False):
+    """As much of a scene, or of a frame, as says whether it is made of pixels."""
+
+    environment: Any = None
+    frame: _Frame | None = None
+    pixels: Raw = _NOTHING
+
+
+_SCENE: Final = msgspec.json.Decoder(_Scene)
+
+
+def pixels_scene(packed: dict[str, Any], *, begins: bool) -> dict[str, Any]:
+    """Return a packed picture as a scene or, later, as its frame."""
+    frame = {PIXELS: packed}
+    return {"environment": PIXELS, "frame": frame} if begins else frame
+
+
+def is_pixels(scene: Raw | bytes) -> bool:
+    """Return whether a whole scene is made of pixels."""
+    try:
+        return bool(_SCENE.decode(scene).environment == PIXELS)
+    except _UNREADABLE:
+        return False
+
+
+def packed_pixels(scene: Raw | bytes) -> Any:
+    """Return the packed array in a scene of pixels or in a frame of it; None: there is none."""
+    try:
+        found = _SCENE.decode(scene)
+        packed = found.pixels if found.frame is None else found.frame.pixels
+        return msgspec.json.decode(packed) if packed != _NOTHING else None
+    except _UNREADABLE:
+        return None
+
+
+def has_pixels(scene: Raw | bytes) -> bool:
+    """Return whether a scene or a frame holds pixels."""
+    try:
+        found = _SCENE.decode(scene)
+    except _UNREADABLE:
+        return False
+    return found.pixels != _NOTHING or (found.environment == PIXELS and found.frame is not None)
+
+
+def same_pixels(one: Raw | bytes, other: Raw | bytes) -> bool:
+    """Return whether two scenes or frames show the same picture, however it was compressed."""
+    if one == other:
+        return True
+    try:
+        left, right = (unpacked(packed_pixels(each), most=MOST_BYTES) for each in (one, other))
+    except ValidationError:
+        return False
+    return left.dtype == right.dtype and bool(np.array_equal(left, right))
