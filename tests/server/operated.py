@@ -144,10 +144,10 @@ class StandIn:
     async def deny(self, id: str, *, text: str = "") -> Done:  # noqa: A002
         return self._answered("deny", id, text)
 
-    async def alert(self, session: str, severity: str, summary: str) -> Done:
+    async def alert(self, session: str, severity: str, summary: str, *, epoch: int | None = None) -> Done:
         return self._acted("alert", session, severity, summary)
 
-    async def clear(self, session: str, summary: str = "") -> Done:
+    async def clear(self, session: str, summary: str = "", *, epoch: int | None = None) -> Done:
         return self._acted("clear", session, summary)
 
     async def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
