@@ -82,8 +82,9 @@ def test_an_episode_that_was_left_open_says_so() -> None:
 
 
 def test_the_next_commands_have_the_real_paths_of_what_was_kept(tmp_path: Path) -> None:
-    shown, verified, replayed, *_ = commands(tmp_path, kept=True)
+    viewed, shown, verified, replayed, *_ = commands(tmp_path, kept=True)
 
+    assert viewed.startswith(f"proctor view {tmp_path}/ledger demo ")
     assert shown.startswith(f"proctor ledger show {tmp_path}/ledger demo ")
     assert verified.startswith(
         f"proctor ledger verify {tmp_path}/ledger --key {tmp_path}/ledger-key.pub --head {HEAD} "
