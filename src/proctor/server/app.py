@@ -34,7 +34,7 @@ from proctor.server.control.http import Described, http_routes
 from proctor.server.control.operating import Operating
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.sessions import Sessions
-from proctor.server.draining import DrainingServer
+from proctor.server.draining import DrainingServer, quiet_config
 from proctor.server.for_agents import ForAgents
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
@@ -267,7 +267,7 @@ class Server:
         if self.agents is None or self._listening.agents is None:
             yield
             return
-        beside = _Beside(_agents_config(self.agents))
+        beside = _Beside(quiet_config(self.agents, http=BoundedHttp, ws="none"))
         async with self.agents.running():
             task = asyncio.create_task(beside.serve(sockets=[self._listening.agents]))
             try:
@@ -336,36 +336,14 @@ def _described(viewing: "Viewing") -> Described:
 
 
 def _uvicorn_config(application: "Application", settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
+    return quiet_config(
         application,
         http=PatientHttp,
         ws=PatientWebSocket,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
         ws_max_size=settings.limits.max_message_bytes,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
         ws_per_message_deflate=False,
-        timeout_graceful_shutdown=5,
-    )
-
-
-def _agents_config(plane: "AgentPlane") -> uvicorn.Config:
-    return uvicorn.Config(
-        plane,
-        http=BoundedHttp,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=5,
     )
 
 

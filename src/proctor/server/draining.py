@@ -1,12 +1,30 @@
-"""uvicorn, which says when it listens, and lets us say goodbye before it closes the sockets."""
+"""uvicorn as it is used here: it tells nobody about itself, says when it listens, and lets us say goodbye before it closes."""
 
 import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Final
 
 import uvicorn
+
+GRACE_SECONDS: Final = 5
+
+
+def quiet_config(application: Any, **more: Any) -> uvicorn.Config:
+    """Return how an application is served; `more` is uvicorn's own, such as who speaks HTTP and WebSockets."""
+    return uvicorn.Config(
+        application,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **more,
+    )
 
 
 class DrainingServer(uvicorn.Server):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvicorn
 import uvloop
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,7 +29,7 @@ from proctor.door.visitors import SHELL, judge_visitor
 from proctor.door.visits import CODE_SECONDS, Visits
 from proctor.models.control import Code, Problem
 from proctor.server.asking import JSON
-from proctor.server.draining import DrainingServer
+from proctor.server.draining import DrainingServer, quiet_config
 from proctor.server.metrics import Metrics
 from proctor.server.sockets import BoundedHttp, bound_tcp, port_of
 from proctor.server.viewing.headers import Receive, Send, with_headers
@@ -108,7 +107,8 @@ class Alone:
             entered=self._used.set,
         )
         self._pages = _pages(self.viewing)
-        self._uvicorn = DrainingServer(_config(with_headers(self._judged)), self._drained)
+        config = quiet_config(with_headers(self._judged), http=BoundedHttp, ws="none")
+        self._uvicorn = DrainingServer(config, self._drained)
 
     async def serve(self) -> None:
         """Serve until told to stop."""
@@ -200,18 +200,3 @@ async def _refused(request: Request, problem: Exception) -> Response:
     status = problem.status_code if isinstance(problem, HTTPException) else 500
     message = {404: "there is no such page", 405: "not with this method"}.get(status, "the request is not acceptable")
     return Response(msgspec.json.encode(Problem(message, Code.VALIDATION_ERROR)), status, media_type=JSON)
-
-
-def _config(application: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http=BoundedHttp,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=5,
-    )
