@@ -1,7 +1,8 @@
 // A packet's verdict in words: what was refused, by which rules, where, and what would be legal instead.
 //
 // Rule 1: all words come from the server or from the packet; here they are only laid out, as text.
-// Rule 2: what is known without asking is shown at once; the explanation replaces it when it comes.
+// Rule 2: what is known without asking is shown at once; the explanation replaces it when it comes. Where it did not
+// come, that is said, and it can be asked for again.
 
 import { el } from "./dom.js";
 import { copyButton, jsonTree } from "./json_tree.js";
@@ -9,8 +10,8 @@ import { kindWords, stateChange, variant, verdict, who } from "./packet_words.js
 
 const LISTED = 4; // longer lists are folded
 
-/** Returns what can be said of a packet alone, without the server. */
-export function stated(packet) {
+/** Returns what can be said of a packet alone, without the server; `missing`: why the server said nothing. */
+export function stated(packet, missing = "") {
   const said = [kindWords(packet.kind), variant(packet)].filter(Boolean).join(" ");
   return {
     headline: packet.accepted ? `${said}: ${verdict(packet).word}.` : `${said} was refused.`,
@@ -21,15 +22,17 @@ export function stated(packet) {
     way: [],
     obligations: [],
     advice: "",
+    missing,
   };
 }
 
 /** Returns the details of one packet; `explanation` is the server's, or what `stated` says. */
-export function explained(packet, explanation, { announce, openRow }) {
+export function explained(packet, explanation, { announce, openRow, askAgain }) {
   return el(
     "article",
     { class: "verdict", dataset: { tone: verdict(packet).tone }, "aria-label": "The selected packet" },
     head(packet, explanation),
+    explanation.missing ? missing(explanation.missing, askAgain) : null,
     facts(packet),
     rules(explanation),
     chips("Legal now", explanation.legal_next),
@@ -51,6 +54,11 @@ function head(packet, { headline, reason }) {
   const { word, tone } = verdict(packet);
   const more = reason && !headline.includes(reason) ? el("p", { class: "verdict-reason" }, reason) : null;
   return el("header", null, el("h3", null, chip(word, tone), " ", headline), more);
+}
+
+function missing(why, askAgain) {
+  const again = el("button", { type: "button", class: "small-button", on: { click: askAgain } }, "Ask again");
+  return el("p", { class: "quiet" }, `The explanation could not be read: ${why} `, again);
 }
 
 function facts(packet) {

@@ -234,7 +234,7 @@ class PacketsPanel {
     try {
       return this.remember(packet, await this.context.source.explanation(this.head.line.chain, packet.number));
     } catch (problem) {
-      return problem.code === NOT_HERE ? this.remember(packet, stated(packet)) : stated(packet);
+      return problem.code === NOT_HERE ? this.remember(packet, stated(packet)) : stated(packet, problem.message);
     }
   }
 
@@ -249,6 +249,7 @@ class PacketsPanel {
       explained(packet, explanation, {
         announce: this.context.announce,
         openRow: (inner) => this.openRow(packet, inner),
+        askAgain: () => this.ask(packet, this.shown),
       }),
     );
   }
