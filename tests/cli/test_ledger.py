@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from proctor.cli import progress
 from proctor.cli.ledger_key import found_key, ledger_signer, public_key
 from proctor.cli.main import main
 from proctor.errors import ValidationError
@@ -315,6 +317,29 @@ def test_spans_are_written_as_lines(run: Run, folder: Path, tmp_path: Path) -> N
     (line,) = (tmp_path / "spans.jsonl").read_text().splitlines()
     spans = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert len({each["traceId"] for each in spans}) == 5
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("jsonl", "rows"),
+        ("otel", "spans"),
+        pytest.param("parquet", "steps", marks=pytest.mark.system),
+        pytest.param("minari", "made-v0", marks=pytest.mark.system),
+    ],
+)
+def test_an_export_shows_how_far_it_is(
+    form: str, name: str, run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    looked_at = Console(file=screen, force_terminal=True, color_system=None, width=100, _environ={})
+    monkeypatch.setattr(progress, "Console", lambda **_: looked_at)
+    rows = len(run("export", folder, "free.1").out.splitlines())
+
+    said = run("export", folder, "free.1", "--format", form, "--out", tmp_path / name)
+
+    assert said.code == 0
+    assert f"{rows}/{rows} rows" in screen.getvalue()
 
 
 @pytest.mark.parametrize(

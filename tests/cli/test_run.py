@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from proctor.cli import run as module
+from proctor.cli import progress as module
 from proctor.cli.main import main
 from proctor.cli.run import Outcome, as_table, compared, film, policy_names
 from proctor.envs.episodes import EpisodeResult, play

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proctor.errors import MissingExtraError, ValidationError
-from proctor.ledger.export import chosen, new_file, new_folder, required
+from proctor.ledger.export import OFTEN, chosen, counted, new_file, new_folder, required
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import free, governed, written
 
@@ -86,3 +87,11 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_a_message(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="the disk is full"), new_file(tmp_path / "out"):
         raise OSError(28, "No space left on device")
+
+
+def test_rows_are_counted_on_their_way() -> None:
+    told: list[int] = []
+    rows: list[Any] = list(range(2 * OFTEN + 3))
+
+    assert list(counted(rows, told.append)) == rows
+    assert told == [OFTEN, OFTEN, 3]

@@ -6,17 +6,14 @@ Rule 3: only --fork runs an environment; everything else reads the record.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proctor.cli.listed_actions import listed_actions
 from proctor.cli.output import standard_output
+from proctor.cli.progress import bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.viewer.comparing import fork as forked
@@ -70,8 +67,8 @@ def export(
         chain = named(record, name).chain
         others = [] if beside is None else [record.find(beside).chain]
         forks = [] if fork is None else [forked(record, chain, fork, listed_actions(actions or ""))]
-        with _progress() as tick:
-            text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=tick)
+        with bar("reading", unit="rows") as shown:
+            text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=shown.to)
     saved(html, text)
     with standard_output() as output:
         output.write(os.fsencode(f"{html}  {_size(len(text.encode()))}\n"))
@@ -111,13 +108,3 @@ def _is_path(text: str) -> bool:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.0f} kB"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield what moves a bar on standard error, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

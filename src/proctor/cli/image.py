@@ -5,21 +5,18 @@ Rule 2: standard output has the image's name and size; progress and warnings go 
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from proctor.cli.progress import bar
 from proctor.envs.settings import parsed
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError
-from proctor.server.sandbox.archive import Tick
 from proctor.server.sandbox.docker import DockerNest
 from proctor.server.sandbox.engine import Engine
 from proctor.server.sandbox.image import Built, Contents, ImageWish, build, contents_of
@@ -50,24 +47,14 @@ def image(
     # Asked for before the work begins; a file can be written without one.
     found = None if out is not None and base is None else Engine.found(engine)
     contents = contents_of(wish)
-    with _progress(len(contents.tree), quiet=as_json) as tick:
-        built = build(wish, contents, found, out, tick)
+    with bar("files", len(contents.tree), quiet=as_json) as shown:
+        built = build(wish, contents, found, out, shown.on)
     if found is not None and out is None and attempt:
         _try(built, tried, found)
     if as_json:
         typer.echo(json.dumps(_document(wish, contents, built, out)))
     else:
         _tell(wish, contents, built, out)
-
-
-@contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Tick]:
-    """Yield what is called for each file, and shows on standard error how far the work is."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        task = progress.add_task("files", total=total)
-        yield lambda: progress.advance(task)
 
 
 def _try(built: Built, target: Target, engine: Engine) -> None:

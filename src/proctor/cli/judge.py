@@ -10,12 +10,10 @@ Rule 4: what is printed: the lines, or with `--summary` the episodes instead. `-
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from proctor.cli.episode_table import Tally
 from proctor.cli.judging import (
@@ -29,6 +27,7 @@ from proctor.cli.judging import (
 from proctor.cli.lines import LONGEST, Line, Source, lines, sources
 from proctor.cli.output import standard_output
 from proctor.cli.pages import JsonPage, Page, TextPage
+from proctor.cli.progress import Bar, bar
 from proctor.episode.judge import Judge
 from proctor.episode.rulebook import Finding
 from proctor.episode.settings import Clock, LayerRules, OnOverrun, Profile, Settings
@@ -71,8 +70,9 @@ def judge(
     silent = summary and not (explain or refused_only)
     with standard_output() as output:
         page.begin(output, several=len(given) > 1, silent=silent)
-        with _progress(given, shown=silent or not sys.stdout.isatty()) as tick:
-            for line, verdict in _judged(judging, given, page, tick):
+        # A bar between rows that are printed would be in their way.
+        with _bar(given, quiet=not silent and sys.stdout.isatty()) as shown:
+            for line, verdict in _judged(judging, given, page, shown.to):
                 tally.add(verdict)
                 if not (silent or (refused_only and verdict.accepted)):
                     page.add(line, verdict)
@@ -92,15 +92,8 @@ def _judged(judging: Judge, given: Sequence[Source], page: Page, tick: Tick) -> 
         before += source.size or 0
 
 
-@contextmanager
-def _progress(given: Sequence[Source], *, shown: bool) -> Iterator[Tick]:
-    """Yield what moves a bar on standard error, if that is a terminal, the end is known and no rows come in between."""
-    console = Console(stderr=True)
+def _bar(given: Sequence[Source], *, quiet: bool) -> AbstractContextManager[Bar]:
+    """Return a bar, hidden where the end is not known."""
     sizes = [source.size for source in given]
-    if not (shown and console.is_terminal) or None in sizes:
-        yield lambda done: None
-        return
-    columns = (TextColumn("judging"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("judging", total=sum(size or 0 for size in sizes))
-        yield lambda done: progress.update(task, completed=done)
+    known = sum(size or 0 for size in sizes)
+    return bar("judging", known, in_bytes=True, quiet=quiet or None in sizes)

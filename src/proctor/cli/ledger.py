@@ -6,15 +6,13 @@ Rule 3: results go to standard output, progress and what is said beside them to 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proctor.cli import episode_list, pruning, verification
 from proctor.cli.columns import Sheet, sheet
@@ -22,6 +20,7 @@ from proctor.cli.ledger_export import WRITERS, Format
 from proctor.cli.ledger_key import found_key, public_key
 from proctor.cli.narrator import Narrator
 from proctor.cli.output import Output, standard_output
+from proctor.cli.progress import bar
 from proctor.cli.timeline import entries
 from proctor.cli.timeline_page import Page
 from proctor.errors import ValidationError
@@ -109,8 +108,8 @@ def verify(
 ) -> None:
     """Check every row, chain and seal, and say what that proves."""
     public = None if key is None else public_key(key)
-    with _progress("verifying") as tick:
-        report = verified(path, heads=head or (), public=public, progress=tick)
+    with bar("verifying", unit="rows") as shown:
+        report = verified(path, heads=head or (), public=public, progress=shown.to)
     with standard_output() as output:
         if as_json:
             output.write(verification.as_json(report))
@@ -243,13 +242,3 @@ def _name_unread(record: Ledger) -> None:
 def _remark(text: str) -> None:
     """Say something beside the result."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="dim", markup=False)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what moves a bar on standard error, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -3,19 +3,23 @@
 Rule 1: what is written to standard output can be piped on; a file or a folder appears whole or not at all.
 Rule 2: a writer returns what is to be said beside it, empty for nothing.
 Rule 3: what a format needs is imported when it is asked for.
+Rule 4: how far it is goes to standard error, and never between lines on a screen.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from proctor.cli.columns import many
 from proctor.cli.output import standard_output
+from proctor.cli.progress import Bar, bar
 from proctor.errors import ValidationError
-from proctor.ledger.export import chosen, new_file
+from proctor.ledger.export import chosen, counted, new_file
 from proctor.ledger.export_jsonl import lines, packet_lines, rows_of
-from proctor.ledger.reader import Ledger
+from proctor.ledger.reader import EpisodeSummary, Ledger
 
 
 class Format(StrEnum):
@@ -28,14 +32,18 @@ class Format(StrEnum):
 
 
 def _jsonl(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
-    rows = rows_of(record, chosen(record, names) if names or packets else None)
-    return _written(packet_lines(rows) if packets else lines(rows), out)
+    found = chosen(record, names)
+    with _bar(found, out) as shown:
+        rows = counted(rows_of(record, found if names or packets else None), shown.on)
+        return _written(packet_lines(rows) if packets else lines(rows), out)
 
 
 def _otel(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
     from proctor.integrations.otel import otlp_lines
 
-    return _written(otlp_lines(record, chosen(record, names)), out)
+    found = chosen(record, names)
+    with _bar(found, out) as shown:
+        return _written(otlp_lines(record, found, shown.on), out)
 
 
 def _written(text: Iterable[bytes], out: Path | None) -> str:
@@ -54,20 +62,30 @@ def _parquet(record: Ledger, names: Sequence[str], out: Path | None, packets: bo
     from proctor.ledger.export_parquet import write_parquet
 
     path = _named(out, "steps.parquet")
-    return f"{many(write_parquet(record, chosen(record, names), path), 'row')} in {path}"
+    found = chosen(record, names)
+    with _bar(found, path) as shown:
+        written = write_parquet(record, found, path, shown.on)
+    return f"{many(written, 'row')} in {path}"
 
 
 def _minari(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
     from proctor.integrations.minari import export_minari
 
     path = _named(out, "plume-v0")
-    made = export_minari(record, chosen(record, names), path)
+    found = chosen(record, names)
+    with _bar(found, path) as shown:
+        made = export_minari(record, found, path, shown.on)
     empty = f"; left out, because they have no step: {', '.join(made.left_out)}" if made.left_out else ""
     return (
         f"{many(made.episodes, 'episode')}, {many(made.steps, 'step')} in {path}{empty}\n"
         f"MINARI_DATASETS_PATH={path.absolute().parent} python -c "
         f"\"import minari; print(minari.load_dataset('{made.dataset_id}').spec)\""
     )
+
+
+def _bar(episodes: Sequence[EpisodeSummary], out: Path | None) -> AbstractContextManager[Bar]:
+    total = sum(each.rows for each in episodes)
+    return bar("reading", total, unit="rows", quiet=out is None and sys.stdout.isatty())
 
 
 def _named(out: Path | None, example: str) -> Path:

@@ -8,7 +8,6 @@ Rule 3: what comes from a record is printed without anything that could steer a 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,11 +16,11 @@ import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from proctor.cli.listed_actions import listed_actions
 from proctor.cli.output import Output, standard_output
+from proctor.cli.progress import bar
 from proctor.cli.verdict_table import plain
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
@@ -96,8 +95,8 @@ def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iter
 def _replay_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], output: Output, as_json: bool, alone: bool) -> bool:
     """Replay the episodes and print the results; return whether all are identical."""
     results: list[tuple[EpisodeSummary, Replayed, list[Alone]]] = []
-    with _progress(sum(each.steps for each in episodes)) as tick:
-        for each, result, subs in _results(ledger, episodes, alone, tick):
+    with bar("replaying", sum(each.steps for each in episodes), unit="steps") as shown:
+        for each, result, subs in _results(ledger, episodes, alone, shown.to):
             results.append((each, result, subs))
             if as_json:
                 output.write(msgspec.json.encode(_document(each, result, subs)) + b"\n")
@@ -138,16 +137,6 @@ def _by_session(episodes: Sequence[EpisodeSummary]) -> Callable[[EpisodeSummary]
     for place, each in enumerate(episodes):
         first.setdefault((str(each.file), each.session), place)
     return lambda each: (first[str(each.file), each.session], each.epoch)
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Tick]:
-    """Yield what moves a bar on standard error, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("replaying", total=steps)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def _document(each: EpisodeSummary, result: Replayed, subs: Sequence[Alone]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from proctor.cli.progress import bars
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
 from proctor.envs.policies import make_policy, policies_of, unknown_policy
@@ -97,15 +97,8 @@ def policy_names(given: Iterable[str], env: Env) -> list[str]:
 
 def compared(env: Env, names: Sequence[str], episodes: int, seed: int, *, quiet: bool = False) -> list[Outcome]:
     """Return what each policy achieves, with a progress bar on standard error if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        tasks = {name: progress.add_task(name, total=episodes) for name in names}
-        return [_outcome(env, name, episodes, seed, _ticker(progress, tasks[name])) for name in names]
-
-
-def _ticker(progress: Progress, task: Any) -> Tick:
-    return lambda: progress.advance(task)
+    with bars(list(names), episodes, quiet=quiet) as shown:
+        return [_outcome(env, name, episodes, seed, shown[name].on) for name in names]
 
 
 def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outcome:

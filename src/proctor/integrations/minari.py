@@ -17,12 +17,13 @@ from gymnasium.envs.registration import EnvSpec
 from proctor.envs.settings import constructor_keywords, creator_of, spec_of
 from proctor.envs.targets import Target
 from proctor.errors import ValidationError
+from proctor.ledger.export import More, unheard
 from proctor.ledger.export_minari import Exported, Spaces, checked_id, write_minari
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.models.events import SessionOpened
 
 
-def export_minari(ledger: Ledger, episodes: Sequence[EpisodeSummary], path: Path) -> Exported:
+def export_minari(ledger: Ledger, episodes: Sequence[EpisodeSummary], path: Path, more: More = unheard) -> Exported:
     """Write these episodes as the Minari dataset in the new folder `path`; its name is the dataset's id."""
     checked_id(path)
     made: dict[bytes, Spaces] = {}
@@ -34,7 +35,7 @@ def export_minari(ledger: Ledger, episodes: Sequence[EpisodeSummary], path: Path
     if not made:
         raise ValidationError("there is no episode to export", expected="at least one")
     words = f"{len(episodes)} episodes of {', '.join(sorted({each.environment for each in episodes}))}, from a ledger."
-    return write_minari(ledger, episodes, path, _one(list(made.values())), description=words)
+    return write_minari(ledger, episodes, path, _one(list(made.values())), description=words, more=more)
 
 
 def opening_of(ledger: Ledger, episode: EpisodeSummary) -> SessionOpened:

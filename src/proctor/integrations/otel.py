@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from proctor.errors import ComponentError
-from proctor.ledger.export import required
+from proctor.ledger.export import More, counted, required, unheard
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.events import (
     AgentGranted,
@@ -220,18 +220,18 @@ def _lost(episode: EpisodeSummary) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- OTLP JSON
-def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary]) -> Iterator[bytes]:
+def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: More = unheard) -> Iterator[bytes]:
     """Yield OTLP JSON, one `TracesData` a line with its end, as collectors' file receivers read it."""
-    for spans in _in_parts(ledger, episodes):
+    for spans in _in_parts(ledger, episodes, more):
         scope = {"scope": {"name": SCOPE}, "spans": [_otlp(span) for span in spans]}
         resource = {"attributes": _pairs({"service.name": SERVICE})}
         yield msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}) + b"\n"
 
 
-def _in_parts(ledger: Ledger, episodes: Iterable[EpisodeSummary]) -> Iterator[list[Span]]:
+def _in_parts(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: More) -> Iterator[list[Span]]:
     part: list[Span] = []
     for each in episodes:
-        for span in spans_of(each, ledger.rows(each.chain)):
+        for span in spans_of(each, counted(ledger.rows(each.chain), more)):
             part.append(span)
             if len(part) == AT_ONCE:
                 yield part
@@ -283,7 +283,7 @@ def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporte
     resource = required("opentelemetry.sdk.resources", WHAT, extra="otel").Resource.create({"service.name": SERVICE})
     scope = required("opentelemetry.sdk.util.instrumentation", WHAT, extra="otel").InstrumentationScope(SCOPE)
     written = 0
-    for spans in _in_parts(ledger, episodes):
+    for spans in _in_parts(ledger, episodes, unheard):
         said = exporter.export([_readable(sdk, span, resource, scope) for span in spans])
         if said is not taken:
             raise ComponentError("the exporter did not take the spans", found=str(said), expected=str(taken))

@@ -9,16 +9,20 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeAlias
 
 from proctor.errors import MissingExtraError, ValidationError
-from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 
 EXTRA: Final = "export"
+OFTEN: Final = 256
+"""Rows between two words about how far it is."""
+More: TypeAlias = Callable[[int], object]
+"""Is told how many more rows were read."""
 
 
 def chosen(ledger: Ledger, names: Sequence[str]) -> list[EpisodeSummary]:
@@ -27,6 +31,20 @@ def chosen(ledger: Ledger, names: Sequence[str]) -> list[EpisodeSummary]:
         return ledger.episodes()
     found = [ledger.find(name) for name in names]
     return list({each.chain: each for each in found}.values())
+
+
+def unheard(more: int) -> None:
+    """Hear how far an export is, where nobody looks."""
+
+
+def counted(rows: Iterable[Row], more: More) -> Iterator[Row]:
+    """Yield the rows, and tell now and then how many they were."""
+    number = 0
+    for number, row in enumerate(rows, 1):
+        yield row
+        if not number % OFTEN:
+            more(OFTEN)
+    more(number % OFTEN)
 
 
 def required(package: str, what: str, *, extra: str = EXTRA) -> Any:

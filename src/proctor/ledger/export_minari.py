@@ -23,7 +23,7 @@ from gymnasium.envs.registration import EnvSpec
 from msgspec import Raw
 
 from proctor.errors import ValidationError
-from proctor.ledger.export import new_folder, required
+from proctor.ledger.export import More, counted, new_folder, required, unheard
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.events import EpisodeReset, EpisodeStepped
 from proctor.models.spaces import Codec, codec_of
@@ -65,7 +65,13 @@ class Exported(NamedTuple):
 
 
 def write_minari(
-    ledger: Ledger, episodes: Sequence[EpisodeSummary], path: Path, spaces_of_all: Spaces, *, description: str = ""
+    ledger: Ledger,
+    episodes: Sequence[EpisodeSummary],
+    path: Path,
+    spaces_of_all: Spaces,
+    *,
+    description: str = "",
+    more: More = unheard,
 ) -> Exported:
     """Write the episodes as the dataset in the new folder `path`."""
     storage_kind = required("minari.dataset.minari_storage", WHAT).MinariStorage
@@ -86,7 +92,7 @@ def write_minari(
             jpeg_encoding=False,
         )
         storage.update_metadata({"dataset_id": dataset_id, "minari_version": version, "description": description})
-        storage.update_episodes(_buffers(ledger, wanted, spaces_of_all))
+        storage.update_episodes(_buffers(ledger, wanted, spaces_of_all, more))
         _check_read_back(folder / "data", wanted)
     return Exported(dataset_id, len(wanted), sum(each.steps for each in wanted), left_out)
 
@@ -128,10 +134,11 @@ def _check_episodes(episodes: Sequence[EpisodeSummary]) -> None:
         )
 
 
-def _buffers(ledger: Ledger, episodes: Iterable[EpisodeSummary], all_spaces: Spaces) -> Iterator[Any]:
+def _buffers(ledger: Ledger, episodes: Iterable[EpisodeSummary], all_spaces: Spaces, more: More) -> Iterator[Any]:
     buffer = required("minari.data_collector.episode_buffer", WHAT).EpisodeBuffer
     for number, each in enumerate(episodes):
-        walk = walk_of(ledger.rows(each.chain), codec_of(all_spaces.action), codec_of(all_spaces.observation))
+        rows = counted(ledger.rows(each.chain), more)
+        walk = walk_of(rows, codec_of(all_spaces.action), codec_of(all_spaces.observation))
         yield buffer(
             id=number,
             seed=walk.seed,

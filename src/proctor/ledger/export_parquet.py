@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from proctor.ledger.export import new_file, required
+from proctor.ledger.export import More, counted, new_file, required, unheard
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
 
@@ -47,13 +47,13 @@ class Step(Struct, frozen=True, kw_only=True, gc=False):
     truncations: list[bool] | None = None
 
 
-def write_parquet(ledger: Ledger, episodes: Iterable[EpisodeSummary], path: Path) -> int:
+def write_parquet(ledger: Ledger, episodes: Iterable[EpisodeSummary], path: Path, more: More = unheard) -> int:
     """Write the steps of these episodes to a new file and return how many rows that was."""
     arrow = required("pyarrow", "an export to Parquet")
     parquet = required("pyarrow.parquet", "an export to Parquet")
     schema = _schema(arrow)
     written = 0
-    steps = chain.from_iterable(map(steps_of, (ledger.rows(each.chain) for each in episodes)))
+    steps = chain.from_iterable(map(steps_of, (counted(ledger.rows(each.chain), more) for each in episodes)))
     with new_file(path) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while group := list(islice(steps, AT_ONCE)):
             rows = [msgspec.structs.asdict(step) for step in group]
