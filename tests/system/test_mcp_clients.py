@@ -12,7 +12,7 @@ import pytest
 
 from proctor.client.grants import Grant
 from tests.server.served import Served, Session, Talk, serving
-from tests.system.mcp_peers import node, run, venv_python
+from tests.system.programs import node, run, venv_python
 
 pytestmark = pytest.mark.system
 

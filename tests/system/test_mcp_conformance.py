@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.mcp_peers import node, run
+from tests.system.programs import node, run
 
 pytestmark = pytest.mark.system
 

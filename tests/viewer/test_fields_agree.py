@@ -20,6 +20,7 @@ from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.paint import paint
 from proctor.envs.plume.render import tint
 from proctor.envs.plume.thumbnail import thumbnail
+from tests.system import programs
 
 pytestmark = pytest.mark.system
 
@@ -66,7 +67,7 @@ def by_browser(folder: Path, scene: dict[str, Any], xs: Floats, ys: Floats) -> d
     static = scene["static"]
     given = {"field": static["field"], "frame": scene["frame"]["field"], "source": static["source"]}
     said = json.dumps({**given, "xs": xs.tolist(), "ys": ys.tolist()})
-    command = ["node", "program.mjs", said]
+    command = [*programs.node(), "program.mjs", said]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=True)
     return {name: np.array(values) for name, values in json.loads(done.stdout).items()}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor import viewer
+from tests.system import programs
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +33,7 @@ def tree(tmp_path: Path) -> Path:
 
 def node(tree: Path, *arguments: str) -> str:
     """Return what Node says; empty if it is content."""
-    command = ["node", *arguments]
+    command = [*programs.node(), *arguments]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=SECONDS, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

@@ -108,3 +108,11 @@ def test_a_governed_episode_that_was_lost_is_lost(tmp_path: Path) -> None:
     failed = line_of(written(tmp_path / "two", [opened(policy=policy), reset(), failure(epoch=1, lost=True)]))
 
     assert (closed_as_lost.state, failed.state) == ("lost", "lost")
+
+
+@pytest.mark.parametrize(("seed", "said"), [(7, 7), (2**53, 2**53), (2**53 + 1, str(2**53 + 1)), (None, None)])
+def test_a_seed_that_a_browser_would_round_is_a_text(tmp_path: Path, seed: int | None, said: int | str | None) -> None:
+    line = line_of(written(tmp_path, [opened(), reset(seed=seed)]))
+
+    assert line.seed == said
+    assert type(line.seed) is type(said)

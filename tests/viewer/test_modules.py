@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proctor.errors import ComponentError
 from proctor.viewer.masking import masked
 from proctor.viewer.modules import bundled, modules, parsed
+from tests.system import programs
 
 LETTERS = """// Letters. import { nothing } from "./nowhere.js";
 /* export default 1;
@@ -98,7 +99,9 @@ def test_the_script_does_what_the_modules_do(tmp_path: Path) -> None:
 
 
 def run(script: Path) -> str:
-    return subprocess.run(["node", str(script)], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [*programs.node(), str(script)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     live: bool
     governed: bool
     num_envs: int | None
-    seed: int | None
+    seed: int | str | None
+    """A text where a browser would round the number."""
     terminated: bool
     truncated: bool
     rows: int

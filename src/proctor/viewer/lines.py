@@ -14,6 +14,8 @@ from proctor.viewer.documents import Line
 
 LOST: Final = "lost"
 OPEN: Final = "open"
+EXACT: Final = 2**53
+"""The integers up to here are the same in a browser."""
 
 
 def line_of(fold: Fold, path: Path, chain: Chain, *, live: bool) -> Line:
@@ -39,12 +41,16 @@ def line_of(fold: Fold, path: Path, chain: Chain, *, live: bool) -> Line:
         live=live and chain.last is None,
         governed=told.governed,
         num_envs=told.num_envs,
-        seed=told.seed,
+        seed=_seed(told.seed),
         terminated=told.terminated,
         truncated=told.truncated,
         rows=told.rows,
         last=fold.number,
     )
+
+
+def _seed(seed: int | None) -> int | str | None:
+    return str(seed) if seed is not None and seed > EXACT else seed
 
 
 def _state(told: EpisodeSummary, *, lost: bool) -> str:

@@ -106,6 +106,7 @@ def test_raw_json_is_there_on_demand_and_only_then(page: Page) -> None:
 
     expect(raw).to_contain_text("episode_stepped")
     expect(raw).to_contain_text("hash")
+    expect(raw).to_contain_text("reward: 1.0")  # as it is on record, where a browser would say 1
     raw.get_by_text("Last packet").click()
     expect(raw).to_contain_text("packet_judged")
     assert asked

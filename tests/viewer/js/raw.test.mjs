@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { exactly, numeral } from "../../../src/proctor/viewer/static/js/exact.js";
 import { folded, inline } from "../../../src/proctor/viewer/static/js/json_tree.js";
 import { below, keysOf, marks, resolved } from "../../../src/proctor/viewer/static/js/pointers.js";
 
@@ -57,4 +58,23 @@ test("short plain arrays are one line, others are branches", () => {
   assert.equal(inline(Array(13).fill(0)), null);
   assert.equal(inline(["x".repeat(100)]), null);
   assert.equal(inline({ a: 1 }), null);
+});
+
+test("numbers are read to the last digit, and written as they were", () => {
+  const text = '{"seed":18446744073709551615,"reward":1.0,"step":7,"small":1e-05,"text":"1.0"}';
+  const row = exactly(text);
+
+  assert.equal(JSON.stringify(row), text);
+  assert.equal(numeral(row.seed), "18446744073709551615");
+  assert.equal(numeral(row.reward), "1.0");
+  assert.equal(row.step, 7);
+  assert.equal(row.text, "1.0");
+});
+
+test("what only looks like such a number is none", () => {
+  for (const value of [{ rawJSON: "7" }, [], null, "7", 7]) assert.equal(numeral(value), null);
+});
+
+test("exact numbers stand in one line with others", () => {
+  assert.equal(inline(exactly("[1.0, 9007199254740993, 2]")), "[1.0, 9007199254740993, 2]");
 });

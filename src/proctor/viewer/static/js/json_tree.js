@@ -5,6 +5,7 @@
 // Rule 3: what was opened is kept in a set of pointers, so that the next value opens in the same places.
 
 import { el } from "./dom.js";
+import { numeral } from "./exact.js";
 import { below, marks } from "./pointers.js";
 
 const PIECE = 100;
@@ -46,7 +47,7 @@ export function folded(value) {
 /** Return short arrays of plain values in one line, null for all others. */
 export function inline(value) {
   if (!Array.isArray(value) || value.length === 0 || value.length > 12) return null;
-  if (value.some((each) => typeof each === "object" && each !== null)) return null;
+  if (value.some(hasParts)) return null;
   const text = `[${value.map((each) => JSON.stringify(each)).join(", ")}]`;
   return text.length <= 72 ? text : null;
 }
@@ -73,7 +74,11 @@ function item(spot) {
 }
 
 function isBranch(value) {
-  return typeof value === "object" && value !== null && inline(value) === null && Object.keys(value).length > 0;
+  return hasParts(value) && inline(value) === null && Object.keys(value).length > 0;
+}
+
+function hasParts(value) {
+  return typeof value === "object" && value !== null && numeral(value) === null;
 }
 
 function keyLabel(key) {
@@ -88,7 +93,9 @@ function leaf({ key, value }) {
 
 function plain(value) {
   if (typeof value === "string") return string(value);
-  if (typeof value === "object" && value !== null) {
+  const exact = numeral(value);
+  if (exact !== null) return el("span", { class: "json-number" }, exact);
+  if (hasParts(value)) {
     return el("span", { class: "json-plain" }, inline(value) ?? (Array.isArray(value) ? "[]" : "{}"));
   }
   return el("span", { class: `json-${value === null ? "null" : typeof value}` }, String(value));

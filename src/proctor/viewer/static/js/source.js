@@ -12,6 +12,7 @@
  */
 
 import { Channel } from "./channel.js";
+import { exactly } from "./exact.js";
 import { Listeners } from "./listeners.js";
 import { NOT_HERE, NO_TOKEN, NO_VISIT, Refusal, TOO_LATE, UNREACHABLE, refusalOf } from "./refusal.js";
 import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
@@ -134,7 +135,7 @@ class Served {
   }
 
   raw(chain, number) {
-    return this.get("api/raw", { chain, number });
+    return this.get("api/raw", { chain, number }, SECONDS, exactly);
   }
 
   async pixels(chain, number) {
@@ -185,8 +186,8 @@ class Served {
     return this.fixed.get(path);
   }
 
-  get(path, query = null, seconds = SECONDS) {
-    return asked(query === null ? path : `${path}?${new URLSearchParams(query)}`, { method: "GET" }, seconds);
+  get(path, query = null, seconds = SECONDS, read = JSON.parse) {
+    return asked(query === null ? path : `${path}?${new URLSearchParams(query)}`, { method: "GET" }, seconds, read);
   }
 
   /** If another tab came in anew, its token is the right one: then it is sent once more; nothing was done by then. */
@@ -251,7 +252,7 @@ class Filed {
       this.rows.set(chain, packed ? unpackedRows(packed) : Promise.resolve(new Map()));
     }
     const found = (await this.rows.get(chain)).get(number);
-    return found === undefined ? absent("This file has not kept that row.") : JSON.parse(found);
+    return found === undefined ? absent("This file has not kept that row.") : exactly(found);
   }
 
   async pixels(chain, number) {
@@ -294,12 +295,12 @@ function absent(sentence) {
   throw new Refusal(NOT_HERE, sentence);
 }
 
-async function asked(path, options, seconds) {
+async function asked(path, options, seconds, read = JSON.parse) {
   const { answer, text } = await sent(path, options, seconds);
   if (!answer.ok) {
     throw refusalOf(answer.status, parsedOrNull(text));
   }
-  return JSON.parse(text);
+  return read(text);
 }
 
 async function sent(path, options, seconds) {

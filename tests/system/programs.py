@@ -1,4 +1,4 @@
-"""Where other people's MCP clients are, and how to run them: each in an environment of its own, which `make` makes."""
+"""Where other people's programs are, and how to run them: each in an environment of its own, which `make` makes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def venv_python(variable: str) -> str:
     return str(_existing(variable, Path("bin", "python")))
 
 
-def node(program: str) -> list[str]:
-    """Return the beginning of a command that runs a program of npm's with the node that came with it."""
-    return [str(_existing("PROCTOR_NODE", Path("node_modules", ".bin", name))) for name in ("node", program)]
+def node(*program: str) -> list[str]:
+    """Return the beginning of a command that runs node, with a program of npm's if one is named."""
+    return [str(_existing("PROCTOR_NODE", Path("node_modules", ".bin", name))) for name in ("node", *program)]
 
 
 def _existing(variable: str, inside: Path) -> Path:
