@@ -142,6 +142,29 @@ def test_the_way_back_in_a_file_leads_to_its_episode(gallery: Gallery, windows: 
     expect(page.locator(".episode")).to_be_visible()
 
 
+def test_what_went_while_the_connection_was_lost_is_not_listed_any_more(
+    viewer: Visit, gallery: Gallery, windows: Windows
+) -> None:
+    page = viewer.page(windows)
+    is_listed(page)
+    lines = page.evaluate("fetch('api/lines').then((answer) => answer.json())")["lines"]
+    left = [line for line in lines if line["chain"] != gallery["plume"]]
+    rows = page.locator("table.episodes tbody tr")
+    streams: list[str] = []
+
+    def cut_short(route: Route) -> None:
+        streams.append(route.request.url)
+        if len(streams) > 1:
+            page.route("**/api/lines", lambda route: route.fulfill(json={"lines": left, "remarks": []}))
+        route.fulfill(content_type="text/event-stream", body=": nothing\n\n")
+
+    page.route("**/events", cut_short)
+    page.reload()
+    expect(rows).to_have_count(len(lines))
+
+    expect(rows).to_have_count(len(left))
+
+
 def test_more_episodes_are_added_below_and_no_row_is_made_again(viewer: Visit, windows: Windows) -> None:
     page = viewer.page(windows)
     is_listed(page)

@@ -29,6 +29,10 @@ export class Catalogue {
     return this.byChain.size;
   }
 
+  chains() {
+    return [...this.byChain.keys()];
+  }
+
   line(chain) {
     return this.byChain.get(chain) ?? null;
   }

@@ -61,6 +61,7 @@ class List {
     this.catalogue = new Catalogue();
     this.catalogue.merge(lines);
     this.rows = new Map();
+    this.status = null;
     this.timers = { order: null, speak: null, ages: null };
     this.makeParts();
   }
@@ -70,6 +71,7 @@ class List {
     const ends = [
       source.subscribe("lines", (lines) => this.told(lines)),
       source.subscribe("gone", (chains) => this.dropped(chains)),
+      source.subscribe("status", (status) => this.connected(status)),
     ];
     this.unsubscribe = () => ends.forEach((end) => end());
     this.timers.ages = setInterval(() => this.rows.forEach((row) => row.showAge()), AGES_EVERY);
@@ -139,6 +141,19 @@ class List {
     if (this.catalogue.drop(chains)) {
       this.orderSoon(0);
     }
+  }
+
+  /** What went while nobody listened is not told: after a lost connection, everything is asked for again. */
+  async connected(status) {
+    const wasLost = this.status === "lost";
+    this.status = status;
+    if (status !== "live" || !wasLost) return;
+    const known = this.catalogue.chains();
+    const lines = await this.context.source.lines().catch(() => null);
+    if (lines === null) return;
+    const there = new Set(lines.map((line) => line.chain));
+    this.told(lines);
+    this.dropped(known.filter((chain) => !there.has(chain)));
   }
 
   /** Rows change at once, their order at most once a second; a new episode is seen without delay. */
