@@ -32,9 +32,9 @@ class Format(StrEnum):
 
 
 def _jsonl(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
-    found = chosen(record, names)
+    found = chosen(record, names) if names or packets else None
     with _bar(found, out) as shown:
-        rows = counted(rows_of(record, found if names or packets else None), shown.on)
+        rows = counted(rows_of(record, found), shown.on)
         return _written(packet_lines(rows) if packets else lines(rows), out)
 
 
@@ -83,8 +83,8 @@ def _minari(record: Ledger, names: Sequence[str], out: Path | None, packets: boo
     )
 
 
-def _bar(episodes: Sequence[EpisodeSummary], out: Path | None) -> AbstractContextManager[Bar]:
-    total = sum(each.rows for each in episodes)
+def _bar(episodes: Sequence[EpisodeSummary] | None, out: Path | None) -> AbstractContextManager[Bar]:
+    total = None if episodes is None else sum(each.rows for each in episodes)
     return bar("reading", total, unit="rows", quiet=out is None and sys.stdout.isatty())
 
 
