@@ -42,6 +42,20 @@ def test_a_long_array_is_summarised() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_the_mean_of_huge_numbers_is_one_of_their_size(dtype: Any) -> None:
+    largest = min(float(np.finfo(dtype).max), float(np.finfo(np.float64).max))
+    told = told_leaf(np.full(1000, largest / 2, dtype))
+
+    mean = float(told.rpartition("mean ")[2])
+    assert mean == pytest.approx(largest / 2, rel=1e-3)
+
+
+def test_what_is_endless_has_an_endless_mean() -> None:
+    assert told_leaf(np.array([np.inf] + 99 * [1.0])).endswith("max inf, mean inf")
+    assert told_leaf(np.array([np.inf, -np.inf] + 99 * [1.0])).endswith("mean nan")
+
+
 def test_parts_are_told_one_to_a_line_with_the_names_that_lead_there() -> None:
     seen = {"camera": {"left": np.array([1]), "right": np.array([2])}, "pose": (np.float64(0.5), "up")}
 

@@ -48,8 +48,17 @@ def _array(array: Array) -> str:
     if array.size <= MOST_VALUES:
         return f"{told_value(array.tolist())} {form}".rstrip()
     first = ", ".join([told_value(each) for each in array.reshape(-1)[:FIRST].tolist()])
-    numbers = summary(array.size, array.min().item(), array.max().item(), float(array.mean()))
+    numbers = summary(array.size, array.min().item(), array.max().item(), _mean(array))
     return f"[{first}, ...] {form}: {numbers}"
+
+
+def _mean(array: Array) -> float:
+    """Return the mean, which lies between the least and the most even where a sum would be beyond all numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(array.mean(dtype=np.float64))
+        if np.isinf(mean) and np.isfinite(array).all():
+            mean = float((array / array.size).sum(dtype=np.float64))
+        return mean
 
 
 def _shape(shape: tuple[int, ...]) -> str:
