@@ -198,6 +198,22 @@ def test_scripts_are_scripts_and_come_packed(server: Viewed) -> None:
     assert packed.content == plain.content
 
 
+def test_what_the_page_names_is_kept_and_nothing_else_is(server: Viewed) -> None:
+    with server.client() as client:
+        named = client.get("/viewer/").text.partition('src="')[2].partition('"')[0]
+        fixed = client.get(f"/viewer/{named}")
+        again = client.get(f"/viewer/{named}", headers={"If-None-Match": fixed.headers["etag"]})
+        plain = client.get("/viewer/static/js/main.js")
+        old = client.get("/viewer/static/0123456789abcdef/js/main.js")
+
+    assert (fixed.status_code, again.status_code, plain.status_code, old.status_code) == (200, 304, 200, 404)
+    assert fixed.content == plain.content
+    assert fixed.headers.get_list("cache-control") == ["max-age=31536000, immutable"]
+    assert again.headers.get_list("cache-control") == ["max-age=31536000, immutable"]
+    assert fixed.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert plain.headers.get_list("cache-control") == old.headers.get_list("cache-control") == ["no-cache"]
+
+
 @pytest.mark.parametrize(
     "path",
     [

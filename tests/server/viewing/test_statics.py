@@ -20,6 +20,31 @@ def test_the_package_has_its_page_and_all_that_the_page_names() -> None:
 
     assert named
     assert set(named) <= statics.keys()
+    assert all(statics[name].fixed for name in named)
+
+
+def test_the_page_names_every_module_at_once() -> None:
+    statics = read_statics()
+    page = statics[INDEX].body.decode()
+    modules = [path for path, file in statics.items() if file.fixed and path.endswith(".js")]
+
+    assert len(modules) > 70
+    assert all(page.count(f'<link rel="modulepreload" href="static/{path}">') == 1 for path in modules)
+    assert page.index("modulepreload") < page.index("</head>")
+
+
+def test_an_address_stands_for_the_bytes_of_all_files(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<head><script src="static/a.js"></script></head>')
+    (tmp_path / "a.js").write_text("x")
+    first = read_statics(tmp_path)
+    (tmp_path / "b.js").write_text("y")
+    second = read_statics(tmp_path)
+
+    (fixed,) = [path for path, file in first.items() if file.fixed]
+    assert first[fixed].body == first["a.js"].body == b"x"
+    assert fixed.endswith("/a.js")
+    assert fixed not in second
+    assert read_statics(tmp_path).keys() == second.keys()
 
 
 def test_only_files_of_known_kinds_are_read(tmp_path: Path) -> None:
@@ -27,7 +52,10 @@ def test_only_files_of_known_kinds_are_read(tmp_path: Path) -> None:
     for name in ("a.html", "js/b.js", "c.py", "d", ".e", "js/f.js.map"):
         (tmp_path / name).write_text("x")
 
-    assert sorted(read_statics(tmp_path)) == ["a.html", "js/b.js"]
+    found = read_statics(tmp_path)
+
+    assert sorted(path for path, file in found.items() if not file.fixed) == ["a.html", "js/b.js"]
+    assert sorted(path.partition("/")[2] for path, file in found.items() if file.fixed) == ["a.html", "js/b.js"]
 
 
 def test_a_file_is_known_again_by_its_tag_and_another_is_not(tmp_path: Path) -> None:

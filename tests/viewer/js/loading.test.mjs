@@ -78,6 +78,24 @@ test("the first slice is there at once, the rest follows in pieces", async () =>
   assert.ok(source.asked.length > 2);
 });
 
+test("the next piece is on its way while the last one is taken in", async () => {
+  const source = new Source(10_000);
+  const { track, grown, stop } = await loading(source);
+  const seen = [];
+  const watch = grown(({ track: { last }, complete }) => {
+    if (!complete) seen.push({ last, asked: source.asked.at(-1).after });
+    return complete;
+  });
+  await watch;
+  stop();
+
+  const all = source.asked.map(({ after }) => after);
+  assert.ok(seen.length > 2);
+  assert.ok(seen.slice(0, -1).every(({ last, asked }) => asked === last));
+  assert.deepEqual(all, [...new Set(all)]);
+  assert.equal(track.length, 10_001);
+});
+
 test("a piece is as large as is read without a pause", () => {
   const light = sliceOf(1, 3);
   const puffs = Array(40).fill([1.123, 2.123, 3.123, 0.123]);

@@ -3,7 +3,7 @@
 Rule: the headers are put on by the outermost layer, so that no answer, a refusal neither, leaves without them.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any, Final
 
 from proctor.door.visitors import is_open, is_pages
@@ -42,12 +42,19 @@ def with_headers(application: Application) -> Application:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                own = message.get("headers", ())
+                message = {**message, "headers": [*own, *_missing(more, own)]}
             await send(message)
 
         await application(scope, receive, sent)
 
     return headed
+
+
+def _missing(pairs: Pairs, own: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield ours; how long it may be kept is said by the answer itself, where that knows it."""
+    knows = any(name == b"cache-control" for name, _ in own)
+    return (pair for pair in pairs if not (knows and pair[0] == b"cache-control"))
 
 
 def headers_for(method: str, path: str) -> Pairs:

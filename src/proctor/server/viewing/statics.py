@@ -1,11 +1,13 @@
 """The page's own files: read once, from the package, and nothing else can be asked for.
 
-Rule: a path is looked up among those that were read; no path of a peer ever reaches a file system.
+Rule 1: a path is looked up among those that were read; no path of a peer ever reaches a file system.
+Rule 2: the page names its files below a folder that is called after all their bytes. What has that address never changes, so
+    that a browser keeps it and asks no more: a page of many modules opens without a request for each.
 """
 
 import gzip
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +19,10 @@ from starlette.responses import Response
 from proctor.server.viewing.packing import accepts_gzip
 
 INDEX: Final = "index.html"
+NAMED: Final = '"static/'
+"""How the page names its files."""
+END_OF_HEAD: Final = "</head>"
+FOR_EVER: Final = "max-age=31536000, immutable"
 WORTH_PACKING: Final = 1024
 MEDIA: Final = {
     ".html": "text/html; charset=utf-8",
@@ -36,10 +42,12 @@ class File:
     packed: bytes
     media: str
     tag: str
+    fixed: bool = False
+    """Whether its address stands for these bytes."""
 
     def answer(self, request: Request) -> Response:
         """Return it, unless the browser has it already."""
-        headers = {"etag": self.tag, "vary": "accept-encoding"}
+        headers = {"etag": self.tag, "vary": "accept-encoding", **({"cache-control": FOR_EVER} if self.fixed else {})}
         if request.headers.get("if-none-match") == self.tag:
             return Response(None, 304, headers)
         if len(self.body) >= WORTH_PACKING and accepts_gzip(request.headers.get("accept-encoding", "")):
@@ -48,9 +56,22 @@ class File:
 
 
 def read_statics(folder: Traversable | None = None) -> dict[str, File]:
-    """Return all files by their paths below the folder, which is the package's own by default."""
+    """Return all files by their paths below the folder, which is the package's own by default; the page as it is sent."""
     root = files("proctor.viewer").joinpath("static") if folder is None else folder
-    return {path: _file(body, media) for path, body, media in _found(root, "")}
+    read = {path: _file(body, media) for path, body, media in _found(root, "")}
+    version = sha256("".join(f"{path} {file.tag}\n" for path, file in read.items()).encode()).hexdigest()[:16]
+    fixed = {f"{version}/{path}": replace(file, fixed=True) for path, file in read.items() if path != INDEX}
+    page = {INDEX: _page(read[INDEX], fixed)} if INDEX in read else {}
+    return {**read, **fixed, **page}
+
+
+def _page(index: File, fixed: Mapping[str, File]) -> File:
+    """Return the page that names the fixed addresses, and all modules at once: else they are found one behind the other."""
+    version = next(iter(fixed), "").partition("/")[0]
+    modules = [path for path, file in fixed.items() if file.media == MEDIA[".js"]]
+    links = "".join(f'    <link rel="modulepreload" href={NAMED}{path}">\n' for path in modules)
+    text = index.body.decode().replace(NAMED, f"{NAMED}{version}/")
+    return _file(text.replace(END_OF_HEAD, f"{links.lstrip()}  {END_OF_HEAD}", 1).encode(), index.media)
 
 
 def _found(folder: Traversable, above: str) -> Iterator[tuple[str, bytes, str]]:

@@ -4,8 +4,9 @@
  * Rule 1: the first slice is small, so that something is seen; a later one is as large as is parsed without a pause.
  * Rule 2: a live episode is asked for at most four times a second, and thinned: a slow page falls behind in detail,
  *     never in time.
- * Rule 3: what is told of the episode while it is still loaded is not lost: who listens does so from the beginning.
- * Rule 4: after `stop()` nothing is fetched and nobody is told.
+ * Rule 3: the next piece is on its way while the last one is taken in and drawn.
+ * Rule 4: what is told of the episode while it is still loaded is not lost: who listens does so from the beginning.
+ * Rule 5: after `stop()` nothing is fetched and nobody is told.
  */
 
 import { Track, roomFor } from "./track.js";
@@ -120,8 +121,29 @@ class Loading {
   }
 
   async #pieces(most) {
+    let coming = this.#piece(this.track.last, most);
     while (this.track.more && !this.#stopped) {
-      await breath(await this.#took(most, false));
+      const slice = await coming;
+      const isMissing = slice === null;
+      if (isMissing) await breath(this.#patience);
+      if (isMissing || slice.more) coming = this.#piece(isMissing ? this.track.last : slice.last, most);
+      if (!isMissing) {
+        this.#grow(slice);
+        await breath();
+      }
+    }
+  }
+
+  /** Returns what follows `after`; null if it could not be had, which was told. */
+  async #piece(after, most) {
+    if (this.#stopped) return null;
+    try {
+      return await this.#source.slice(this.#chain, after, most, false);
+    } catch (error) {
+      if (!this.#stopped) {
+        this.#onTrouble(error);
+      }
+      return null;
     }
   }
 
