@@ -95,7 +95,8 @@ class Visitor:
         self.page = page
         self._home = link.partition("#")[0]
         page.goto(link)
-        self._eventually("location.hash.startsWith('#/')")
+        # The list is there once the code has been traded; who leaves before that is not let in.
+        self._eventually("document.querySelector('table.episodes') !== null")
 
     def open(self, chain: str) -> None:
         """Load an episode's page anew, and wait until it can be used."""
