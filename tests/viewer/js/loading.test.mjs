@@ -64,6 +64,17 @@ async function loading(source) {
   return { ...loaded, troubles, grown };
 }
 
+test("what is there at once is asked for once", async () => {
+  const source = new Source(FIRST_STEPS);
+
+  const { track, grown, stop } = await loading(source);
+  await grown(({ complete }) => complete);
+  stop();
+
+  assert.equal(track.length, FIRST_STEPS + 1);
+  assert.equal(source.asked.length, 1);
+});
+
 test("the first slice is there at once, the rest follows in pieces", async () => {
   const source = new Source(10_000);
 

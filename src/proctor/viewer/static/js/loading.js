@@ -121,13 +121,14 @@ class Loading {
   }
 
   async #pieces(most) {
-    let coming = this.#piece(this.track.last, most);
-    while (this.track.more && !this.#stopped) {
+    let coming = this.track.more ? this.#piece(this.track.last, most) : null;
+    while (coming !== null && !this.#stopped) {
       const slice = await coming;
-      const isMissing = slice === null;
-      if (isMissing) await breath(this.#patience);
-      if (isMissing || slice.more) coming = this.#piece(isMissing ? this.track.last : slice.last, most);
-      if (!isMissing) {
+      if (slice === null) {
+        await breath(this.#patience);
+        coming = this.#piece(this.track.last, most);
+      } else {
+        coming = slice.more ? this.#piece(slice.last, most) : null;
         this.#grow(slice);
         await breath();
       }
