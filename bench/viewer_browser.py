@@ -24,7 +24,6 @@ SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
 ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 READY: Final = "proctor:episode-ready"
 COMPLETE: Final = "proctor:track-complete"
-DRAW: Final = "proctor:draw"
 MOVES: Final = 20
 """Movements of the mouse from one end of the timeline to the other."""
 WATCH: Final = """() => {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from proctor.cli.main import main
 from proctor.envs.imports import imported, member_of
+from proctor.envs.settings import made
 from proctor.errors import ValidationError
 
 REGISTERS = """
@@ -104,3 +105,15 @@ def test_a_member_that_cannot_be_called_is_refused(member: str, says: str) -> No
 def test_any_name_is_a_module_or_a_message(name: str) -> None:
     with nullcontext() if name == "abc" else pytest.raises(ValidationError, match="cannot import"):
         assert imported(name).__name__ == name
+
+
+def test_what_is_registered_is_made_without_a_look_into_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(tmp_path))])
+    (tmp_path / "pygame.py").write_text("raise SystemExit('a file that lies beside a record')", "utf-8")
+
+    made("CartPole-v1", {}).close()
+
+    assert str(tmp_path) not in sys.path

@@ -20,7 +20,7 @@ from proctor.ledger.writer import LedgerWriter
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event, PacketJudged, SessionOpened
 from proctor.server.opening import Opening
-from proctor.viewer.comparing import MOST_VALUE, difference, fork
+from proctor.viewer.comparing import MOST_VALUE, SAME, SAME_STEPS, difference, fork
 from proctor.viewer.documents import MOST_ACTIONS, Difference, Fork
 from proctor.viewer.shelf import Shelf
 from tests.replay.recorded import Play, Sitting, record
@@ -76,7 +76,7 @@ def test_an_episode_never_differs_from_itself(folder: Path, name: str) -> None:
     found = compared(folder, name, name)
 
     assert found.same
-    assert (found.step, found.what, found.text) == (None, "", "They are the same in every step and every packet.")
+    assert (found.step, found.what, found.text) == (None, "", SAME)
 
 
 def test_two_runs_with_the_same_seed_and_actions_are_the_same(folder: Path) -> None:
@@ -467,7 +467,7 @@ def test_a_fork_of_a_governed_episode_says_nothing_of_packets(tmp_path: Path) ->
 
     found = branched(tmp_path, chain, 12, actions_of(tmp_path, chain)[12:])
 
-    assert found.difference.text == "They are the same in every step."
+    assert found.difference.text == SAME_STEPS
 
 
 def test_a_doubt_about_the_way_is_a_sentence_of_its_own(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from html import unescape
 from pathlib import Path
@@ -85,6 +86,28 @@ def test_a_place_that_takes_no_file_is_an_error_and_leaves_nothing(tmp_path: Pat
         saved(tmp_path / place, "text")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_stays_one_and_leads_to_the_new_page(tmp_path: Path) -> None:
+    place, link = tmp_path / "page.html", tmp_path / "link.html"
+    place.write_text("old", "utf-8")
+    link.symlink_to(place)
+
+    path = saved(link, "new")
+
+    assert (path, link.is_symlink(), place.read_text("utf-8")) == (link, True, "new")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.html", "page.html"]
+
+
+def test_what_is_there_and_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(ValidationError, match="no file that can be replaced"):
+        saved(pipe, "text")
+
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_a_text_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

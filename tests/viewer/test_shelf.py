@@ -2,8 +2,10 @@
 
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -511,11 +513,59 @@ def test_pixels_are_fetched_one_by_one(tmp_path: Path) -> None:
     assert all(picture.startswith(b"\x89PNG") for picture in pictures)
 
 
-def test_the_ledger_itself_is_there_for_who_reads_row_by_row(tmp_path: Path) -> None:
-    written(tmp_path, session())
+def put_instead(path: Path, number: int, content: bytes, *, honest: bool) -> None:
+    """Put another value where the frame of a row is kept; `honest`: and let the row name it."""
+    connection = sqlite3.connect(path)
+    (body,) = connection.execute("SELECT body FROM rows WHERE number = ?", (number,)).fetchone()
+    digest = bytes.fromhex(msgspec.json.decode(body)["scene"])
+    named = sha256(content).digest() if honest else digest
+    connection.execute("INSERT OR REPLACE INTO blobs VALUES (?, 0, ?, ?)", (named, zlib.crc32(content), content))
+    new = body.replace(digest.hex().encode(), named.hex().encode())
+    connection.execute("UPDATE rows SET body = ? WHERE number = ?", (new, number))
+    connection.commit()
+    connection.close()
 
-    with opened_shelf(tmp_path) as shelf, shelf.ledger() as ledger:
-        assert len(list(ledger.rows("s.1"))) == 6
+
+@pytest.mark.parametrize(
+    ("content", "honest"), [(b'{"forged":true}', False), (b"[1,", False), (b"[1,", True), (b"[" * 50_000, True)]
+)
+def test_a_value_that_is_not_as_it_was_written_is_said_and_never_shown(
+    tmp_path: Path, content: bytes, honest: bool
+) -> None:
+    chain = popper_episode(tmp_path, 5)
+    with opened_shelf(tmp_path) as shelf:
+        before = shelf.slice(chain)
+    number = before.steps.number[2]
+
+    put_instead(tmp_path / "worker-0.ledger", number, content, honest=honest)
+    with opened_shelf(tmp_path) as shelf:
+        found = shelf.slice(chain)
+        with pytest.raises(ValidationError, match="cannot be read"):
+            shelf.raw(chain, number)
+
+    (note,) = (each for each in found.notes if each.kind == "unreadable")
+    assert (note.number, note.step) == (number, 3)
+    assert [bytes(each) for each in found.steps.scene] == [
+        b"null" if at == 2 else bytes(each) for at, each in enumerate(before.steps.scene)
+    ]
+    msgspec.json.decode(msgspec.json.encode(found))
+
+
+def test_a_file_whose_columns_hold_anything_hides_no_other(tmp_path: Path) -> None:
+    written(tmp_path, session("a"))
+    loose = written(tmp_path, session("b"), worker=1)
+    connection = sqlite3.connect(loose)
+    connection.executescript(
+        "CREATE TABLE loose AS SELECT * FROM rows; DROP TABLE rows; ALTER TABLE loose RENAME TO rows;"
+        "UPDATE rows SET body = 7"
+    )
+    connection.close()
+
+    with opened_shelf(tmp_path) as shelf:
+        found, (remark,) = names(shelf.lines()), shelf.remarks()
+
+    assert found == ["a.1"]
+    assert remark.endswith("worker-1.ledger are not those of a ledger")
 
 
 def test_a_row_that_was_damaged_is_told_as_such(tmp_path: Path) -> None:
@@ -600,6 +650,35 @@ def test_files_that_cannot_be_read_are_remarked(tmp_path: Path) -> None:
         (remark,) = shelf.remarks()
 
     assert remark.startswith("worker-0.ledger cannot be read, so that its episodes are not listed: ")
+
+
+def test_the_episodes_of_a_file_that_broke_are_listed_as_they_were_and_that_is_said(tmp_path: Path) -> None:
+    written(tmp_path, session("a"))
+    broken = written(tmp_path, session("b"), worker=1)
+    with opened_shelf(tmp_path) as shelf:
+        broken.write_bytes(b"no ledger")
+        found, (remark,) = names(shelf.lines()), shelf.remarks()
+        with pytest.raises(ValidationError) as told:
+            shelf.slice("b.1")
+
+    assert sorted(found) == ["a.1", "b.1"]
+    assert remark.startswith("worker-1.ledger cannot be read now, so that its episodes are listed as they were: ")
+    assert told.value.message == remark
+
+
+def test_the_episodes_of_a_file_that_was_removed_are_gone(tmp_path: Path) -> None:
+    written(tmp_path, session("a"))
+    removed = written(tmp_path, session("b"), worker=1)
+    with opened_shelf(tmp_path) as shelf:
+        removed.unlink()
+        found, gone, again = names(shelf.lines()), shelf.gone(), shelf.gone()
+        with pytest.raises(ValidationError, match="no such episode"):
+            shelf.head("b.1")
+        removed.with_name("worker-0.ledger").unlink()
+        with pytest.raises(ValidationError, match="there is no ledger"):
+            shelf.lines()
+
+    assert (found, gone, again) == (["a.1"], ["b.1"], [])
 
 
 def test_where_it_is_seen_that_nobody_writes_nothing_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

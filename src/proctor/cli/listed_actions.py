@@ -13,7 +13,7 @@ def listed_actions(text: str) -> list[Any]:
     try:
         said = text if text.lstrip().startswith("[") else Path(text).read_text("utf-8")
         return msgspec.json.decode(said, type=list[Any])
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise ValidationError(
             f"these are no actions: {problem}", found=text, expected="a JSON list, or a file with one"
         ) from None

@@ -1,6 +1,7 @@
 """A user's own modules, imported by name.
 
-Rule 1: the current directory can be imported from, as with `python -m`.
+Rule 1: the current directory can be imported from, as with `python -m`, where a user names a module; never for what is installed:
+    a file that lies there by chance, or beside a record of somebody else, is nothing that was asked for.
 Rule 2: whatever a module raises while it is imported, an exit too, becomes a ValidationError that names the module.
 """
 
@@ -13,10 +14,10 @@ from typing import Any
 from proctor.errors import ValidationError
 
 
-def imported(module: str) -> ModuleType:
-    """Return the module; one that cannot be imported is a ValidationError with the reason."""
+def imported(module: str, *, installed: bool = False) -> ModuleType:
+    """Return the module, one that is `installed` or also one that lies here; a ValidationError says why it cannot be imported."""
     here = str(Path.cwd())
-    if here not in sys.path:
+    if not installed and here not in sys.path:
         sys.path.insert(0, here)
     try:
         return import_module(module)
@@ -26,9 +27,9 @@ def imported(module: str) -> ModuleType:
         raise ValidationError(f"cannot import {module!r}: {reason}", expected="a module that imports") from problem
 
 
-def member_of(module: str, member: str) -> Any:
+def member_of(module: str, member: str, *, installed: bool = False) -> Any:
     """Return what `module:member` names, a class or a function; dots in `member` go down."""
-    found: Any = imported(module)
+    found: Any = imported(module, installed=installed)
     for part in member.split("."):
         if not hasattr(found, part):
             raise ValidationError(f"{module!r} has no such member", found=member, expected="a class or a function")

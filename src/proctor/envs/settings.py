@@ -8,7 +8,7 @@ Rule 3: `render_mode` is a setting of every environment that draws, as it is for
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -102,11 +102,14 @@ def known_id(env_id: str) -> str:
 
 
 def creator_of(spec: EnvSpec) -> Callable[..., Any]:
-    """Return the class or the function that makes the environment."""
+    """Return the class or the function that makes the environment; who registered it could import it."""
     entry_point = spec.entry_point
     if entry_point is None:
         raise ValidationError("there is no single environment of this id", found=spec.id, expected="an entry point")
-    return member_of(*entry_point.split(":", 1)) if isinstance(entry_point, str) else entry_point
+    if not isinstance(entry_point, str):
+        return entry_point
+    module, _, member = entry_point.partition(":")
+    return cast("Callable[..., Any]", member_of(module, member, installed=True))
 
 
 def is_plume(creator: Callable[..., Any]) -> bool:

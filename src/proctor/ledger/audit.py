@@ -8,7 +8,6 @@ Rule 4: where a key is given, what is closed is sealed by that key.
 
 import sqlite3
 from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -25,7 +24,7 @@ from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
 from proctor.ledger.links import Link
 from proctor.ledger.rows import SEAL_EVERY, own_in
-from proctor.ledger.schema import SUFFIX, TABLES, UNREADABLE, is_bundle
+from proctor.ledger.schema import SUFFIX, UNREADABLE, has_tables, is_bundle
 from proctor.ledger.tracks import tallied_at_a_glance
 from proctor.models.events import NULL
 
@@ -94,7 +93,7 @@ class Audit:
         for (problem,) in self._connection.execute(f"PRAGMA integrity_check({MOST})"):
             if problem != "ok":
                 self.note(f"the file is damaged: {problem}")
-        if set(self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")) != _schema():
+        if not has_tables(self._connection):
             self.note("the tables of the file are not those of a ledger")
         self.bundle = is_bundle(self._connection)
 
@@ -271,14 +270,3 @@ class Audit:
 def _is_sealed(link: Link) -> bool:
     """Return whether a signed run seals the row where the chain stands, whatever comes after it."""
     return link.seq % SEAL_EVERY == SEAL_EVERY - 1 or (link.seq == 0 and link.name.startswith(SERVER))
-
-
-@cache
-def _schema() -> set[tuple[str, str, str, str | None]]:
-    """Return what SQLite says of the tables of a ledger."""
-    connection = sqlite3.connect(":memory:")
-    for statement in TABLES.values():
-        connection.execute(statement)
-    found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
-    connection.close()
-    return found

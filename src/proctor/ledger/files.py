@@ -14,9 +14,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
-from proctor.ledger.blobs import unpacked
+from proctor.ledger.blobs import value_of
 from proctor.ledger.rows import Own, lacks_value, read_body, statement_in, value_field
-from proctor.ledger.schema import SUFFIX, connected_for_reading, is_blank, translated
+from proctor.ledger.schema import SUFFIX, connected_for_reading, has_tables, is_blank, translated
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 
 Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
@@ -85,6 +85,17 @@ class LedgerFile:
     def __init__(self, path: Path, *, live: bool = False) -> None:
         self.path: Final = path
         self.connection: Final = connected_for_reading(path, live=live)
+        try:
+            self._check_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_tables(self) -> None:
+        """Raise a ValidationError where a column could hold what no writer puts there."""
+        with self._translated():
+            if not has_tables(self.connection):
+                raise ValidationError(f"the tables of {self.path} are not those of a ledger")
 
     def close(self) -> None:
         """Let go of the file; calling it again does nothing."""
@@ -140,12 +151,12 @@ class LedgerFile:
         return found
 
     def blob(self, digest: bytes) -> bytes | None:
-        """Return the stored value with this hash."""
+        """Return the stored value with this hash, or raise a ValidationError: it is another one."""
         with self._translated():
             found = self.connection.execute(
                 "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
             ).fetchone()
-        return None if found is None else unpacked(*found)
+        return None if found is None else value_of(digest, *found)
 
     def row(self, name: str, stored: Stored) -> Row:
         """Return a row of the chain `name`, with its values."""

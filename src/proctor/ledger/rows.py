@@ -110,7 +110,6 @@ _VALUE: Final[dict[type, str]] = {
     BatchReset: "observations",
 }
 """Which field of an event is an observation."""
-_SCENES: Final = frozenset({EpisodeStepped, EpisodeReset})
 NULL_DIGEST: Final = sha256(b"null").hexdigest()
 
 
@@ -234,7 +233,7 @@ def named_values(body: bytes) -> list[bytes]:
     try:
         named = _NAMED.decode(body)
         return [bytes.fromhex(digest) for digest in (named.digest, named.scene) if digest is not None]
-    except (msgspec.DecodeError, ValueError):
+    except (*UNREADABLE, ValueError):
         return []
 
 
@@ -242,7 +241,7 @@ def keeps_in(body: bytes) -> Observations:
     """Return how the chain with this first row keeps observations; "all" if it cannot be read."""
     try:
         return _NAMED.decode(body).observations or "all"
-    except (msgspec.DecodeError, ValueError):
+    except (*UNREADABLE, ValueError):
         return "all"
 
 

@@ -13,6 +13,7 @@ Rule 5: a bundle says in `application_id` that it is one, and nobody writes to i
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -44,6 +45,9 @@ TABLES: Final = {
 """`chain` in `rows` is the number of the chain's first row; `last` is null while a chain is open; `number` in `seals` is the
 sealed row's; `packed` says whether the content is compressed with zlib, whose padding no hash of the value would cover:
 `sum` is the CRC-32 of the content as it is stored."""
+
+
+_SCHEMA: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 
 def _made(connection: sqlite3.Connection) -> None:
@@ -103,6 +107,21 @@ def is_bundle(connection: sqlite3.Connection) -> bool:
     """Return whether the file says that it is a bundle."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     return bool(application == BUNDLE)
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has the tables of a ledger as this version makes them, and nothing else."""
+    return set(connection.execute(_SCHEMA)) == _schema()
+
+
+@cache
+def _schema() -> set[tuple[str, str, str, str | None]]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        _made(connection)
+        return set(connection.execute(_SCHEMA))
+    finally:
+        connection.close()
 
 
 def _checked(connection: sqlite3.Connection, path: Path, version: int) -> int:

@@ -37,7 +37,8 @@ NULL: Final = Raw(b"null")
 SO_FAR: Final = "is here so far"
 """Said of an open episode instead of that it ends."""
 SHORTER: Final = (ENDS, SO_FAR)
-SAME_STEPS: Final = "They are the same in every step."
+SAME: Final = "They are the same in every step: actions, observations, rewards, ends and pictures; and in every packet."
+SAME_STEPS: Final = "They are the same in every step: actions, observations, rewards, ends and pictures."
 """Of a branch, whose packets nobody states."""
 UNLIKE: Final = ("environment", "num_envs")
 """What differs before anything is done."""
@@ -161,7 +162,7 @@ def _made_apart(left: SessionOpened | None, right: SessionOpened | None) -> tupl
 def _sentence(found: Parting | None) -> str:
     """Return a difference in one sentence."""
     if found is None:
-        return "They are the same in every step and every packet."
+        return SAME
     if found.what == END:
         return _ended(found)
     where = f" at {plain(found.where, SHOWN)}" if found.where else ""

@@ -49,6 +49,8 @@ class Moment:
     """Its digest."""
     reward: bytes | None
     """As it was paid; None: nobody knows, and it is not compared."""
+    parts: bytes
+    """Of the reward; compared where that is."""
     raw_reward: bytes
     terminated: bytes
     truncated: bytes
@@ -134,6 +136,7 @@ def _moment(number: int, step: int, event: Moving, body: Told, lookup: Lookup, p
         action,
         body.digest or "",
         reward if paid else None,
+        _encode({}) if isinstance(event, EpisodeReset | BatchReset) else _encode(event.parts),
         raw_reward,
         terminated,
         truncated,

@@ -1,7 +1,8 @@
 """Where two episodes part: two streams of moments, or of lines, walked side by side up to the first difference. Pure.
 
 Rule 1: moments are aligned by their order after the reset and compared by what was done (the action) and what came of it:
-    observation, reward, flags, and the picture where both have one. Digests that are the same are never looked behind.
+    observation, reward and its parts, flags, and the picture where both have one. What an environment says besides (its metadata,
+    in which there may be times) is left out. Digests that are the same are never looked behind.
 Rule 2: lines are aligned by their order and compared by kind, verdict, rules, state and payload. Ids and times differ by nature, so
     they are left out.
 Rule 3: of a difference of either sort the one that was recorded first counts.
@@ -110,6 +111,7 @@ def _places(left: Moment, right: Moment) -> Iterator[Place | None]:
         yield _behind("observation", left, right, 0)
     if left.reward is not None and right.reward is not None:
         yield parted("reward", left.reward, right.reward)
+        yield parted("reward's parts", left.parts, right.parts)
     yield parted("raw reward", left.raw_reward, right.raw_reward)
     yield parted("terminated", left.terminated, right.terminated)
     yield parted("truncated", left.truncated, right.truncated)

@@ -4,12 +4,12 @@ Rule 1: what is read is the ledger, beside whoever writes it: looking costs the 
     the list.
 Rule 2: a row is named by its number in its file; "after" is always such a number, and 0 is the beginning.
 Rule 3: every method may be called by any thread, one at a time has its turn. What is not there is a ValidationError.
-Rule 4: a file that cannot be read hides no other; if none can be, that is the error.
+Rule 4: a file that cannot be read hides no other; if none can be, that is the error. Until it can be read again its episodes are
+    listed as they were, and that is said; those of a file that was removed are not.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -18,7 +18,6 @@ import msgspec
 
 from proctor.errors import ValidationError
 from proctor.ledger.files import Chain, Row, ledger_files
-from proctor.ledger.reader import Ledger
 from proctor.ledger.schema import SUFFIX, is_blank
 from proctor.models.events import NULL, EpisodeReset, EpisodeStepped
 from proctor.models.pixels import is_pixels
@@ -131,14 +130,12 @@ class Shelf:
     def remarks(self) -> list[str]:
         """Return what the list leaves out, in sentences."""
         with self._lock:
-            unread = sorted(self.unread.items())
-        return [f"{path.name} cannot be read, so that its episodes are not listed: {why}" for path, why in unread]
+            return [self._remark(path, why) for path, why in sorted(self.unread.items())]
 
-    @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
-        """Open the ledger for the block, for whoever reads it row by row."""
-        with Ledger.open(self.path) as ledger:
-            yield ledger
+    def _remark(self, path: Path, why: str) -> str:
+        if self._volumes[path].lines:
+            return f"{path.name} cannot be read now, so that its episodes are listed as they were: {why}"
+        return f"{path.name} cannot be read, so that its episodes are not listed: {why}"
 
     def close(self) -> None:
         """Let go of the files; calling it again does nothing."""
@@ -152,6 +149,8 @@ class Shelf:
         """Read what is new in all files, among them new ones."""
         if self._closed:
             raise ValidationError("the shelf is closed")
+        for path in [path for path in self._volumes if not path.is_file()]:
+            self._removed(self._volumes.pop(path))
         for path in self._paths():
             self._volumes.setdefault(path, Volume(path, self._wall))
         self.unread = {}
@@ -165,6 +164,13 @@ class Shelf:
             return list(ledger_files(self.path))
         found = sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else [self.path]
         return [path for path in found if path not in self._volumes and path.is_file() and not is_blank(path)]
+
+    def _removed(self, volume: Volume) -> None:
+        """Let go of a file that is there no more."""
+        volume.close()
+        self._left |= dict.fromkeys(volume.lines)
+        for name in volume.lines:
+            self._drawn.pop(name, None)
 
     def _read(self, volume: Volume) -> ValidationError | None:
         try:
@@ -193,6 +199,8 @@ class Shelf:
         self._catch_up()
         for volume in reversed(self._each()):
             if name in volume.lines:
+                if volume.path in self.unread:
+                    raise ValidationError(self._remark(volume.path, self.unread[volume.path]))
                 return volume, volume.chains[name]
         raise ValidationError("there is no such episode", found=name, expected="the whole name of a chain")
 

@@ -4,13 +4,14 @@ Rule 1: what came as JSON goes on as JSON: frames, observations, actions and pac
 Rule 2: slices fit together: what two of them say one after the other is what one over both would say, but for `total`,
     which counts from the slice's own beginning.
 Rule 3: pixels and large values are not in a slice; a page asks for them one by one.
-Rule 4: a row that cannot be read is a note, and hides no other.
+Rule 4: a row that cannot be read is a note, and hides no other. So is a value that is not as it was written: what was put in its
+    place is never shown.
 Rule 5: of a batch a step's reward is the mean over its environments, and it has no picture. Its steps are counted on where some of
     it are reset by a mask (`counting.py`).
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -50,8 +51,11 @@ OPENING: Final = 1
 class Values(Protocol):
     """Where the values are that rows name and do not hold."""
 
-    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes]:
-        """Return the values by their hashes; one that is not there, or longer than `most`, is missing."""
+    def values(self, digests: Iterable[str], most: int | None = None) -> Mapping[str, bytes | None]:
+        """Return the values by their hashes, without those that are not there or longer than `most`.
+
+        One that is not as it was written is None.
+        """
 
 
 _ANY: Final = msgspec.json.Decoder()
@@ -94,7 +98,7 @@ class Gathering:
         self._steps: StepCount | None = None
         """Counts the steps of a batch."""
         self._size = 0
-        self._frames: dict[str, bytes] = {}
+        self._frames: dict[str, bytes | None] = {}
         """Frames that lie elsewhere, by their hashes."""
         self._sought: dict[str, None] = {}
         """The hashes of those that were not looked for yet."""
@@ -136,6 +140,7 @@ class Gathering:
         if self._left is not None:
             self._keep(self._left)
         self._look()
+        table = _Table(self._kept, self._values, self._frames, pixels=self._pixels)
         return Slice(
             chain=chain,
             after=after,
@@ -143,9 +148,9 @@ class Gathering:
             more=more,
             ended=ended,
             thinned=self._thin,
-            steps=_Table(self._kept, self._values, self._frames, pixels=self._pixels).steps(),
+            steps=table.steps(),
             packets=self._packets,
-            notes=self._notes,
+            notes=sorted([*self._notes, *map(_changed, table.changed())], key=lambda note: note.number),
         )
 
     def _take_step(self, number: int, seq: int, said: Told, step: int, reward: float | None) -> None:
@@ -170,8 +175,8 @@ class Gathering:
         """Look for the frames that lie elsewhere."""
         sought, self._sought = self._sought, {}
         found = self._values.values(sought, MOST_FRAME) if sought else {}
-        self._size += sum(map(len, found.values()))
-        self._frames |= found
+        self._size += sum(len(value) for value in found.values() if value is not None)
+        self._frames.update(found)
 
     def _counted(self) -> StepCount:
         """Return who counts the steps of a batch; where its rows begin in the middle, it is asked how many there were."""
@@ -211,7 +216,7 @@ class Gathering:
 class _Table:
     """The columns of some steps, with the values that lie elsewhere fetched all at once."""
 
-    def __init__(self, rows: list[_Row], values: Values, frames: dict[str, bytes], *, pixels: bool) -> None:
+    def __init__(self, rows: list[_Row], values: Values, frames: dict[str, bytes | None], *, pixels: bool) -> None:
         self._rows = rows
         self._pixels = pixels
         self._scenes = frames
@@ -222,6 +227,12 @@ class _Table:
         cells = [self._cells(row) for row in self._rows]
         columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in _COLUMNS]
         return Steps(**dict(zip(_COLUMNS, columns, strict=True)), parts=self._parts())
+
+    def changed(self) -> list[_Row]:
+        """Return the steps that name a value which is not as it was written."""
+        values = (*self._scenes.items(), *self._observations.items())
+        bad = {digest for digest, value in values if value is None}
+        return [row for row in self._rows if bad and not bad.isdisjoint((row.said.scene, row.said.digest))]
 
     def _cells(self, row: _Row) -> tuple[Any, ...]:
         event = row.said.event
@@ -281,6 +292,12 @@ class _Table:
         each = [_parts(row.said.event) for row in self._rows]
         names = dict.fromkeys(name for parts in each for name in parts)
         return {name: [parts.get(name) for parts in each] for name in names}
+
+
+def _changed(row: _Row) -> Note:
+    text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
+    at = row.said.event.at if row.said.event is not UNSET else None
+    return Note(number=row.number, seq=row.seq, step=row.step, at=at, principal="system", kind="unreadable", text=text)
 
 
 def _size(row: _Row) -> int:

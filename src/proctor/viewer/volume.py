@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import UNSET
 
 from proctor.errors import ValidationError
-from proctor.ledger.blobs import unpacked
+from proctor.ledger.blobs import Blob, value_of
 from proctor.ledger.chain import SERVER, is_episode
 from proctor.ledger.files import Chain, LedgerFile, Row, Stored
 from proctor.ledger.glances import glanced
@@ -288,26 +288,35 @@ class Volume:
                     return step
         return 0
 
-    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes]:
-        """Return the stored values with these hashes; one that is not there, damaged or longer than `most` is missing."""
+    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes | None]:
+        """Return the stored values with these hashes, without those that are not there or longer than `most`.
+
+        One that is not as it was written is None.
+        """
         longest = sys.maxsize if most is None else most
         wanted = [bytes.fromhex(digest) for digest in {*digests} if _HASH.fullmatch(digest)]
-        found: dict[str, bytes] = {}
+        found: dict[str, bytes | None] = {}
         for place in range(0, len(wanted), LOOKED_UP):
-            for digest, packed, total, content in self._blobs(wanted[place : place + LOOKED_UP], longest):
-                with suppress(ValidationError):
-                    value = unpacked(packed, total, content)
-                    if len(value) <= longest:
-                        found[digest.hex()] = value
+            for blob in self._blobs(wanted[place : place + LOOKED_UP], longest):
+                value = _value_or_none(blob)
+                if value is None or len(value) <= longest:
+                    found[blob[0].hex()] = value
         return found
 
-    def _blobs(self, wanted: list[bytes], longest: int) -> list[tuple[bytes, int, int, bytes]]:
+    def _blobs(self, wanted: list[bytes], longest: int) -> list[Blob]:
         marks = ",".join("?" * len(wanted))
         with translated(self.path, ValidationError):
-            found: list[tuple[bytes, int, int, bytes]] = self.file.connection.execute(
+            found: list[Blob] = self.file.connection.execute(
                 f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
             ).fetchall()
         return found
+
+
+def _value_or_none(blob: Blob) -> bytes | None:
+    try:
+        return value_of(*blob)
+    except ValidationError:
+        return None
 
 
 _WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judged", "failed", "session_resumed"})

@@ -153,6 +153,28 @@ def test_a_module_before_an_id_is_imported_only_with_trust(tmp_path: Path, trust
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"config": "setup.toml"},
+        {"plume": {"type": "movie", "path": "/elsewhere/movie.zarr"}},
+        {"parts": [{"path": "setup.toml"}]},
+    ],
+)
+def test_a_fork_opens_no_file_that_a_record_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "setup.toml").write_text("max_steps = 3\n", "utf-8")
+    ledger = written(tmp_path / "ledger", named(TARGET, **settings))
+
+    with shown(ledger) as server, server.entered() as browser:
+        answer = browser.post("/viewer/api/fork", {"chain": "walk.1", "step": 1, "actions": [0]})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "VALIDATION_ERROR")
+    assert "would open a file that its record names" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
     ("order", "status"),
     [
         ({"chain": "nothing", "step": 0, "actions": []}, 409),

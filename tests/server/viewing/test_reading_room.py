@@ -253,6 +253,21 @@ def test_it_stands_back_and_gets_nothing_of_the_servers(reader: ReaderProcess, m
     assert not any("socket" in str(each.readlink()) for each in (about / "fd").iterdir() if int(each.name) > 2)
 
 
+def test_a_file_of_a_users_that_is_called_like_a_module_of_pythons_is_not_read(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('not this one')", "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reader = ReaderProcess(Opening(str(ledger), live=False))
+
+    try:
+        said = asked(reader, "machine")
+    finally:
+        reader.close()
+
+    assert said
+
+
 # ----------------------------------------------------------------------------------------------------------- how it ends
 def test_nobody_reads_before_somebody_comes_and_nobody_after_the_servers_end(tmp_path: Path) -> None:
     with viewed(tmp_path / "ledger") as server:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from proctor.viewer.comparing import SAME
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, compare_place, serving
 
@@ -40,4 +41,4 @@ def test_an_episode_that_catches_up_is_the_same_in_the_end(site: Site, windows: 
         expect(said).to_have_text("The right one has come as far as step 3; the left one went on.")
         go_up(second, 3)
 
-    expect(said).to_have_text("They are the same in every step and every packet.")
+    expect(said).to_have_text(SAME)

@@ -32,8 +32,9 @@ LOG: Final = logging.getLogger("proctor.viewer")
 END_SECONDS: Final = 5.0
 PIPE_BYTES: Final = 1 << 20
 """Of the pipe that answers come through: with more at a time the server is woken up less often."""
-KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
-BEGIN: Final = "from proctor.server.viewing.reader import main; main()"
+KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
+BEGIN: Final = "import sys; sys.path += sys.argv[1:]; from proctor.server.viewing.reader import main; main()"
+"""The server's own paths come last: a file of a user's that is called like a module of Python's is none of the reader's."""
 
 
 class ReadingFailed(Exception):
@@ -179,12 +180,12 @@ class ReadingRoom:
 
 
 def _started(opening: Opening) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(  # noqa: S603  # this Python, and a command line that is a constant
-        # Without the folder that it happens to be in: it has the server's own paths.
-        [sys.executable, "-P", "-c", BEGIN],
+    process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
+        # Without the folder that it happens to be in.
+        [sys.executable, "-P", "-c", BEGIN, *(str(Path(each).absolute()) for each in sys.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=_variables(),
+        env={name: os.environ[name] for name in KEPT if name in os.environ},
         # A signal that a terminal sends to the server is not for those who read.
         start_new_session=True,
     )
@@ -195,8 +196,3 @@ def _started(opening: Opening) -> "subprocess.Popen[bytes]":
     with suppress(BrokenPipeError):  # it is found out by whoever asks
         put(process.stdin, opening)
     return process
-
-
-def _variables() -> dict[str, str]:
-    paths = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
-    return {name: os.environ[name] for name in KEPT if name in os.environ} | {"PYTHONPATH": paths}

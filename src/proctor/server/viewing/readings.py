@@ -5,6 +5,7 @@ Rule 1: each runs where somebody reads for the pages (`reader.py`), beside the s
 Rule 2: what brings the judge, the environments or the page's scripts is imported when it is first asked for.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -103,23 +104,39 @@ def forked(source: Source, order: ForkOrder, *, trusts: bool) -> bytes:
 
     with source.ledger() as ledger:
         if not trusts:
-            _check_target(ledger, order.chain)
+            _check_opening(ledger, order.chain)
         return encode(fork(ledger, order.chain, order.step, order.actions))
 
 
-def _check_target(ledger: "Ledger", chain: str) -> None:
-    """Refuse to import what a record names: whoever wrote it could have named any command."""
+def _check_opening(ledger: "Ledger", chain: str) -> None:
+    """Refuse to import or to open what a record names: whoever wrote it could have named any command, and any file."""
     from proctor.envs.settings import is_registered
     from proctor.replay.report import opening_of, reading
 
     with reading(ledger, chain) as rows:
-        target = opening_of(rows, chain).target
-    if not is_registered(target):
+        opened = opening_of(rows, chain)
+    if not is_registered(opened.target):
         raise ValidationError(
             "to fork this episode would import and run what its record names, which is no environment that is "
             "registered here; `proctor view --trust` does so",
             expected="an episode of a registered environment",
         )
+    if _names_a_file(opened.settings):
+        raise ValidationError(
+            "to fork this episode would open a file that its record names; `proctor view --trust` does so",
+            expected="an episode whose settings name no file",
+        )
+
+
+def _names_a_file(setting: object) -> bool:
+    """Return whether a setting, or one inside it, could be the name of something that lies on this machine."""
+    if isinstance(setting, Mapping):
+        return any(map(_names_a_file, setting.values()))
+    if isinstance(setting, list):
+        return any(map(_names_a_file, setting))
+    if not isinstance(setting, str):
+        return False
+    return os.sep in setting or os.path.exists(setting)  # noqa: PTH110  # a Path raises for some texts
 
 
 READINGS: Final = (

@@ -8,7 +8,7 @@ import { clear, el } from "./dom.js";
 import { number, time } from "./format.js";
 
 const MOST = 50;
-const GRAVE = new Set(["failed"]);
+const GRAVE = new Set(["failed", "unreadable"]);
 
 /** Return a Panel with the notes; hidden while there are none. */
 export function notesPanel({ track, player }) {
