@@ -20,6 +20,7 @@ from proctor.ledger.writer import LedgerWriter
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event, PacketJudged, SessionOpened
 from proctor.server.opening import Opening
+from proctor.viewer.branching import UNPAID
 from proctor.viewer.comparing import MOST_VALUE, SAME, SAME_STEPS, difference, fork
 from proctor.viewer.documents import MOST_ACTIONS, Difference, Fork
 from proctor.viewer.shelf import Shelf
@@ -364,7 +365,8 @@ def test_a_fork_with_the_recorded_actions_only_ends_earlier(folder: Path, chain:
     found = branched(folder, chain, 4, actions_of(folder, chain)[4:10])
 
     assert (found.difference.what, found.difference.step) == ("end", 10)
-    assert found.difference.text == "The right one ends after step 10; the left one goes on."
+    assert found.difference.text.startswith("The right one ends after step 10; the left one goes on.")
+    assert (UNPAID in found.difference.text) is (chain == "shaped.1")
 
 
 def test_what_a_server_would_have_paid_is_not_made_up(folder: Path) -> None:

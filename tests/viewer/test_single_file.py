@@ -259,6 +259,7 @@ def test_a_fork_comes_as_an_episode_of_its_own(tmp_path: Path) -> None:
     assert found["episodes"][name]["slice"]["steps"]["step"] == list(range(1, 9))
     assert rows_in(found["episodes"][name]["raw"]) == []
     assert list(found["differences"]) == [f"{chain}|{name}"]
+    assert [(line["chain"], line["fork"]) for line in found["lines"]] == [(chain, False), (name, True)]
 
 
 # ------------------------------------------------------------------------------------------------------------ too much

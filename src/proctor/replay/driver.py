@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+from pydantic import ValidationError as ModelError
 
 from proctor.envs.targets import AnyEnvironment
 from proctor.errors import ComponentError
@@ -74,7 +75,11 @@ class SingleDriver:
     def act(self, action: Raw | bytes, *, scene: bool = False) -> Found:
         """Carry out the action that a JSON text says."""
         try:
-            answer = self._act(self._read(bytes(action)))
+            said = self._read(bytes(action))
+        except ModelError as problem:
+            raise Raised(_words(problem)) from problem
+        try:
+            answer = self._act(said)
         except RAISED as problem:
             raise raised(problem) from problem
         # The class is asked for first, because a model's `isinstance` takes as long as a step.
@@ -143,6 +148,12 @@ def asked(ask: Callable[[], Result]) -> Result:
 def raised(problem: BaseException) -> Raised:
     """Return what a replay says of an exception."""
     return Raised(f"{type(problem).__name__}: {problem}")
+
+
+def _words(problem: ModelError) -> str:
+    """Return what a model says of an action, without what only its authors understand."""
+    said = dict.fromkeys(each["msg"] for each in problem.errors(include_url=False, include_context=False))
+    return f"it is none of this environment ({', or: '.join(said)})"
 
 
 def _has_scene(event: EpisodeReset | EpisodeStepped) -> bool:

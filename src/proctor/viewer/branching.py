@@ -20,12 +20,13 @@ from proctor.ledger.summaries import Fold
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
 from proctor.models.pixels import is_pixels
 from proctor.replay.fork import Branch
-from proctor.viewer.documents import Head, Slice, Steps
+from proctor.viewer.documents import Head, Note, Slice, Steps
 from proctor.viewer.heads import head_of
 from proctor.viewer.lines import line_of
 from proctor.viewer.moments import Moment, moments
 from proctor.viewer.slices import Gathering
 
+UNPAID: Final = "What the server would have paid for the new steps is not known: it transforms rewards."
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -76,8 +77,9 @@ class Branching:
     def head(self) -> Head:
         """Return what a page needs before the steps."""
         line = line_of(self._fold, self._file.path, self._chain, live=False)
-        if self._is_unpaid:
-            line = replace(line, total_reward=None)
+        paid = line.total_reward if self.is_paid else None
+        # Whose agent it was has done nothing of what is new here.
+        line = replace(line, agent="", total_reward=paid, fork=True)
         return head_of(line, self._opening(), keeps_in(self._rows[0][3]))
 
     def slice(self) -> Slice:
@@ -88,13 +90,27 @@ class Branching:
         for number, _, seq, body, _ in self._rows:
             gathering.take(number, seq, body)
         found = gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
-        return replace(found, steps=self._paid(found.steps)) if self._is_unpaid else found
+        steps = found.steps if self.is_paid else self._paid(found.steps)
+        return replace(found, steps=steps, notes=[*found.notes, self._note()])
+
+    def _note(self) -> Note:
+        """Return where the record was left, in words."""
+        text = "Here the record is left: what follows never happened, and nobody has recorded it."
+        return Note(
+            number=self._followed - 1,
+            seq=self._followed - 1,
+            step=self._step,
+            at=self._fold.at,
+            principal="system",
+            kind="forked",
+            text=text if self.is_paid else f"{text} {UNPAID}",
+        )
 
     @property
-    def _is_unpaid(self) -> bool:
-        """Whether it is not known what the server would have paid for some steps."""
+    def is_paid(self) -> bool:
+        """Whether it is known what the server would have paid for every step."""
         opened = self._fold.opened
-        return opened is not None and bool(opened.transforms) and len(self._rows) > self._followed
+        return opened is None or not opened.transforms or len(self._rows) <= self._followed
 
     def _paid(self, steps: Steps) -> Steps:
         """Return steps without the sums that are not known."""

@@ -23,7 +23,7 @@ from proctor.ledger.reader import Ledger
 from proctor.models.events import BatchReset, EpisodeReset, SessionOpened
 from proctor.replay.difference import shown
 from proctor.replay.fork import forked
-from proctor.viewer.branching import Branching, fork_name
+from proctor.viewer.branching import UNPAID, Branching, fork_name
 from proctor.viewer.documents import MOST_ACTIONS, Difference, Fork
 from proctor.viewer.moments import Moment, Spoken, lines, moments, readable
 from proctor.viewer.parting import END, ENDS, SILENCE, Parting, first_of, lines_parted, moments_parted
@@ -71,11 +71,10 @@ def fork(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Fork:
     branch.follow(origin.rows())
     for row in found.rows:
         branch.add(row)
-    # What the server would have paid for the new steps is not known where it transforms rewards.
-    paid = origin.opened is not None and not origin.opened.transforms
-    parting = moments_parted(origin.moments(paid=paid), branch.moments(paid=paid))
+    parting = moments_parted(origin.moments(paid=branch.is_paid), branch.moments(paid=branch.is_paid))
     way = found.standing
     doubt = "" if way.first is None else f" The way there was not as recorded: it differs at step {way.at_step}."
+    doubt += "" if branch.is_paid else f" {UNPAID}"
     texts = [SAME_STEPS if each is None else _sentence(each) for each in (parting, _mirrored(parting))]
     return Fork(
         head=branch.head(),

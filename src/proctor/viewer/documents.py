@@ -51,6 +51,8 @@ class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rows: int
     last: int
     """The number of its last row: a change of it means that there is more to fetch."""
+    fork: bool = False
+    """Whether it never happened: a branch of what did, and not on record."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -59,16 +59,31 @@ def test_episodes_of_different_environments_can_be_compared(viewer: Visit, galle
     expect(page.locator("main")).to_contain_text(re.compile("differ", re.IGNORECASE))
 
 
+def fork_at(page: Page, step: int, actions: str) -> None:
+    form = page.get_by_role("form", name="Fork A")
+    form.get_by_label("After step").fill(str(step))
+    form.get_by_label("Actions").fill(actions)
+    form.get_by_role("button", name="Fork").click()
+    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+
+
 def test_a_fork_is_shown_beside_what_was(viewer: Visit, gallery: Gallery, windows: Windows) -> None:
     page = compared(viewer, windows, gallery["plume"], gallery["other"])
 
-    form = page.locator("form").filter(has_text=re.compile("fork", re.IGNORECASE))
-    if not form.first.is_visible():
-        page.get_by_text(re.compile("fork", re.IGNORECASE)).first.click()
-    form.get_by_label(re.compile("step", re.IGNORECASE)).first.fill("10")
-    form.get_by_label(re.compile("action", re.IGNORECASE)).first.fill("[0, 0, 0]")
-    form.get_by_role("button").first.click()
-    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+    fork_at(page, 10, "[0, 0, 0]")
 
     expect(page.locator("main")).to_contain_text("~fork@10")
     expect(page.locator(".stage")).to_have_count(2)
+    expect(page.get_by_text("fork, not recorded")).to_be_visible()
+    expect(page.get_by_role("heading", name="First difference")).to_be_focused()
+
+
+def test_a_fork_that_is_refused_is_said_in_plain_words(viewer: Visit, gallery: Gallery, windows: Windows) -> None:
+    page = compared(viewer, windows, gallery["plume"], gallery["other"])
+    windows.wanting(page, "409")
+
+    fork_at(page, 10, '["up"]')
+
+    said = page.get_by_role("form", name="Fork A").get_by_role("alert")
+    expect(said).to_contain_text("It was not forked: this action was not taken: it is none of this environment")
+    expect(said).not_to_contain_text("pydantic")

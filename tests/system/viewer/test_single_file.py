@@ -88,6 +88,13 @@ def test_a_fork_in_a_file_is_beside_what_was(gallery: Gallery, windows: Windows,
 
     expect(page.locator(".stage")).to_have_count(2)
     expect(page.locator("main")).to_contain_text("~fork@10")
+    expect(page.get_by_text("fork, not recorded")).to_have_count(1)
+    expect(page.locator(".difference-text")).to_contain_text("At step 11 the action differs")
+    expect(page.locator(".difference-text")).to_contain_text("would have paid for the new steps is not known")
+    page.get_by_role("link", name="Open episode B").click()
+    expect(page.locator(".episode-head")).to_contain_text("fork, not recorded")
+    expect(page.locator(".episode-head")).not_to_contain_text("searcher")
+    expect(page.locator(".notes")).to_contain_text("Here the record is left")
     assert only(file, wanted)
 
 
@@ -107,7 +114,7 @@ def test_the_server_hands_the_same_file_out(gallery: Gallery, viewer: object, wi
     page = viewer.page(windows)  # type: ignore[attr-defined]  # a Visit
     found = page.request.get(page.url.partition("#")[0] + f"api/page?chain={gallery['plume']}")
     assert found.status == 200
-    assert "attachment" in found.headers["content-disposition"]
+    assert found.headers["content-disposition"] == "attachment"
     file = tmp_path / "handed.html"
     file.write_bytes(found.body())
 

@@ -43,6 +43,7 @@ test("a range has room around it, also one without width", () => {
   assert.deepEqual(roomy([0, 100]), [-6, 106]);
   assert.deepEqual(roomy([0, 0]), [-1, 1]);
   assert.deepEqual(roomy([10, 10]), [9, 11]);
+  assert.deepEqual(roomy([-0.010000000000000009, -0.01]).map((each) => each.toFixed(4)), ["-0.0110", "-0.0090"]);
 });
 
 test("a union skips what has no range", () => {

@@ -228,6 +228,7 @@ test("a key that is typed into a field is not ours, but the scrubber's are", () 
   assert.equal(actOf({ key: "ArrowLeft", target: { ...within("input"), type: "range" } }), "back");
   assert.equal(actOf({ key: " ", target: within("button") }), null);
   assert.equal(actOf({ key: "j", target: within("button") }), "nextPacket");
+  assert.equal(actOf({ key: "]", target: within("[role=listbox]") }), "refusedAfter");
   assert.equal(actOf({ key: "j", target: within("dialog") }), null);
   assert.equal(actOf({ key: "k", ctrlKey: true, target: null }), null);
   assert.equal(actOf({ key: "x", target: null }), null);

@@ -183,7 +183,7 @@ READINGS: Final = (
         None,
         _page,
         HTML,
-        {"content-disposition": 'attachment; filename="episode.html"'},
+        {"content-disposition": "attachment"},
         is_long=True,
     ),
 )

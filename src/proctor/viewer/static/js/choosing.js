@@ -1,7 +1,7 @@
 // The name of a side: its sign, the choice of another episode, and a link to its own page.
 //
 // Rule 1: those of the same environment come first; a very long list is cut, newest first.
-// Rule 2: a fork says that it is not recorded, and has no page of its own.
+// Rule 2: a fork says that it is not recorded; one that was made here has no page of its own.
 
 import { sideBadge } from "./differing.js";
 import { el } from "./dom.js";
@@ -21,24 +21,27 @@ export function sideName({ side, place, lines = [], choose = () => {} }) {
   return [
     el("h2", null, sideBadge(place), el("span", { class: "visually-hidden" }, ` ${words(line)}`)),
     select,
-    more(side, place),
+    ...more(side, place).filter(Boolean),
   ];
 }
 
 function more(side, place) {
-  if (side.fork) return el("span", { class: "badge warn" }, "fork, not recorded");
-  return el(
-    "a",
-    { href: episodeAddress(side.head.line.chain), "aria-label": `Open episode ${SIDES[place]}` },
-    "Open",
-  );
+  const { line } = side.head;
+  const props = { href: episodeAddress(line.chain), "aria-label": `Open episode ${SIDES[place]}` };
+  return [line.fork ? forkBadge() : null, side.fork ? null : el("a", props, "Open")];
+}
+
+/** Returns what stands beside everything that never happened. */
+export function forkBadge() {
+  return el("span", { class: "badge warn" }, "fork, not recorded");
 }
 
 function grouped(lines, side) {
   const { line } = side.head;
   const isNear = ({ environment }) => environment === line.environment;
+  const isListed = lines.some(({ chain }) => chain === line.chain);
   return [
-    side.fork ? el("option", { value: line.chain, selected: true }, words(line)) : null,
+    isListed ? null : el("option", { value: line.chain, selected: true }, words(line)),
     group("Same environment", lines.filter(isNear), side),
     group(
       "Other environments",
@@ -50,7 +53,7 @@ function grouped(lines, side) {
 
 function group(label, lines, side) {
   if (lines.length === 0) return null;
-  const chain = side.fork ? null : side.head.line.chain;
+  const { chain } = side.head.line;
   const shown = lines.filter((line, at) => at < MOST || line.chain === chain);
   return el(
     "optgroup",

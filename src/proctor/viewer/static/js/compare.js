@@ -12,7 +12,7 @@ import { shortChain } from "./format.js";
 import { forkForm } from "./forking.js";
 import { listenForKeys, showKeys } from "./keys.js";
 import { loadEpisode } from "./loading.js";
-import { Pair, SIDES, turned } from "./pair.js";
+import { Pair, SIDES, originOf, turned } from "./pair.js";
 import { pairedCharts } from "./paired_charts.js";
 import { Player } from "./player.js";
 import { UNREACHABLE } from "./refusal.js";
@@ -306,7 +306,7 @@ class ComparePage {
   }
 
   chosen(place, chain) {
-    const chains = this.pair.sides.map(({ head, fork }) => (fork ? head.line.chain.split("~")[0] : head.line.chain));
+    const chains = this.pair.sides.map(({ head, fork }) => (fork ? originOf(head.line) : head.line.chain));
     chains[place] = chain;
     this.context.navigate(compareAddress(...chains));
   }
@@ -330,6 +330,7 @@ class ComparePage {
     track.append(slice);
     this.use(one, { head, track, fork: true }, step);
     this.differ(difference);
+    this.differs.focus(); // the form that had it is another one now
     const unused = left > 0 ? ` ${left} of the actions came after its end.` : "";
     this.context.announce(`Forked after step ${step}; the fork is shown as B.${unused}`);
   }

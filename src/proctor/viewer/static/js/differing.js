@@ -8,23 +8,25 @@ import { SIDES, turned } from "./pair.js";
 
 const SO_FAR = "is here so far"; // what the server says of an open episode that is shorter than the other
 
-/** Returns {element, show(difference), fail(problem)}; `jump()` goes to the difference. */
+/** Returns {element, show(difference), fail(problem), focus()}; `jump()` goes to the difference. */
 export function differencePanel({ jump }) {
   const body = el(
     "div",
     { class: "difference-body" },
     el("p", { class: "quiet" }, "Looking for the first difference…"),
   );
+  const title = el("h2", { tabindex: "-1" }, "First difference");
   const element = el(
     "section",
     { class: "panel difference", "aria-label": "First difference" },
-    el("h2", null, "First difference"),
+    title,
     body,
   );
   const fill = (...nodes) => clear(body).append(...nodes.filter(Boolean));
   return {
     element,
     show: (difference) => fill(...(difference.same ? same(difference) : differing(difference, jump))),
+    focus: () => title.focus(),
     fail: (problem) => fill(el("p", { class: "quiet" }, `The two cannot be compared: ${problem.message}`)),
   };
 }

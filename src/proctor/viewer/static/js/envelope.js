@@ -5,6 +5,8 @@
  * Rule 2: what is not a number (NaN) is a gap.
  */
 
+const ROUNDED = 1e-12; // of a number; a sum of many differs by so much from what it is
+
 /** Return `{low, high}`, `width` numbers each, over the first `length` of `values`; NaN where a column has none. */
 export function envelope(values, length, width) {
   const [low, high] = [new Float64Array(width).fill(NaN), new Float64Array(width).fill(NaN)];
@@ -29,10 +31,11 @@ export function envelope(values, length, width) {
   return { low, high };
 }
 
-/** Return a range with a little room around it; a range without width gets one. */
+/** Return a range with a little room around it; a range without width, but for what rounding left of it, gets one. */
 export function roomy([low, high]) {
-  if (low === high) {
-    const reach = Math.abs(low) * 0.1 || 1;
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  if (high - low <= size * ROUNDED) {
+    const reach = size * 0.1 || 1;
     return [low - reach, high + reach];
   }
   const reach = (high - low) * 0.06;

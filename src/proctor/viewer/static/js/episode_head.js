@@ -2,6 +2,7 @@
  * The head of an episode's page: what it is, how it stands, and what can be done with it.
  */
 
+import { forkBadge } from "./choosing.js";
 import { confirmed } from "./dialog.js";
 import { clear, el, setText } from "./dom.js";
 import { age, counted, number, shortChain, standingWords } from "./format.js";
@@ -53,7 +54,7 @@ export class EpisodeHead {
     return [
       context.source.canFork ? button("Fork here…", () => this.#fork()) : null,
       this.#compareButton(context.source),
-      context.source.kind === "served" ? saveLink(context.source.page(chain)) : null,
+      context.source.kind === "served" ? saveLink(context.source.page(chain), head.line) : null,
     ];
   }
 
@@ -111,8 +112,12 @@ function button(words, act) {
   return el("button", { type: "button", on: { click: act } }, words);
 }
 
-function saveLink(address) {
-  return el("a", { class: "button", href: address, download: "" }, "Save as one file");
+function saveLink(address, line) {
+  return el("a", { class: "button", href: address, download: fileName(line) }, "Save as one file");
+}
+
+function fileName({ environment, chain }) {
+  return `${`${environment}-${chain}`.replace(/[^\w.-]+/g, "-").slice(0, 120)}.html`;
 }
 
 function option(line) {
@@ -127,7 +132,7 @@ function badgesOf(line) {
   const state = el("span", { class: ["badge", TONES[line.state]] }, standingWords(line));
   const isOther = line.outcome !== null && line.outcome !== line.state && line.outcome !== "open";
   const outcome = isOther ? el("span", { class: ["badge", TONES[line.outcome]] }, line.outcome) : null;
-  return [live, state, outcome].filter(Boolean);
+  return [line.fork ? forkBadge() : null, live, state, outcome].filter(Boolean);
 }
 
 function summaryOf(line) {

@@ -97,10 +97,13 @@ export function stateWords(state) {
 
 /**
  * Return how an episode stands: its state while it lives, and how it was left after that. The state of a governed one
- * is that before it was closed.
+ * is that before it was closed. A fork is driven no further by anybody.
  */
-export function standingWords({ state, live, closed_at: closed = null }) {
+export function standingWords({ state, live, fork = false, closed_at: closed = null }) {
   const words = stateWords(state);
+  if (fork) {
+    return state === "ready" ? "Not ended" : words;
+  }
   if (live || !(state === "ready" || GOVERNED.test(state))) {
     return words;
   }

@@ -22,7 +22,7 @@ const KEYS = [
   { keys: ["k"], shown: ["k"], words: "To the packet before", act: "packetBefore" },
   { keys: ["?"], shown: ["?"], words: "This list", act: "help" },
 ];
-const FIELDS = "input, textarea, select, [contenteditable], [role=listbox], [role=tree], [role=treeitem]";
+const FIELDS = "input, textarea, select, [contenteditable]";
 const PRESSED = "button, a, summary, [role=button], [role=option]";
 
 /** Return the name of the act that a key event asks for, or null. */

@@ -4,11 +4,16 @@
 // Rule 2: past its end an episode stays at its last step, and its lines in the charts end.
 
 import { Column } from "./column.js";
-import { number, shortChain, standingWords, stateWords } from "./format.js";
+import { number, shortChain, standingWords } from "./format.js";
 
 export const SIDES = ["A", "B"];
 
-/** A side is {head, track, fork}: `fork` is true for what was never recorded. */
+/** Returns the chain that a fork was made of; of what is no fork, its own. */
+export function originOf({ chain }) {
+  return chain.split("~")[0];
+}
+
+/** A side is {head, track, fork}: `fork` is true for what was made on this page, and has no address. */
 export class Pair {
   constructor(one, other) {
     this.sides = [one, other];
@@ -77,15 +82,11 @@ export class Pair {
 /** Returns [{name, values: [A, B], same}]: what is to be said of both episodes. */
 export function lineFacts(sides) {
   return facts(sides, [
-    [
-      "Episode",
-      ({ head, fork }) =>
-        fork ? `fork of ${shortChain(head.line.chain.split("~")[0])}` : shortChain(head.line.chain),
-    ],
+    ["Episode", ({ head: { line } }) => (line.fork ? `fork of ${shortChain(originOf(line))}` : shortChain(line.chain))],
     ["Environment", ({ head }) => head.line.environment],
     ["Agent", ({ head }) => head.line.agent || "–"],
     ["Seed", ({ head }) => (head.line.seed === null ? "–" : String(head.line.seed))],
-    ["State", ({ head, fork }) => (fork ? forkWords(head.line) : standingWords(head.line))],
+    ["State", ({ head }) => standingWords(head.line)],
     ["Outcome", ({ head }) => head.line.outcome ?? "–"],
     ["Steps", ({ track }) => number(lastStep(track), 0)],
     ["Return", ({ track }) => number(track.total(track.length - 1), 3)],
@@ -151,11 +152,6 @@ export function turned(difference) {
     text: difference.turned ?? text,
     turned: text,
   };
-}
-
-/** Returns how a fork stands: nobody drives it any further. */
-function forkWords({ state }) {
-  return state === "ready" ? "Not ended" : stateWords(state);
 }
 
 function facts(sides, rows) {
