@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.system.viewer.browser import Windows, colours_in
 from tests.system.viewer.conftest import Gallery
 from tests.system.viewer.served import Visit, compare_place
-from tests.system.viewer.test_episode import is_at
+from tests.system.viewer.test_episode import is_at, plume_at
 
 pytestmark = pytest.mark.system
 
@@ -76,6 +76,19 @@ def test_a_fork_is_shown_beside_what_was(viewer: Visit, gallery: Gallery, window
     expect(page.locator(".stage")).to_have_count(2)
     expect(page.get_by_text("fork, not recorded")).to_be_visible()
     expect(page.get_by_role("heading", name="First difference")).to_be_focused()
+
+
+def test_who_wants_to_fork_begins_with_what_is_to_be_done_there(
+    viewer: Visit, gallery: Gallery, windows: Windows
+) -> None:
+    page = plume_at(viewer, gallery, windows, 20)
+
+    page.get_by_role("button", name="Fork here…").click()
+
+    form = page.get_by_role("form", name="Fork A")
+    expect(form.get_by_label("Actions")).to_be_focused()
+    expect(form.get_by_label("Actions")).to_be_in_viewport()
+    expect(form.get_by_label("After step")).to_have_value("20")
 
 
 def test_a_fork_that_is_refused_is_said_in_plain_words(viewer: Visit, gallery: Gallery, windows: Windows) -> None:

@@ -29,7 +29,8 @@ const ASKED_AGAIN = 3_000; // milliseconds between two looks for a difference in
 export async function comparePage(context, one, other, step = null) {
   const page = new ComparePage(context, step);
   await page.open(one, other);
-  return { element: page.element, title: `${shortChain(one)} and ${shortChain(other)}`, close: () => page.close() };
+  const title = `${shortChain(one)} and ${shortChain(other)}`;
+  return { element: page.element, title, shown: () => page.shown(), close: () => page.close() };
 }
 
 class ComparePage {
@@ -73,6 +74,12 @@ class ComparePage {
     this.use(...this.loads.map(({ head, track }) => ({ head, track, fork: false })));
     this.seekWanted();
     this.compare();
+  }
+
+  /** Called when the page is in its place: who is about to fork begins there. */
+  shown() {
+    const [one, other] = this.pair.sides.map(({ head }) => head.line.chain);
+    if (one === other) this.form?.focus();
   }
 
   close() {

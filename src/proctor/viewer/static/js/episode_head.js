@@ -5,7 +5,7 @@
 import { forkBadge } from "./choosing.js";
 import { confirmed } from "./dialog.js";
 import { clear, el, setText } from "./dom.js";
-import { age, counted, number, shortChain, standingWords } from "./format.js";
+import { age, counted, number, outcomeWords, shortChain, standingWords } from "./format.js";
 import { compareAddress } from "./router.js";
 
 const TONES = { conforming: "good", violated: "bad", terminated: "good", truncated: "warn", lost: "bad" };
@@ -131,7 +131,7 @@ function badgesOf(line) {
   const live = line.live ? el("span", { class: "badge accent" }, dot, "Live") : null;
   const state = el("span", { class: ["badge", TONES[line.state]] }, standingWords(line));
   const isOther = line.outcome !== null && line.outcome !== line.state && line.outcome !== "open";
-  const outcome = isOther ? el("span", { class: ["badge", TONES[line.outcome]] }, line.outcome) : null;
+  const outcome = isOther ? el("span", { class: ["badge", TONES[line.outcome]] }, outcomeWords(line.outcome)) : null;
   return [line.fork ? forkBadge() : null, live, state, outcome].filter(Boolean);
 }
 

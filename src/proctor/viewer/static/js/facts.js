@@ -5,7 +5,7 @@
  */
 
 import { clear, el } from "./dom.js";
-import { counted, duration, number, standingWords, time } from "./format.js";
+import { counted, duration, number, outcomeWords, standingWords, time } from "./format.js";
 
 const LONG = 60; // characters; longer values get a line of their own
 
@@ -41,7 +41,7 @@ export function factsOf(head, track) {
     ["Served as", head.target === line.environment ? null : head.target],
     ["Agent", line.agent],
     ["State", standingWords(line)],
-    ["Outcome", line.outcome === line.state ? null : line.outcome],
+    ["Outcome", line.outcome === null || line.outcome === line.state ? null : outcomeWords(line.outcome)],
     ["How it ended", endWords(line)],
     ["Return", line.total_reward === null ? null : number(line.total_reward, 4)],
     ["Steps", stepWords(line, track)],

@@ -13,7 +13,7 @@ const SUGGESTED = 5;
 const made = { forms: 0 };
 
 /**
- * Returns {element, follow(step)}; `fork(step, actions)` is async and throws what the server refuses.
+ * Returns {element, follow(step), focus()}; `fork(step, actions)` is async and throws what the server refuses.
  * `last` is what the last fork was made of, to be changed and tried again.
  */
 export function forkForm({ head, track, fork, last = null, ask = confirmed }) {
@@ -69,6 +69,10 @@ class ForkForm {
     if (last !== null) this.fill(last);
   }
 
+  focus() {
+    this.actions.focus();
+  }
+
   fill({ step, actions }) {
     this.step.value = String(step);
     this.actions.value = JSON.stringify(actions);
@@ -77,7 +81,7 @@ class ForkForm {
 
   /** Takes the cursor's step over, as long as nobody is typing. */
   follow(step) {
-    if (this.touched || this.element.contains(document.activeElement)) return;
+    if (this.touched || document.activeElement === this.step) return;
     this.step.value = String(step);
     this.suggest();
   }

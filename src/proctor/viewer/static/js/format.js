@@ -26,6 +26,13 @@ const STATES = {
   lost: "Lost",
   closed: "Closed",
 };
+const OUTCOMES = {
+  conforming: "Conforming",
+  violated: "Violated",
+  open: "Open",
+  terminated: "Terminated",
+  truncated: "Truncated",
+};
 
 const GOVERNED = /^S\d_/;
 
@@ -93,6 +100,11 @@ export function shortChain(chain) {
 /** Return a state as a word: "S9_SAFEMODE" is "Safe mode"; a state that is not known is itself. */
 export function stateWords(state) {
   return Object.hasOwn(STATES, state) ? STATES[state] : String(state ?? UNKNOWN);
+}
+
+/** Return an outcome as a word; one that is not known is itself. */
+export function outcomeWords(outcome) {
+  return Object.hasOwn(OUTCOMES, outcome) ? OUTCOMES[outcome] : outcome ?? UNKNOWN;
 }
 
 /**

@@ -6,19 +6,12 @@
  */
 
 import { el, setAttribute, setText } from "./dom.js";
-import { UNKNOWN, age, number, shortChain, standingWords, time } from "./format.js";
+import { UNKNOWN, age, number, outcomeWords, shortChain, standingWords, time } from "./format.js";
 import { episodeAddress } from "./router.js";
 
 const GOOD = new Set(["conforming"]);
 const BAD = new Set(["violated", "lost", "S9_SAFEMODE"]);
 const WARNED = new Set(["S8_ESCALATED"]);
-const OUTCOMES = {
-  conforming: "Conforming",
-  violated: "Violated",
-  open: "Open",
-  terminated: "Terminated",
-  truncated: "Truncated",
-};
 
 /** Return "good", "bad", "warn" or "" for a state or an outcome. */
 export function tone(word) {
@@ -94,7 +87,7 @@ export class Row {
 
   showOutcome({ outcome, reason }) {
     badge(this.outcome, outcome === null ? "plain quiet" : tone(outcome));
-    setText(this.outcome, outcome === null ? UNKNOWN : OUTCOMES[outcome] ?? outcome);
+    setText(this.outcome, outcomeWords(outcome));
     setAttribute(this.cells.outcome, "title", reason);
   }
 

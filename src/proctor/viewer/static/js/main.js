@@ -205,14 +205,17 @@ class App {
     }
   }
 
-  /** Show a page. Whoever came by a link hears its heading; at the beginning the browser reads from the top. */
+  /**
+   * Show a page. Whoever came by a link hears its heading, unless the page has a better place to begin; at the
+   * beginning the browser reads from the top.
+   */
   put(page, name) {
     this.page?.close();
     this.page = page;
     this.frame.show(page.element, name, page.title);
     scrollTo(0, 0);
     page.shown?.();
-    if (!this.isFirst) {
+    if (!this.isFirst && !page.element.contains(document.activeElement)) {
       page.element.querySelector("h1")?.focus({ preventScroll: true });
     }
     this.isFirst = false;

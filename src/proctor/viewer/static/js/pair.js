@@ -4,7 +4,7 @@
 // Rule 2: past its end an episode stays at its last step, and its lines in the charts end.
 
 import { Column } from "./column.js";
-import { number, shortChain, standingWords } from "./format.js";
+import { number, outcomeWords, shortChain, standingWords } from "./format.js";
 
 export const SIDES = ["A", "B"];
 
@@ -87,7 +87,7 @@ export function lineFacts(sides) {
     ["Agent", ({ head }) => head.line.agent || "–"],
     ["Seed", ({ head }) => (head.line.seed === null ? "–" : String(head.line.seed))],
     ["State", ({ head }) => standingWords(head.line)],
-    ["Outcome", ({ head }) => head.line.outcome ?? "–"],
+    ["Outcome", ({ head }) => outcomeWords(head.line.outcome)],
     ["Steps", ({ track }) => number(lastStep(track), 0)],
     ["Return", ({ track }) => number(track.total(track.length - 1), 3)],
     ["Refusals", ({ head }) => (head.line.refusals === null ? "–" : number(head.line.refusals, 0))],
