@@ -56,7 +56,8 @@ export class Row {
   update(line) {
     this.line = line;
     setText(this.link, line.environment);
-    setText(this.name, shortChain(line.chain) + (line.num_envs ? ` · ${line.num_envs} copies` : ""));
+    const more = [line.num_envs ? `${line.num_envs} copies` : "", line.fork ? "fork, not recorded" : ""];
+    setText(this.name, [shortChain(line.chain), ...more].filter(Boolean).join(" · "));
     setAttribute(this.name, "title", line.chain);
     setAttribute(this.box, "aria-label", `Choose ${line.environment} ${shortChain(line.chain)} to compare`);
     this.showState(line);
