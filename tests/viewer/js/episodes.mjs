@@ -7,7 +7,7 @@ export function headOf({ line = {}, ...more } = {}) {
       chain: "s.1", session: "s", epoch: 1, episode_id: "", environment: "env", agent: "", state: "ready",
       outcome: null, reason: null, steps: 0, total_reward: null, refusals: 0, tier: "none", opened_at: 100,
       closed_at: null, last_at: 100, live: false, governed: false, num_envs: null, seed: null, terminated: false,
-      truncated: false, rows: 1, last: 1, ...line,
+      truncated: false, rows: 1, last: 1, fork: false, ...line,
     },
     target: "env", settings: {}, policy: null, transforms: [], options: null, versions: {}, scene: null,
     observation: null, keeps: "all", first: 1, ...more,

@@ -5,8 +5,9 @@ import test from "node:test";
 import { deflateSync } from "node:zlib";
 
 import { arrayOf, unpacked } from "../../../src/proctor/viewer/static/js/arrays.js";
+import { exactly } from "../../../src/proctor/viewer/static/js/exact.js";
 import {
-  kindOf, layoutOf, needsUnpacking, partsOf, pixelsOf, unpackedParts, unwrapped,
+  kindOf, layoutOf, needsUnpacking, partsOf, pixelsOf, scaleOf, unpackedParts, unwrapped,
 } from "../../../src/proctor/viewer/static/js/observation.js";
 import { painterOf } from "../../../src/proctor/viewer/static/js/painters.js";
 import { describe, observationSeries } from "../../../src/proctor/viewer/static/js/unknown.js";
@@ -73,6 +74,28 @@ test("a record is taken apart by its names", () => {
     [["where", "vector"], ["deep.on", "value"], ["deep.name", "text"], ["nothing", "text"]]);
 });
 
+test("a list that is no array is taken apart by its places, in it too what is compressed", async () => {
+  const zip = packed("|u1", [2], deflateSync(Buffer.of(7, 8)), { zip: "zlib" });
+  const mixed = { observation: [3, [[0.5, 1], [0, 1]], "words", { deep: [1, [2]] }] };
+  const deep = Array(50).fill(0).reduce((inside) => [inside], "x");
+
+  assert.deepEqual(partsOf(mixed).map(({ name, kind }) => [name, kind]),
+    [["0", "value"], ["1", "table"], ["2", "text"], ["3.deep.0", "value"], ["3.deep.1", "vector"]]);
+  assert.equal(needsUnpacking([3, zip]), true);
+  assert.deepEqual((await unpackedParts([3, zip])).map(({ name, kind }) => [name, kind]),
+    [["0", "value"], ["1", "vector"]]);
+  assert.deepEqual(partsOf(deep).map(({ kind }) => kind), ["text"]);
+});
+
+test("numbers that were read to the last digit are numbers", async () => {
+  const zip = packed("|u1", [2], deflateSync(Buffer.of(7, 8)), { zip: "zlib" });
+  const read = exactly(`{"at": [0.0, 1e-07, 2, "NaN"], "speed": 1.0, "view": ${JSON.stringify(zip)}}`);
+
+  assert.deepEqual([...arrayOf(read.at).flat], [0, 1e-7, 2, NaN]);
+  assert.deepEqual((await unpackedParts(read)).map(({ name, kind, value }) => [name, kind, value]),
+    [["at", "vector", undefined], ["speed", "value", 1], ["view", "vector", undefined]]);
+});
+
 test("only the envelope is taken off", () => {
   assert.deepEqual(unwrapped({ observation: [1] }), [1]);
   assert.deepEqual(unwrapped({ observation: [1], score: 2 }), { observation: [1], score: 2 });
@@ -89,17 +112,33 @@ test("compressed parts are found wherever they are", async () => {
 
 test("pictures keep their colours; grey ones stretch from black to white", () => {
   const bytes = Float64Array.from({ length: 75 }, (_, i) => [10, 20, 30][i] ?? 255);
-  const colours = pixelsOf({ shape: [5, 5, 3], flat: bytes, dtype: "|u1" });
-  const grey = pixelsOf({ shape: [1, 2], flat: Float64Array.of(-1, 1), dtype: "<f4" });
+  const colours = pixelsOf({ shape: [5, 5, 3], flat: bytes }, [0, 255]);
+  const grey = pixelsOf({ shape: [1, 2], flat: Float64Array.of(-1, 1) }, [-1, 1]);
 
   assert.deepEqual([...colours.bytes.slice(0, 4)], [10, 20, 30, 255]);
   assert.deepEqual([...grey.bytes], [0, 0, 0, 255, 255, 255, 255, 255]);
-  assert.deepEqual([grey.low, grey.high], [-1, 1]);
+});
+
+test("bytes go from 0 to 255, however dark they are, also when they were compressed", async () => {
+  const zip = packed("|u1", [64, 64], deflateSync(Buffer.alloc(4096, 12)), { zip: "zlib" });
+  const [part] = await unpackedParts({ observation: zip });
+
+  assert.deepEqual([part.kind, part.dtype], ["picture", "|u1"]);
+  assert.deepEqual(scaleOf(part), [0, 255]);
+  assert.deepEqual(scaleOf({ flat: Float64Array.of(1, 1), dtype: "|b1" }), [0, 1]);
+});
+
+test("the scale of other pictures is that from 0 to 1, or it widens from one to the next", () => {
+  const scales = [[0.2, 0.4], [0.1, 0.3], [-1, 2], [0.5, 0.5]].reduce(
+    (found, values) => [...found, scaleOf({ flat: Float64Array.from(values), dtype: "<f4" }, found.at(-1))], [null]);
+
+  assert.deepEqual(scales.slice(1), [[0, 1], [0, 1], [-1, 2], [-1, 2]]);
+  assert.deepEqual(scaleOf({ flat: Float64Array.of(0, 200), dtype: null }, [0, 12]), [0, 255]);
 });
 
 test("a stack of pictures stands side by side", () => {
   const flat = Float64Array.from({ length: 4 * 6 * 6 }, (_, i) => Math.floor(i / 36));
-  const { bytes, width, height } = pixelsOf({ shape: [4, 6, 6], flat, dtype: "<f4" });
+  const { bytes, width, height } = pixelsOf({ shape: [4, 6, 6], flat }, [0, 3]);
 
   assert.deepEqual([width, height], [24, 6]);
   assert.deepEqual([0, 6, 12, 18].map((x) => bytes[4 * x]), [0, 85, 170, 255]);
@@ -109,6 +148,8 @@ test("a stack of pictures stands side by side", () => {
 test("an observation is said in words, as far as that helps", () => {
   assert.equal(describe({ observation: [1, 0.25] }), "The observation: 1, 0.25.");
   assert.equal(describe({ speed: 3, view: Array(100).fill(0) }), "The observation: speed 3; view an array of 100.");
+  assert.equal(describe({ observation: "a".repeat(150) }), `The observation: ${"a".repeat(40)}….`);
+  assert.equal(describe({}), "The observation is empty.");
   assert.match(describe(null), /No observation/);
 });
 
@@ -133,5 +174,5 @@ test("pictures are fetched where there are some, and a fork has none", () => {
   const scene = { environment: "pixels", frame: { pixels: true } };
 
   assert.equal(painterOf(headOf({ scene })).name, "pixels");
-  assert.equal(painterOf(headOf({ scene, line: { chain: "s.1~fork@12" } })).name, "unknown");
+  assert.equal(painterOf(headOf({ scene, line: { fork: true } })).name, "unknown");
 });

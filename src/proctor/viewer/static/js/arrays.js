@@ -5,6 +5,8 @@
  * Rule 2: pure: no document. Compressed arrays are read asynchronously, as browsers do it.
  */
 
+import { numeral } from "./exact.js";
+
 const MOST = 4_000_000; // numbers
 const NAMED = { NaN, Infinity, "-Infinity": -Infinity };
 const READERS = {
@@ -33,7 +35,12 @@ export function isZipped(value) {
   return isPacked(value) && value.zip !== undefined;
 }
 
-/** Return a number as JSON says it, also those that it has only names for; undefined if it is none. */
+/** Return whether a value is an array already; JSON has no such thing, so no peer can claim it. */
+export function isRead(value) {
+  return isObject(value) && value.flat instanceof Float64Array;
+}
+
+/** Return a number as JSON says it, also one that was kept as text or has only a name; undefined if it is none. */
 export function asNumber(value) {
   if (typeof value === "number") {
     return value;
@@ -41,11 +48,18 @@ export function asNumber(value) {
   if (typeof value === "boolean") {
     return Number(value);
   }
-  return typeof value === "string" && Object.hasOwn(NAMED, value) ? NAMED[value] : undefined;
+  if (typeof value === "string") {
+    return Object.hasOwn(NAMED, value) ? NAMED[value] : undefined;
+  }
+  const text = numeral(value);
+  return text === null ? undefined : Number(text);
 }
 
 /** Return nested lists of numbers, or a packed array that is not compressed, as an array; null if it is neither. */
 export function arrayOf(value) {
+  if (isRead(value)) {
+    return value;
+  }
   if (isPacked(value)) {
     return isZipped(value) ? null : read(value, bytesOf(value.data));
   }

@@ -5,12 +5,14 @@
  * Rule 2: pure: no document.
  */
 
-import { arrayOf, asNumber, isPacked, isZipped, unpacked } from "./arrays.js";
+import { arrayOf, asNumber, isPacked, isRead, isZipped, unpacked } from "./arrays.js";
 
 const MOST_PARTS = 60;
+const DEEPEST = 8; // what is nested deeper is text
 const LONG_VECTOR = 32; // numbers; a longer one is drawn, not listed
 const TABLE = 160; // cells; a larger matrix is a picture
 const LONG_TEXT = 200;
+const SCALES = { "|u1": [0, 255], "|b1": [0, 1] }; // what pictures of such numbers go from and to, whatever is in them
 
 /** Return the observation without the envelope that only says "observation". */
 export function unwrapped(value) {
@@ -19,11 +21,11 @@ export function unwrapped(value) {
 }
 
 /** Return whether something inside is compressed and must be unpacked first. */
-export function needsUnpacking(value) {
+export function needsUnpacking(value, depth = 0) {
   if (isZipped(value)) {
     return true;
   }
-  return isRecord(value) && !isPacked(value) && Object.values(value).some(needsUnpacking);
+  return isNest(value) && depth < DEEPEST && Object.values(value).some((each) => needsUnpacking(each, depth + 1));
 }
 
 /** Return the parts: `{name, kind, ...}` with kind "value" | "text" | "vector" | "bars" | "table" | "picture". */
@@ -62,17 +64,26 @@ export function layoutOf(shape) {
   return channelsLast(shape) ?? channelsFirst(shape) ?? stacked(shape);
 }
 
+/** Return what is black and what is white in a picture; `before` is what it was in the one before: it only widens. */
+export function scaleOf({ flat, dtype }, before = null) {
+  if (Object.hasOwn(SCALES, dtype ?? "")) {
+    return SCALES[dtype];
+  }
+  const [low, high] = looksLikeBytes(flat) ? [0, 255] : rangeOf(flat);
+  const [least, most] = before === null ? [low, high] : [Math.min(low, before[0]), Math.max(high, before[1])];
+  return least >= 0 && most <= 1 ? [0, 1] : [least, most];
+}
+
 /** Return a picture's pixels, red, green, blue, opaque; tiles stand side by side. */
-export function pixelsOf({ shape, flat, dtype }) {
+export function pixelsOf({ shape, flat }, [low, high]) {
   const layout = layoutOf(shape);
-  const [low, high] = dtype === "|u1" || looksLikeBytes(flat) ? [0, 255] : rangeOf(flat);
   const scale = high > low ? 255 / (high - low) : 0;
   const width = layout.width * layout.tiles;
   const bytes = new Uint8ClampedArray(4 * width * layout.height).fill(255);
   for (let tile = 0; tile < layout.tiles; tile += 1) {
     tilePixels(bytes, flat, layout, tile, (value) => (value - low) * scale);
   }
-  return { bytes, width, height: layout.height, low, high, channels: layout.channels };
+  return { bytes, width, height: layout.height, channels: layout.channels };
 }
 
 /** Return the least and the greatest finite number; [0, 0] where there is none. */
@@ -91,20 +102,26 @@ function isRecord(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function named(name, value) {
+/** Whether it is a record or a list to be taken apart, and not a number or an array in a record's clothes. */
+function isNest(value) {
+  return typeof value === "object" && value !== null && !isPacked(value) && asNumber(value) === undefined;
+}
+
+function named(name, value, depth = 0) {
   const array = arrayOf(value);
   if (array !== null) {
     return [{ name, kind: kindOf(array), ...array, text: brief(value) }];
   }
-  if (isRecord(value) && !isPacked(value)) {
-    return Object.entries(value).flatMap(([key, each]) => named(name === "" ? key : `${name}.${key}`, each));
+  if (isNest(value) && depth < DEEPEST) {
+    const inside = Object.entries(value).slice(0, MOST_PARTS);
+    return inside.flatMap(([key, each]) => named(name === "" ? key : `${name}.${key}`, each, depth + 1));
   }
   const number = asNumber(value);
   return [number === undefined ? { name, kind: "text", text: brief(value) } : { name, kind: "value", value: number }];
 }
 
 function brief(value) {
-  if (isPacked(value)) {
+  if (isPacked(value) || isRead(value)) {
     return `${value.dtype} of shape ${value.shape.join(" × ")}`;
   }
   const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
@@ -113,26 +130,14 @@ function brief(value) {
 
 async function unzipped(value) {
   if (isZipped(value)) {
-    return nested(await unpacked(value)) ?? brief(value);
+    return (await unpacked(value)) ?? brief(value);
   }
-  if (!isRecord(value) || isPacked(value)) {
+  if (!needsUnpacking(value)) {
     return value;
   }
-  const entries = await Promise.all(Object.entries(value).map(async ([key, each]) => [key, await unzipped(each)]));
-  return Object.fromEntries(entries);
-}
-
-/** Return an array as a packed one that is not compressed, so that there is one way on. */
-function nested(array) {
-  if (array === null) {
-    return null;
-  }
-  const bytes = new Uint8Array(Float64Array.from(array.flat).buffer);
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) {
-    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
-  }
-  return { dtype: "<f8", shape: array.shape, data: btoa(text) };
+  const keys = Object.keys(value);
+  const read = await Promise.all(keys.map((key) => unzipped(value[key])));
+  return Array.isArray(value) ? read : Object.fromEntries(keys.map((key, i) => [key, read[i]]));
 }
 
 function channelsLast([height, width, channels]) {

@@ -4,7 +4,8 @@
  * A painter is `{name, fits(head), series(head), describe(frame, scene, observation, {track, index}), open(given)}`:
  *   series   -> [{name, label, group?, value(frame, observation, scene)}], what it adds to the charts
  *   describe -> what is seen, in words, for those who do not see the canvas
- *   open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter
+ *   open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter;
+ *               where things are seen later than drawn, `words(index)`, and it tells `given.onShown()`
  *
  * Rule 1: a painter says by `fits` whether it can draw the scene at all; what no other can, `unknown` shows as values.
  */

@@ -2,7 +2,8 @@
  * The environment as it is at the cursor, by the painter that knows its scene.
  *
  * Rule 1: a scene that its painter cannot draw after all is shown as values; it never breaks the page.
- * Rule 2: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
+ * Rule 2: a view that shows things later than it is told to has `words(index)` of its own, and says `onShown()` then.
+ * Rule 3: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
  */
 
 import { clear, el, setText } from "./dom.js";
@@ -53,10 +54,15 @@ class Stage {
   #draw(index) {
     try {
       this.#view.draw(index);
-      setText(this.#words, `${this.#stepWords(index)} ${this.#describe(index)}`);
+      this.#say();
     } catch (error) {
       this.#giveUp(error);
     }
+  }
+
+  #say() {
+    const index = this.#index;
+    setText(this.#words, `${this.#stepWords(index)} ${this.#view.words?.(index) ?? this.#describe(index)}`);
   }
 
   get #index() {
@@ -66,7 +72,7 @@ class Stage {
 
   #use(painter) {
     this.#painter = painter;
-    this.#view = painter.open(this.#given);
+    this.#view = painter.open({ ...this.#given, onShown: () => this.#say() });
     clear(this.#body).append(this.#view.element);
   }
 

@@ -3,17 +3,23 @@
  *
  * Rule 1: whatever was recorded is shown; a value that is too large for a slice is fetched when it is looked at.
  * Rule 2: the rows stay while the observation keeps its shape; only what they say changes.
+ * Rule 3: until the cursor's own observation has come, the nearest that has is seen: a slow server drops frames only.
+ * Rule 4: the words are those of the cursor's step; that there is no observation is said only where none is kept.
  */
 
+import { Ahead } from "./ahead.js";
 import { clear, el, setText } from "./dom.js";
 import { number } from "./format.js";
-import { needsUnpacking, partsOf, pixelsOf, rangeOf, unpackedParts, unwrapped } from "./observation.js";
+import { needsUnpacking, partsOf, pixelsOf, rangeOf, scaleOf, unpackedParts, unwrapped } from "./observation.js";
 import { pictureOf } from "./surface.js";
+import { colour } from "./theme.js";
 
 const CHARTED = 6; // numbers of an observation that get a line in the charts
 const SPOKEN = 8; // values in the words for an observation
+const SPOKEN_TEXT = 40; // characters of a text in the words: it is shown whole beside them
 const REMEMBERED = 32; // fetched observations
-const PATIENCE = 90; // ms that the cursor rests before something is fetched
+const NONE = "No observation is kept for this step.";
+const COMING = "The observation is being fetched.";
 
 export const unknown = {
   name: "unknown",
@@ -25,11 +31,12 @@ export const unknown = {
 
 /** Return an observation's first values in words. */
 export function describe(observation) {
-  if (observation === null || observation === undefined) {
-    return "No observation is kept for this step.";
-  }
-  const words = partsOf(observation).slice(0, SPOKEN).map(partWords);
-  return `The observation: ${words.join("; ")}.`;
+  return observation === null || observation === undefined ? NONE : wordsOf(partsOf(observation));
+}
+
+function wordsOf(parts) {
+  const words = parts.slice(0, SPOKEN).map(partWords).join("; ");
+  return parts.length === 0 ? "The observation is empty." : `The observation: ${words}.`;
 }
 
 /** Return the series of a small vector or of a few named values, from the first observation. */
@@ -67,86 +74,111 @@ function partWords(part) {
   if (part.kind === "vector") {
     return name + Array.from(part.flat, (value) => number(value, 4)).join(", ");
   }
-  return part.kind === "text" ? name + part.text : `${name}an array of ${part.shape.join(" × ")}`;
+  return part.kind === "text" ? name + cut(part.text) : `${name}an array of ${part.shape.join(" × ")}`;
+}
+
+function cut(text) {
+  return text.length > SPOKEN_TEXT ? `${text.slice(0, SPOKEN_TEXT)}…` : text;
 }
 
 class UnknownView {
   #track;
-  #chain;
-  #keeps;
-  #source;
-  #fetched = new Map();
-  #timer = null;
+  #ahead;
+  #onShown;
   #index = 0;
+  #asked = null; // the row that was to be shown last
+  #turn = 0; // counts what was to be shown
+  #seen = { row: null, turn: 0, parts: [], words: COMING };
   #rows = [];
   #signature = null;
   #note = el("p", { class: "quiet seen-note", hidden: true });
   #body = el("div", { class: "seen" });
   #closed = false;
 
-  constructor({ head, track, context }) {
+  /** `onShown()` is told when something else is seen, and said, than before. */
+  constructor({ head, track, context, onShown = () => {} }) {
     this.#track = track;
-    this.#chain = head.line.chain;
-    this.#keeps = head.keeps;
-    this.#source = context?.source ?? null;
+    this.#onShown = onShown;
+    const isKept = head.keeps === "all" && !head.line.fork; // a fork has no rows that could be fetched
+    this.#ahead = isKept && context?.source ? this.#fetching(context.source, head.line.chain) : null;
     this.element = el("div", { class: "stage-unknown" }, this.#body, this.#note);
   }
 
   draw(index) {
     this.#index = index;
-    const value = this.#track.observation(index) ?? this.#fetched.get(this.#track.number(index)) ?? null;
-    clearTimeout(this.#timer);
-    if (value !== null) {
-      this.#show(value, index);
-    } else if (this.#keeps === "all" && this.#source !== null) {
-      this.#timer = setTimeout(() => this.#fetch(index), PATIENCE);
-    } else {
-      this.#show(this.#track.frame(index), index);
-    }
+    this.#ahead?.moveTo(index);
+    this.#look();
   }
 
   redraw() {
-    this.draw(this.#index);
+    this.#set(this.#seen.parts);
+  }
+
+  /** Return what is seen of an index, in words. */
+  words(index) {
+    return this.#seen.row === this.#track.number(index) ? this.#seen.words : COMING;
   }
 
   close() {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    this.#ahead?.close();
   }
 
-  async #fetch(index) {
-    const row = this.#track.number(index);
-    try {
-      const found = await this.#source.raw(this.#chain, row);
-      this.#remember(row, found.event?.observation ?? null);
-    } catch {
-      this.#remember(row, null);
-    }
-    if (!this.#closed && index === this.#index) {
-      this.#show(this.#fetched.get(row) ?? this.#track.frame(index), index);
+  #fetching(source, chain) {
+    const track = this.#track;
+    return new Ahead({
+      track,
+      remembered: REMEMBERED,
+      needs: (index) => track.observation(index) === null,
+      fetch: async (row) => (row === 0 ? null : observed(await source.raw(chain, row))),
+      onCome: () => this.#look(),
+    });
+  }
+
+  /** Shows what is at the cursor; until that has come, the nearest that has. */
+  #look() {
+    const found = this.#at(this.#index) ?? this.#ahead.nearest();
+    if (found !== undefined && found.row !== this.#asked) {
+      this.#asked = found.row;
+      this.#show(found);
     }
   }
 
-  #remember(row, value) {
-    if (this.#fetched.size >= REMEMBERED) {
-      this.#fetched.delete(this.#fetched.keys().next().value);
-    }
-    this.#fetched.set(row, value);
+  /** Return `{row, value, problem}` of an index, undefined while it is fetched. */
+  #at(index) {
+    const [row, kept] = [this.#track.number(index), this.#track.observation(index)];
+    const found = kept !== null || this.#ahead === null ? { row, value: kept, problem: null } : this.#ahead.at(index);
+    return found && { ...found, value: found.value ?? this.#track.frame(index) };
   }
 
-  async #show(value, index) {
-    this.#note.hidden = value !== null && value !== undefined;
-    setText(this.#note, "No observation is kept for this step.");
-    if (value === null || value === undefined) {
+  #show({ row, value, problem }) {
+    this.#turn += 1;
+    const turn = this.#turn;
+    if (value === null) {
+      this.#fill({ row, turn, parts: [], words: noneWords(problem) });
       return;
     }
-    const parts = needsUnpacking(unwrapped(value)) ? await unpackedParts(value) : partsOf(value);
-    if (!this.#closed && index === this.#index) {
-      this.#fill(parts);
+    const fill = (parts) => this.#fill({ row, turn, parts, words: wordsOf(parts) });
+    if (needsUnpacking(unwrapped(value))) {
+      unpackedParts(value).then(fill);
+    } else {
+      fill(partsOf(value));
     }
   }
 
-  #fill(parts) {
+  /** Unpacking takes its time: what was asked for earlier than what is seen comes too late. */
+  #fill(found) {
+    if (this.#closed || found.turn < this.#seen.turn) {
+      return;
+    }
+    this.#seen = found;
+    this.#note.hidden = found.parts.length > 0;
+    setText(this.#note, found.words);
+    this.#set(found.parts);
+    this.#onShown();
+  }
+
+  #set(parts) {
     const signature = JSON.stringify(parts.map((part) => [part.name, part.kind, part.shape]));
     if (signature !== this.#signature) {
       this.#signature = signature;
@@ -155,6 +187,15 @@ class UnknownView {
     }
     this.#rows.forEach((row, i) => row.set(parts[i]));
   }
+}
+
+/** Return a recorded row's observation, or those of a batch. */
+function observed({ event }) {
+  return event?.observation ?? event?.observations ?? null;
+}
+
+function noneWords(problem) {
+  return problem === null ? NONE : `The observation cannot be fetched: ${problem.message}`;
 }
 
 const ROWS = { value: valueRow, text: textRow, vector: vectorRow, bars: barsRow, table: tableRow, picture: pictureRow };
@@ -219,7 +260,7 @@ function drawBars(canvas, flat, low, high) {
   const context = canvas.getContext("2d");
   const level = (value) => canvas.height * (1 - (value - low) / (high - low || 1));
   context.clearRect(0, 0, canvas.width, canvas.height);
-  context.fillStyle = getComputedStyle(canvas).color;
+  context.fillStyle = colour("--series-1"); // not the canvas's own: it may not be in the document yet
   flat.forEach((value, i) => {
     const [top, bottom] = [level(Math.max(value, 0)), level(Math.min(value, 0))];
     context.fillRect(i, top, 1, Math.max(1, bottom - top));
@@ -236,14 +277,25 @@ function tableRow(part) {
   return { element: block(part, el("div", box, table)), set };
 }
 
+/** A picture, and what its numbers go from and to where these are no bytes; the scale widens with what was seen. */
 function pictureRow(part) {
   const canvas = el("canvas", { class: "seen-picture", role: "img" });
+  const range = el("p", { class: "quiet seen-range" });
+  let scale = null;
   const set = (found) => {
-    const { bytes, width, height, low, high, channels } = pixelsOf(found);
+    scale = scaleOf(found, scale);
+    const { bytes, width, height, channels } = pixelsOf(found, scale);
     [canvas.width, canvas.height] = [width, height];
     canvas.getContext("2d").drawImage(pictureOf(bytes, width, height).element, 0, 0);
-    const range = channels === 1 ? `, black is ${number(low, 3)}, white is ${number(high, 3)}` : "";
-    canvas.setAttribute("aria-label", `Picture of ${found.shape.join(" × ")} numbers${range}`);
+    const words = rangeWords(scale, channels);
+    range.hidden = scale[0] === 0 && scale[1] === 255;
+    setText(range, words);
+    canvas.setAttribute("aria-label", `Picture of ${found.shape.join(" × ")} numbers: ${words}`);
   };
-  return { element: block(part, canvas), set };
+  return { element: block(part, canvas, range), set };
+}
+
+function rangeWords([low, high], channels) {
+  const [least, most] = [number(low, 3), number(high, 3)];
+  return channels === 1 ? `black is ${least}, white is ${most}` : `colours go from ${least} to ${most}`;
 }
