@@ -95,6 +95,18 @@ def test_pending_shows_that_a_token_is_approved_or_denied(ask: Any, there: Opera
     assert "approve or deny" in ask("pending").out
 
 
+def test_whose_question_waits_and_whose_episode_runs_is_said_where_the_agent_has_a_name(
+    ask: Any, there: Operated
+) -> None:
+    nameless = ask("pending").out + ask("sessions").out
+    there.operator.waiting = {"q1": question(agent="scout")}
+    there.operator.standings = [standing(agent="scout, mapper")]
+
+    assert "agent:" not in nameless
+    assert ["agent:", "scout"] in [line.split() for line in ask("pending").out.splitlines()]
+    assert ["agent:", "scout,", "mapper"] in [line.split() for line in ask("sessions").out.splitlines()]
+
+
 def test_nothing_that_waits_is_said_in_words(ask: Any, there: Operated) -> None:
     there.operator.waiting, there.operator.standings = {}, []
 

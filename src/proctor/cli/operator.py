@@ -269,7 +269,7 @@ def _waiting(each: Waiting, now: float) -> Entry:
     cells = (each.id, each.kind, each.session, duration(now - each.since))
     options = [Detail(option.description, word=option.option_id, style="cyan") for option in each.options]
     ways = [Detail("approve or deny", style="cyan")] if each.kind == "token" and not options else options
-    return Entry(cells, [Detail(each.question), *ways])
+    return Entry(cells, [*_agent(each.agent), Detail(each.question), *ways])
 
 
 def _standing(each: GovernedSession) -> Entry:
@@ -278,7 +278,11 @@ def _standing(each: GovernedSession) -> Entry:
     cells = (each.session, str(each.epoch), state, each.policy, *map(str, counts))
     details = [("legal next:", each.legal_next), ("open:", each.obligations), ("tokens:", each.tokens)]
     told = [Detail(", ".join(words), word=word, style="dim") for word, words in details if words]
-    return Entry(cells, told, "bold red" if each.safe_mode else "bold")
+    return Entry(cells, [*_agent(each.agent), *told], "bold red" if each.safe_mode else "bold")
+
+
+def _agent(name: str) -> list[Detail]:
+    return [Detail(name, word="agent:", style="dim")] if name else []
 
 
 def duration(seconds: float) -> str:

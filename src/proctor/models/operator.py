@@ -53,6 +53,8 @@ class Waiting(Struct):
     """What the agent stated, whole."""
     grant: str | None = None
     """Whose agent asked."""
+    agent: str = ""
+    """What its grant calls that agent; empty: nothing, or the grant is forgotten."""
 
 
 class Pending(Struct):
@@ -84,6 +86,8 @@ class GovernedSession(Struct):
     """The environment has ended: what still goes on is the review."""
     waiting: int
     """How many questions and requests wait for an operator."""
+    agent: str = ""
+    """What the grants on the episode call its agents, several with commas; empty: nothing."""
 
 
 class Governed(Struct):

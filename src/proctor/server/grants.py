@@ -153,6 +153,11 @@ class Grants:
         now = self._clock()
         return [grant for grant in grants if grant.is_live(now)]
 
+    def agents(self, session: Session) -> dict[str, str]:
+        """Return what the agents of the session's episode are called, by their grants; dead ones until they are swept."""
+        grants = self._by_session.get(session.name, ())
+        return {grant.name: grant.agent for grant in grants if grant.epoch == session.epoch}
+
     def revoke(self, session: Session, name: str) -> bool:
         """Take a grant of this session back; return whether there was one of this name, and its agent could still ask."""
         for grant in self._by_session.get(session.name, ()):

@@ -67,6 +67,36 @@ def test_an_escalation_waits_and_is_answered() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("name", ["scout", ""])
+def test_what_waits_and_the_episode_carry_the_name_that_the_grant_gives_the_agent(name: str) -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent(agent=name)
+        await escalating(agent)
+
+        (waiting,), (standing,) = hall.operator.pending(), hall.operator.sessions()
+
+        assert (waiting.grant, waiting.agent) == (agent.view.grant, name)
+        assert standing.agent == name
+
+    run(scenario())
+
+
+def test_a_request_of_a_token_carries_the_name_of_its_agent_too() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        agent = await hall.agent(agent="scout")
+        await agent.believe()
+        await agent.decide()
+        await agent.use("request_token", tools=["move"], operations=["write"], wait_seconds=0.0)
+
+        (waiting,) = hall.operator.pending()
+
+        assert (waiting.kind, waiting.agent) == ("token", "scout")
+
+    run(scenario())
+
+
 def test_an_escalation_without_an_answer_can_be_waited_for_again() -> None:
     async def scenario() -> None:
         hall = Hall()

@@ -128,6 +128,43 @@ def test_nothing_is_done_by_cancelling(site: Site, windows: Windows) -> None:
             assert len(site.operator.pending()) == 1
 
 
+def test_after_an_answer_by_keyboard_the_focus_is_on_what_came_of_it(site: Site, windows: Windows) -> None:
+    with site.client() as client:
+        client.reset(seed=8, grant=GrantWish(agent="reference"))
+        with acting(client.granted, "--ask", "60"):
+            page = site.visit().page(windows, "#/operator")
+            question = page.locator(".waiting").filter(has_text="May I act?")
+            expect(question).to_be_visible(timeout=30_000)
+
+            question.get_by_label("go on").press("Space")
+            question.get_by_role("button", name="Answer").press("Enter")
+            expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+
+            notice = page.locator(".outcome-notice")
+            expect(notice).to_contain_text("Answered.")
+            expect(question).to_have_count(0)
+            expect(notice).to_be_focused()
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+            expect(notice).to_have_count(0)
+            expect(page.get_by_role("heading", name="Operator")).to_be_focused()
+
+
+def test_cards_name_the_agent_that_asks_and_those_of_the_episode(site: Site, windows: Windows) -> None:
+    with site.client() as client, site.client() as other:
+        client.reset(seed=8, grant=GrantWish(agent="scout <b>"))
+        other.reset(seed=8, grant=GrantWish())
+        with acting(client.granted, "--ask", "60"):
+            page = site.visit().page(windows, "#/operator")
+
+            expect(page.locator(".waiting .waiting-head strong")).to_have_text("scout <b>", timeout=30_000)
+            names = page.locator(".governed-session .session-head strong")
+            expect(names).to_have_text(["scout <b>", ""])
+            expect(names.last).to_be_hidden()
+
+
 def test_an_alert_stops_an_episode_and_clearing_lets_it_go_on(site: Site, windows: Windows) -> None:
     with site.client() as client:
         client.reset(seed=1, grant=GrantWish(agent="reference"))
@@ -136,6 +173,8 @@ def test_an_alert_stops_an_episode_and_clearing_lets_it_go_on(site: Site, window
         card = page.locator(".governed-session")
         card.get_by_text("Raise an alert, or lift safe mode").click()
         card.get_by_label("What is wrong, or why it is safe").fill("it runs in circles")
+        clearing = card.get_by_role("button", name="Clear safe mode", include_hidden=True)
+        expect(clearing).to_be_hidden()
 
         card.get_by_role("button", name="Raise alert").click()
         confirm(page, "Stop the agents")
@@ -143,10 +182,14 @@ def test_an_alert_stops_an_episode_and_clearing_lets_it_go_on(site: Site, window
         expect(state).to_have_text("Safe mode")
         stopped = [packet.state for packet in site.packets(chain)][-1]
         card.get_by_label("What is wrong, or why it is safe").fill("looked at it")
-        card.get_by_role("button", name="Clear safe mode").click()
+        expect(page.locator(".outcome-notice")).to_contain_text("The agents are stopped.")
+        clearing.click()
         confirm(page, "Lift safe mode")
         expect(state).to_have_text("Review")
-        expect(page.locator("main").get_by_text("Safe mode is lifted.")).to_be_visible()
+        # What was said of the act before is not there any more; the button went, so the focus is on what came of it.
+        expect(page.locator(".outcome-notice")).to_have_text([re.compile("Safe mode is lifted.")])
+        expect(page.locator(".outcome-notice")).to_be_focused()
+        expect(clearing).to_be_hidden()
 
     acts = [packet for packet in site.packets(chain) if packet.principal == "operator"]
     assert stopped == "S9_SAFEMODE"

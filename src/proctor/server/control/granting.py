@@ -36,6 +36,7 @@ class Granting:
         self._governance = governance
         if governance is not None:
             governance.operator.revoke_grant = self._revoked_by_operator
+            governance.operator.agents_of = lambda governor: grants.agents(governor.session)
 
     def check_step(self, session: Session) -> None:
         """Refuse an orchestrator's step while an agent may act, unless the session is shared."""

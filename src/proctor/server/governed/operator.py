@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from proctor.models.control import Code
 from proctor.models.operator import Done, GovernedSession, JudgedPage, Waiting
@@ -22,24 +23,27 @@ MOST_ROWS: Final = 1000
 LONGEST_WAIT: Final = 60.0
 Revoking = Callable[[Governor, str], Awaitable[bool]]
 """Takes a grant of the governor's session back; says whether it was live."""
+Naming = Callable[[Governor], dict[str, str]]
+"""What the agents of the governor's episode are called, by their grants."""
 
 
 class Operator:
-    """What an operator can do; `revoke_grant` is set by whoever knows the grants."""
+    """What an operator can do; `revoke_grant` and `agents_of` are set by whoever knows the grants."""
 
     def __init__(self, registry: Registry[Governor]) -> None:
         self._registry = registry
         self.revoke_grant: Revoking | None = None
+        self.agents_of: Naming = lambda _: {}
 
     # -------------------------------------------------------------------------------------------------------- reading
     def pending(self) -> list[Waiting]:
         """Return what waits for an operator, the oldest first."""
-        found = [waiting for governor in self._registry for waiting in governor.acts.waiting()]
+        found = [waiting for governor in self._registry for waiting in self._named(governor)]
         return sorted(found, key=lambda waiting: waiting.since)
 
     def sessions(self) -> list[GovernedSession]:
         """Return how every governed episode stands that runs, in the order of their beginnings."""
-        return [governor.standing() for governor in self._registry]
+        return [replace(each.standing(), agent=self._agents(each)) for each in self._registry]
 
     async def watch(self, after: int = 0, wait_seconds: float = 20.0) -> JudgedPage:
         """Return the lines after row `after` (each a JudgedRow), as soon as there are some or the wait is over.
@@ -111,6 +115,15 @@ class Operator:
         )
 
     # --------------------------------------------------------------------------------------------------------- inside
+    def _named(self, governor: Governor) -> list[Waiting]:
+        """Return what waits in one episode, each with the name of who asks."""
+        waiting = governor.acts.waiting()
+        agents = self.agents_of(governor) if waiting else {}
+        return [replace(each, agent=agents.get(each.grant or "", "")) for each in waiting]
+
+    def _agents(self, governor: Governor) -> str:
+        return ", ".join(dict.fromkeys(filter(None, self.agents_of(governor).values())))
+
     async def _grant_revoked(self, governor: Governor, grant: str) -> Done:
         live = self.revoke_grant is not None and await self.revoke_grant(governor, grant)
         reason = "" if live else "there is no such grant that lives"

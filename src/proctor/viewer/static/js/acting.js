@@ -5,6 +5,8 @@
  * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
  * Rule 3: a dialog about what is no longer there closes by itself, and nothing is sent.
  * Rule 4: what the judge refused is shown with its rules and its reason, and that nothing has changed.
+ * Rule 5: an act takes away what was said of the one before, and its own outcome gets the focus, unless somebody has
+ *     put that elsewhere meanwhile: what was pressed is often gone by then.
  */
 
 import { confirmed } from "./dialog.js";
@@ -35,10 +37,12 @@ export class Acting {
       return false;
     }
     this.busy = true;
+    const from = document.activeElement; // the dialog has given the focus back
+    forget();
     try {
-      return this.answered(act, await this.context.source.act(act.name, act.body));
+      return this.answered(act, await this.context.source.act(act.name, act.body), from);
     } catch (error) {
-      this.tell("bad", trouble(error));
+      this.conclude("bad", trouble(error), from);
       return false;
     } finally {
       this.busy = false;
@@ -64,23 +68,51 @@ export class Acting {
     const { nodes } = this.asked;
     this.asked = null;
     nodes[0].closest("dialog")?.close("no");
-    this.tell("warn", WITHDRAWN);
+    this.conclude("warn", WITHDRAWN, null);
   }
 
-  answered(act, done) {
-    this.tell(done.accepted ? "good" : "bad", done.accepted ? success(act, done) : refusal(done));
+  answered(act, done, from) {
+    this.conclude(done.accepted ? "good" : "bad", done.accepted ? success(act, done) : refusal(done), from);
     return done.accepted;
   }
 
-  /** Show a sentence, and say it to who cannot see it. */
+  /** Tell what came of an act; the focus goes there if it is still where the act began, or lost. */
+  conclude(tone, sentence, from) {
+    const notice = this.tell(tone, sentence);
+    if ([from, document.body].includes(document.activeElement)) {
+      notice.focus();
+    }
+  }
+
+  /** Show a sentence, and say it to who cannot see it; returns what shows it. */
   tell(tone, sentence) {
-    const remove = () => notice.remove();
-    const close = el("button", { type: "button", class: "small-button", on: { click: remove } }, "Close");
-    const notice = el("div", { class: ["notice", "outcome-notice", tone] }, el("p", {}, sentence), close);
+    const notice = closable(["notice", "outcome-notice", tone], el("p", {}, sentence));
     this.element.prepend(notice);
     [...this.element.children].slice(MOST_SHOWN).forEach((old) => old.remove());
     this.context.announce(sentence);
+    return notice;
   }
+}
+
+/** Return a box with a button that takes it away; the focus is then on the page's heading, not lost. */
+export function closable(classes, ...children) {
+  const remove = () => {
+    box.remove();
+    toHeading();
+  };
+  const close = el("button", { type: "button", class: "small-button", on: { click: remove } }, "Close");
+  const box = el("div", { class: classes, tabindex: "-1" }, children, el("div", {}, close));
+  return box;
+}
+
+/** Put the focus on the page's heading, for when what had it is gone; nothing moves. */
+export function toHeading() {
+  document.querySelector("main h1")?.focus({ preventScroll: true });
+}
+
+/** Every panel of a page has its own `Acting`: what was said of acts is looked for in all of them. */
+function forget() {
+  document.querySelectorAll(".outcome-notice").forEach((notice) => notice.remove());
 }
 
 /** Return the sentence for what the judge refused. */

@@ -2,13 +2,15 @@
  * Alerts and their end: how an operator stops a session's agents, and lets them go on.
  *
  * Rule 1: CRITICAL is safe mode, and the dialog says so before anything is sent.
- * Rule 2: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
+ * Rule 2: safe mode can be cleared where the episode is in it, and nowhere else: the button is not there otherwise.
+ * Rule 3: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
  */
 
 import { Acting } from "./acting.js";
 import { el, setText } from "./dom.js";
 import { shortChain } from "./format.js";
 
+const SAFE_MODE = "S9_SAFEMODE";
 const SEVERITIES = [
   ["CRITICAL", "Critical: stop the agents at once"],
   ["ERROR", "Error"],
@@ -24,24 +26,29 @@ export class ActsPanel {
     this.severity = el("select", {}, SEVERITIES.map(([value, words]) => el("option", { value }, words)));
     this.summary = el("textarea", { rows: 2, maxlength: 10000 });
     this.problem = el("p", { class: "bad small", role: "alert", hidden: true });
+    const clearing = { type: "button", hidden: true, on: { click: () => this.clear() } };
+    this.clearing = el("button", clearing, "Clear safe mode…");
     this.element = el("div", { class: "acts" }, this.acting.element, this.form());
   }
 
-  update() {}
+  /** Take in where the episode stands. */
+  update(state) {
+    this.clearing.hidden = state !== SAFE_MODE;
+  }
 
   close() {
     this.acting.withdraw();
   }
 
   form() {
-    const clearing = el("button", { type: "button", on: { click: () => this.clear() } }, "Clear safe mode…");
+    const raising = el("button", { type: "submit", class: "danger" }, "Raise alert…");
     return el(
       "form",
       { on: { submit: (event) => this.submitted(event) } },
       field("Severity", this.severity),
       field("What is wrong, or why it is safe", this.summary),
       this.problem,
-      el("div", { class: "buttons" }, el("button", { type: "submit", class: "danger" }, "Raise alert…"), clearing),
+      el("div", { class: "buttons" }, raising, this.clearing),
     );
   }
 

@@ -3,7 +3,8 @@
  *
  * Rule 1: it belongs to this episode, not to its session: when the session goes on with another episode, nothing here
  *     acts on that one; a link leads to it.
- * Rule 2: it is there as long as the episode lives, also if that began after the page was opened.
+ * Rule 2: it is there as long as the episode lives, also if that began after the page was opened; and afterwards as
+ *     long as something is left that was typed for its agents.
  */
 
 import { clear, el } from "./dom.js";
@@ -48,6 +49,7 @@ class EpisodeOperator {
         this.#end();
       }
     }
+    this.#panels.forEach((panel) => panel.update(this.#head.line.state));
     this.#show();
   }
 
@@ -70,12 +72,21 @@ class EpisodeOperator {
   }
 
   #end() {
+    const [waiting] = this.#panels;
     this.#panels.forEach((panel) => panel.close());
     this.#panels = [];
-    clear(this.parts);
+    clear(this.parts).append(...(waiting ? [this.#drafts(waiting)] : []));
     if (this.#isGoverned) {
       this.#ask();
     }
+  }
+
+  /** Return what was typed in the cards of a panel that is closed; it comes when their acts are settled. */
+  #drafts(waiting) {
+    waiting.show([]);
+    waiting.drafts.addEventListener("click", () => this.#show());
+    setTimeout(() => this.#show());
+    return waiting.drafts;
   }
 
   /** Ask whether the session goes on. A failure is no news here: the frame's head says that the connection is lost. */
@@ -106,6 +117,6 @@ class EpisodeOperator {
       clear(this.over).append("This episode is over. Its session goes on as ", link, ".");
     }
     this.over.hidden = !goesOn;
-    this.element.hidden = !this.#wasLive && !goesOn;
+    this.element.hidden = !this.#wasLive && !goesOn && this.parts.querySelector(".draft") === null;
   }
 }

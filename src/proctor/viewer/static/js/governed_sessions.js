@@ -76,6 +76,7 @@ class SessionCard {
     this.acting = acting;
     this.acts = new ActsPanel(context, session.session, session.epoch, onDone);
     this.link = el("a", { class: "mono" });
+    this.agent = el("strong", { class: "agent-cell", title: "Its agents" });
     this.state = el("span", { class: "badge" });
     this.policy = el("span", { class: "quiet small" });
     this.values = new Map(["Steps", "Packets", "Refused", "Waiting"].map((name) => [name, el("dd", {})]));
@@ -90,7 +91,7 @@ class SessionCard {
     return el(
       "li",
       { class: "card governed-session" },
-      el("div", { class: "session-head" }, this.link, this.state, this.policy),
+      el("div", { class: "session-head" }, this.agent, this.link, this.state, this.policy),
       el("dl", { class: "facts" }, facts),
       el("dl", { class: "facts wide" }, [
         el("div", {}, el("dt", {}, "Obligations"), el("dd", {}, this.obligations)),
@@ -108,6 +109,9 @@ class SessionCard {
   update(session) {
     const chain = `${session.session}.${session.epoch}`;
     this.acts.epoch = session.epoch;
+    this.acts.update(session.state);
+    setText(this.agent, session.agent ?? "");
+    this.agent.hidden = !session.agent;
     setText(this.link, shortChain(chain));
     setAttribute(this.link, "href", episodeAddress(chain));
     setAttribute(this.link, "title", chain);

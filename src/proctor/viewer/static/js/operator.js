@@ -3,15 +3,17 @@
  *
  * Rule 1: panels keep what is typed: a card lives as long as what it shows, whatever else changes.
  * Rule 2: every act goes through `Acting`: asked in words, sent once, its outcome shown and said.
+ * Rule 3: a card goes when somebody else was faster; what was typed in it stays until it is closed.
  */
 
-import { Acting } from "./acting.js";
+import { Acting, closable, toHeading } from "./acting.js";
 import { ActsPanel } from "./alerting.js";
 import { el } from "./dom.js";
 import { Sessions } from "./governed_sessions.js";
 import { WaitingCard } from "./waiting_card.js";
 
 const NOTHING = "Nothing waits. Agents' questions and token requests appear here.";
+const NO_LONGER = "This no longer waits: it was answered elsewhere, or its episode went on or ended.";
 const AGES_EVERY = 5_000; // ms
 
 /** Open the operator's page. */
@@ -54,7 +56,8 @@ class WaitingPanel {
     this.cards = new Map();
     this.list = el("ul", { class: "waiting-list" });
     this.nothing = el("p", { class: "card nothing" }, NOTHING);
-    this.element = el("div", { class: "acts" }, this.acting.element, this.list, this.nothing);
+    this.drafts = el("div", { class: "outcomes" });
+    this.element = el("div", { class: "acts" }, this.acting.element, this.drafts, this.list, this.nothing);
     this.show([]);
     this.unsubscribe = context.source.subscribe("pending", (waiting) => this.show(waiting));
     this.timer = setInterval(() => this.cards.forEach((card) => card.showAge()), AGES_EVERY);
@@ -89,10 +92,33 @@ class WaitingPanel {
   }
 
   drop(id, card) {
+    const hadFocus = card.element.contains(document.activeElement);
     this.cards.delete(id);
     card.element.remove();
     this.acting.withdraw(id);
+    card.settled.then((isOurs) => isOurs || this.left(card, hadFocus));
   }
+
+  /** A card went without an act of ours: keep what was typed in it, and the focus. */
+  left(card, hadFocus) {
+    const isLost = () => hadFocus && document.activeElement === document.body;
+    if (card.draft() !== "") {
+      const box = draftBox(card);
+      this.drafts.prepend(box);
+      this.context.announce(`${NO_LONGER} What you typed is kept.`);
+      isLost() && box.focus();
+    }
+    isLost() && toHeading();
+  }
+}
+
+function draftBox(card) {
+  const typed = el("textarea", { readonly: true, rows: 3 });
+  typed.value = card.draft();
+  const words = el("span", { class: "field-name" }, "What you had typed");
+  const about = el("blockquote", {}, card.waiting.question);
+  const field = el("label", { class: "field" }, words, typed);
+  return closable(["notice", "warn", "draft", "waiting-form"], el("p", {}, NO_LONGER), about, field);
 }
 
 function noOperator() {

@@ -15,6 +15,7 @@ export class WaitingCard {
   constructor(waiting, acting) {
     this.waiting = waiting;
     this.acting = acting;
+    this.settled = Promise.resolve(false); // whether the latest act upon it was accepted
     this.id = `waiting-${(ids.made += 1)}`;
     this.since = el("time", { class: "since quiet small", title: time(waiting.since) });
     this.text = el("textarea", { id: `${this.id}-text`, maxlength: 10000, rows: 2 });
@@ -38,14 +39,20 @@ export class WaitingCard {
     setText(this.since, `asked ${age(this.waiting.since)}`);
   }
 
+  /** Return what was typed for the agent. */
+  draft() {
+    return this.text.value.trim();
+  }
+
   head() {
-    const { session, epoch } = this.waiting;
+    const { session, epoch, agent } = this.waiting;
     const chain = `${session}.${epoch}`;
     const kind = this.isToken() ? "Token request" : "Question";
     return el(
       "div",
       { class: "waiting-head" },
       el("span", { class: "badge warn" }, kind),
+      agent ? el("strong", { class: "agent-cell", title: "The agent that asks" }, agent) : null,
       el("a", { class: "mono small", href: episodeAddress(chain), title: chain }, shortChain(chain)),
       this.since,
     );
@@ -83,13 +90,13 @@ export class WaitingCard {
 
   answer() {
     const choice = this.element.querySelector("input[type=radio]:checked")?.value ?? null;
-    const text = this.text.value.trim();
+    const text = this.draft();
     if (choice === null && text === "") {
       return this.complain("Choose an option, or say something.");
     }
     const option = this.waiting.options.find((each) => each.option_id === choice);
     const chosen = option ? `You choose “${option.description}” (${choice}).` : "You choose none of the options.";
-    return this.acting.perform({
+    return this.perform({
       title: "Answer the agent's question?",
       says: [chosen, text ? "The agent goes on with your answer, and is told:" : "The agent goes on with your answer."],
       quote: text,
@@ -120,10 +127,10 @@ export class WaitingCard {
 
   approve() {
     const [uses, life] = [amountOf(this.uses), amountOf(this.life)];
-    const text = this.text.value.trim();
+    const text = this.draft();
     const count = uses === null ? "as often as it asked for" : counted(uses, "time");
     const lasting = life === null ? "as long as the policy says" : counted(life, "second");
-    return this.acting.perform({
+    return this.perform({
       title: "Approve the token?",
       says: [`The agent gets a token that it can use ${count}, for ${lasting}. It asked for:`],
       quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
@@ -136,8 +143,8 @@ export class WaitingCard {
   }
 
   deny() {
-    const text = this.text.value.trim();
-    return this.acting.perform({
+    const text = this.draft();
+    return this.perform({
       title: "Deny the token?",
       says: ["No token is issued; the agent is told that its request was denied. It asked for:"],
       quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
@@ -151,6 +158,14 @@ export class WaitingCard {
   }
 
   // --------------------------------------------------------------------------------------------------- inside
+  /** While an act is on its way, another one is not begun, and does not settle this either. */
+  perform(act) {
+    if (!this.acting.busy) {
+      this.settled = this.acting.perform(act);
+    }
+    return this.settled;
+  }
+
   submitted(event, act) {
     event.preventDefault();
     this.problem.hidden = true;
