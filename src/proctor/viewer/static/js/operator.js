@@ -106,9 +106,9 @@ class WaitingPanel {
       const box = draftBox(card);
       this.drafts.prepend(box);
       this.context.announce(`${NO_LONGER} What you typed is kept.`);
-      isLost() && box.focus();
+      if (isLost()) box.focus();
     }
-    isLost() && toHeading();
+    if (isLost()) toHeading();
   }
 }
 
