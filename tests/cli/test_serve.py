@@ -391,13 +391,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def is_listened_to(path: Path) -> bool:
+    """Return whether somebody takes connections there; a socket is seen before that."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(path)) == 0
+
+
 def served_here(path: Path, *arguments: str, secret: str | None = None) -> tuple[int, str]:
     """Serve on a Unix socket in this process until a visitor has been there; return the exit code and the reply's type."""
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
 
     def visit() -> str:
-        until(path.is_socket)
-        with unix_connect(str(path), "ws://localhost/ws", additional_headers=headers, compression=None) as websocket:
+        until(lambda: is_listened_to(path))
+        how = {"additional_headers": headers, "compression": None, "open_timeout": PATIENCE}
+        with unix_connect(str(path), "ws://localhost/ws", **how) as websocket:  # type: ignore[arg-type]
             kind: str = asked(websocket, "reset")["type"]
             return kind
 

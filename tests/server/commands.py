@@ -109,7 +109,7 @@ def finished(home: Path, *arguments: str, more: Mapping[str, str] | None = None)
 def harmless() -> Iterator[None]:
     """Let a command run in this very process: signals end nothing here, and what it sets up is taken back."""
     numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    handlers = {number: signal.signal(number, ignored) for number in numbers}
     root = logging.getLogger()
     kept, level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in QUIET}
@@ -127,13 +127,25 @@ def harmless() -> Iterator[None]:
         os.environ.update(environment)
 
 
+def ignored(number: int, frame: object) -> None:
+    """Stand in for what a signal would do, until a command listens to it itself."""
+
+
 def told_to_stop_after(visit: Callable[[], Result]) -> Future[Result]:
-    """Pay a visit on another thread, and then tell this process to stop, whatever came of it."""
+    """Pay a visit on another thread, and then tell this process to stop, whatever came of it.
+
+    Not before somebody listens: a signal that is ignored is lost, and who serves would do so for ever.
+    """
+
+    def is_heard() -> bool:
+        handler = signal.getsignal(signal.SIGTERM)
+        return callable(handler) and handler is not ignored
 
     def go() -> Result:
         try:
             return visit()
         finally:
+            until(is_heard)
             os.kill(os.getpid(), signal.SIGTERM)
 
     pool = ThreadPoolExecutor(1)
