@@ -13,6 +13,7 @@ from proctor.ledger.rows import (
     Body,
     Observations,
     RunEnded,
+    keeps_in,
     named_values,
     read_body,
     statement_in,
@@ -121,3 +122,9 @@ def test_what_is_no_body_is_a_validation_error(body: bytes) -> None:
 
 def test_a_body_knows_its_parts_by_name_only() -> None:
     assert [field.name for field in msgspec.structs.fields(Body)] == ["digest", "event", "observations", "own", "scene"]
+
+
+def test_a_body_that_is_nested_too_deeply_names_nothing_and_breaks_nobody() -> None:
+    deep = b'{"event":' + b"[" * 100_000
+
+    assert (named_values(deep), keeps_in(deep)) == ([], "all")
