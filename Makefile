@@ -39,7 +39,7 @@ NODE_STAMP := $(NODE_FOLDER)/.stamp-node
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test test-system bench mutate demo docs screenshots clean python-new-enough compiler system-tools mcp-peers
+.PHONY: help setup check test test-system bench stress mutate demo docs screenshots clean python-new-enough compiler system-tools mcp-peers
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -52,6 +52,9 @@ check: $(DEV_STAMP) ## lint, formatting, types, layers, words
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/check_words.py
+
+# The gate tries the same examples every time; a plain `pytest` tries new ones.
+test test-system: export HYPOTHESIS_PROFILE ?= ci
 
 test: $(DEV_STAMP) ## the quick tests in random order, with the coverage gate
 	@mkdir -p build/coverage
@@ -66,6 +69,9 @@ bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=pref
 	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
 	@$(MAKE) --no-print-directory $(OPENENV_STAMP) || echo "bench: $(OPENENV) could not be installed; its rows will be named gaps" >&2
 	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS))
+
+stress: $(DEV_STAMP) ## run the quick tests beside eight busy loops, with SIGINT ignored; REPEAT=20 TESTS="tests/cli -k ctrl" runs those 20 times
+	$(BIN)/python tools/stress.py --repeat $(or $(REPEAT),1) $(if $(TESTS),-- $(TESTS))
 
 mutate: $(MUTATE_STAMP) ## make mistakes in the judge on purpose, and see how many the tests notice; goes on where it was stopped
 	$(BIN)/python tools/mutate.py

@@ -1,9 +1,10 @@
-"""What every test needs: Hypothesis profiles and a machine without a screen."""
+"""What every test needs: Hypothesis profiles, a machine without a screen, and programs that listen to Ctrl-C."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -13,16 +14,17 @@ os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# No deadline: the first example of a compiled kernel pays for its compilation. There are hundreds of properties,
-# and the quick tests have ten minutes on two cores; HYPOTHESIS_PROFILE=thorough looks longer.
-settings.register_profile("default", deadline=None, max_examples=40)
-settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True)
-settings.register_profile(
-    "thorough",
-    parent=settings.get_profile("ci"),
-    max_examples=2_000,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+# A shell starts what runs in the background with SIGINT ignored, and every program that a test starts would inherit that.
+# A handler is not inherited: the programs begin with the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No deadline: the first example of a compiled kernel pays for its compilation, and a busy machine is no mistake of the
+# code. There are hundreds of properties, and the quick tests have eight minutes on two cores;
+# HYPOTHESIS_PROFILE=thorough looks longer.
+settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+# For the gate: the same examples every time, so that it says the same about the same code.
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 

@@ -1,7 +1,7 @@
 """Every row there is, in the order of the table; a new part of the project adds its table here."""
 
 from bench.row import Row
-from bench.rows import agents, control, judge, ledger, plume, popper, sandbox, viewer
+from bench.rows import agents, attacks, control, judge, ledger, plume, popper, sandbox, viewer
 
 ROWS: tuple[Row, ...] = (
     *plume.ROWS,
@@ -12,4 +12,5 @@ ROWS: tuple[Row, ...] = (
     *sandbox.ROWS,
     *ledger.ROWS,
     *viewer.ROWS,
+    *attacks.ROWS,
 )

@@ -4,6 +4,7 @@
     ├── ValidationError (also ValueError)   a value that a caller passed is not acceptable
     ├── StateError                          the call is not legal in this state of the lifecycle
     ├── ComponentError                      an injected or configured part breaks its contract
+    │   └── RecordLimitError                a recorder stores no more: a limit is reached, or the disk is nearly full
     ├── RenderingError                      a picture could not be made or shown
     ├── RemoteError                         a server refused or failed; `code` says how
     ├── EpisodeLost                         nobody can know where the episode stands: only a reset goes on
@@ -17,7 +18,7 @@ changes nothing.
 """
 
 import reprlib
-from typing import Final
+from typing import Final, Literal
 
 _SHORT: Final = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
@@ -68,6 +69,21 @@ class StateError(ProctorError):
 
 class ComponentError(ProctorError):
     """An injected or configured component is missing a part, or answered outside its contract."""
+
+
+class RecordLimitError(ComponentError):
+    """A recorder does not store an event; `limit` says why: of one step, of the episode, or of the disk."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: Literal["step", "episode", "disk"],
+        found: object = MISSING,
+        expected: str | None = None,
+    ) -> None:
+        super().__init__(message, found=found, expected=expected)
+        self.limit: Final = limit
 
 
 class RenderingError(ProctorError):

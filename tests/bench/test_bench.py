@@ -60,7 +60,7 @@ def test_one_row_is_measured_from_the_command_line(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
 
     assert answer.returncode == 0, answer.stderr

@@ -23,7 +23,7 @@ HEAD = f"{CHAIN}@9:{'0' * 64}"
 
 def proof() -> Proof:
     episode = SimpleNamespace(episode_id="demo")
-    report = Report((), rows=9, chains=2, seals=2, signed=True, headed=True, says="")
+    report = Report((), rows=9, chains=2, seals=2, unsealed=0, signed=True, headed=True, says="")
     replay = Replayed(CHAIN, 4, identical=True, seconds=0.5, recorded_seconds=5.0)
     return Proof(episode, HEAD, report, replay)  # type: ignore[arg-type]  # its name is what is read of it
 

@@ -45,7 +45,7 @@ def test_the_agent_is_given_its_grant_and_nothing_else(tmp_path: Path, monkeypat
     place = Place(tmp_path)
 
     with acting(place, GRANT, []) as process:
-        process.wait(30)
+        process.wait(300)
 
     told = place.agent_log.read_text()
     assert "PROCTOR_GRANT_ADDRESS" in told
@@ -69,7 +69,7 @@ def test_a_failure_is_told_with_the_last_lines_of_its_log(tmp_path: Path) -> Non
     log = tmp_path / "agent.log"
     log.write_text("\n".join(f"line {number}" for number in range(100)))
     failed = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    failed.wait(30)
+    failed.wait(300)
 
     with pytest.raises(ComponentError, match=r"exit code 3:\nline 88\n(.*\n)*line 99"):
         check_ended(failed, log)

@@ -477,7 +477,7 @@ def test_no_more_episodes_are_open_than_allowed(run: Run) -> None:
         (["-", "--profile", "severe"], "'--profile': 'severe' is not one of 'strict', 'lenient'"),
         (["-", "--max-open", "0"], "'--max-open': it should be greater than or equal to 1"),
         (["-", "--rules", "nowhere.rules"], "nowhere.rules"),
-        (["-", "--rules", "."], "cannot read the rules"),
+        (["-", "--rules", "."], "cannot read '.'"),
         (["a\0b"], "null"),
     ],
 )
@@ -560,7 +560,7 @@ def test_a_stream_is_answered_line_by_line(arguments: list[str]) -> None:
             assert b"accepted" in judging.stdout.readline()
         judging.stdin.close()
 
-        assert judging.wait(60) == 0
+        assert judging.wait(300) == 0
 
 
 def test_a_named_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
@@ -579,13 +579,13 @@ def test_a_named_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
     ("stream", "code"), [(text_of(conforming()), 0), (text_of(violated()), 1), (b"{", 1)], ids=["good", "bad", "broken"]
 )
 def test_the_exit_code_of_the_process_is_the_verdict_on_the_stream(stream: bytes, code: int) -> None:
-    done = subprocess.run([*COMMAND, "-"], input=stream, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, "-"], input=stream, capture_output=True, timeout=300, check=False)
 
     assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_a_mistake_in_the_process_is_code_2_without_a_traceback() -> None:
-    done = subprocess.run([*COMMAND, "nowhere.jsonl"], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, "nowhere.jsonl"], capture_output=True, timeout=300, check=False)
 
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
@@ -602,13 +602,13 @@ def test_a_reader_who_goes_away_is_no_error(tmp_path: Path, arguments: list[str]
         judging.stdout.readline()
         judging.stdout.close()
 
-        assert judging.wait(60) == writing.UNREAD
+        assert judging.wait(300) == writing.UNREAD
         assert judging.stderr.read() == b""
 
 
 def test_a_full_disk_is_a_message(good: str) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([*COMMAND, good], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        done = subprocess.run([*COMMAND, good], stdout=full, stderr=subprocess.PIPE, timeout=300, check=False)
 
     assert done.returncode == 2
     assert b"cannot write to standard output: No space left on device" in done.stderr
@@ -625,7 +625,7 @@ def test_an_interrupt_is_quiet() -> None:
         judging.stdout.readline()
         judging.send_signal(signal.SIGINT)
 
-        assert judging.wait(60) == 130
+        assert judging.wait(300) == 130
         assert judging.stderr.read() == b""
 
 
@@ -650,8 +650,8 @@ def seen_on_terminal(arguments: list[str], which: tuple[str, ...], width: str = 
         os.close(theirs)
         watcher = threading.Thread(target=watch)
         watcher.start()
-        code = started.wait(60)
-        watcher.join(60)
+        code = started.wait(300)
+        watcher.join(300)
     os.close(ours)
     return code, b"".join(shown).decode()
 

@@ -24,6 +24,7 @@ from proctor.cli.main import main
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written
+from tests.ledger import stories
 
 PUBLIC = SIGNER.public.hex()
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -221,7 +222,7 @@ def on_a_terminal(*arguments: str, columns: int) -> str:
         pass
     finally:
         os.close(above)
-        process.wait(60)
+        process.wait(300)
     return found.decode().replace("\r\n", "\n")
 
 
@@ -244,6 +245,26 @@ def test_with_key_and_head_all_is_well(run: Run, folder: Path, tmp_path: Path) -
     (report,) = said.objects
     assert (said.code, report["ok"], report["signed"], report["headed"]) == (0, True, True, True)
     assert report["rows"] == len(run("export", folder).out.splitlines())
+
+
+def test_rows_that_nothing_proves_are_named_and_can_be_accepted(run: Run, tmp_path: Path) -> None:
+    into = stories.writer(tmp_path)
+    for event in (stories.opened(), stories.reset(), stories.step()):
+        into.record(event)
+    key = stories.SIGNER.public.hex()
+    alive = run("verify", tmp_path, "--key", key)
+    into._held.close()
+
+    found = run("verify", tmp_path, "--key", key)
+    accepted = run("verify", tmp_path, "--key", key, "--allow-unsealed", "--json")
+
+    assert alive.code == 0
+    assert "A server is writing" in alive.out
+    assert found.code == 1
+    assert "worker-0.ledger, s.1: no row of the chain is sealed" in found.out
+    assert "can prove" in found.out
+    assert accepted.code == 0
+    assert accepted.objects[0]["unsealed"] == 5
 
 
 def test_a_row_that_was_changed_is_named(run: Run, own: Path) -> None:

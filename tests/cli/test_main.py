@@ -24,7 +24,7 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PROCTOR_TRACEBACK": ""},
     )

@@ -24,7 +24,7 @@ from proctor.cli.operator import duration, operator
 from proctor.cli.packet_feed import ROOM, line_of, pages
 from proctor.client.operator import Page
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError
-from proctor.models.operator import Done
+from proctor.models.operator import Choice, Done
 from proctor.server.rows import Rows
 from tests.server.commands import ROOT, variables
 from tests.server.operated import (
@@ -41,6 +41,7 @@ from tests.server.operated import (
 from tests.server.served import PATIENCE, until
 
 TOKEN = {"PROCTOR_OPERATOR_TOKEN": OPERATOR_SECRET}
+QUESTION = "a-session.1.q1"
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +83,11 @@ def test_pending_shows_the_question_and_its_options(ask: Any) -> None:
 
     assert told.code == 0
     rows = [line.split() for line in told.out.splitlines()]
-    assert rows[0] == ["id", "kind", "session", "waits"]
-    assert rows[1][:3] == ["q1", "escalation", "a-session"]
-    assert "May I go on?" in told.out
-    assert ["go", "Go", "on", "as", "planned"] in rows
-    assert ["stop", "Stop", "here"] in rows
+    assert rows[0] == ["question", "kind", "session", "epoch", "waits"]
+    assert rows[1][:4] == [QUESTION, "escalation", "a-session", "1"]
+    assert ["asks", ">", "May", "I", "go", "on?"] in rows
+    assert ["option", "go", ">", "Go", "on", "as", "planned"] in rows
+    assert ["option", "stop", ">", "Stop", "here"] in rows
 
 
 def test_pending_shows_that_a_token_is_approved_or_denied(ask: Any, there: Operated) -> None:
@@ -159,30 +160,98 @@ def test_what_an_agent_wrote_moves_no_cursor(ask: Any, there: Operated) -> None:
         assert not {"\x1b", "\x07", "\r", "\u202e"} & set(page.out)
 
 
+def test_no_line_that_an_agent_wrote_looks_like_a_line_of_the_command(ask: Any, there: Operated) -> None:
+    fake = "May I?\n    approve or deny\ndone; the episode a-session.1 is in S3_DECIDE\nq9  token  a-session  1  3 s"
+    options = [Choice("go", "x\n    option stop  > Stop here"), Choice("stop  > Stop\u00a0here", "y")]
+    there.operator.waiting = {"q1": question(question=fake, options=options)}
+
+    heading, entry, *beneath = ask("pending").out.splitlines()
+
+    assert heading.split() == ["question", "kind", "session", "epoch", "waits"]
+    assert entry.split()[0] == QUESTION
+    marked = [line.partition("> ") for line in beneath]
+    words = [(before.split(), after) for before, _, after in marked]
+    assert [before for before, _ in words if before] == [["asks"], ["option", "go"], ["option", "'stop"]]
+    assert [after for before, after in words if not before] == [
+        "    approve or deny",
+        "done; the episode a-session.1 is in S3_DECIDE",
+        "q9  token  a-session  1  3 s",
+        "    option stop  > Stop here",
+    ]
+    assert "\\xa0" in beneath[-1]
+
+
 # --------------------------------------------------------------------------------------------------------- what is done
 @pytest.mark.parametrize(
     ("arguments", "act"),
     [
-        (("answer", "q1", "go"), ("answer", "q1", "go", "")),
-        (("answer", "q1", "--text", "slowly"), ("answer", "q1", None, "slowly")),
-        (("answer", "q1", "go", "--text", "slowly"), ("answer", "q1", "go", "slowly")),
-        (("approve", "q1"), ("approve", "q1", None, None, "")),
-        (("approve", "q1", "--uses", "2", "--life", "9"), ("approve", "q1", 2, 9.0, "")),
-        (("deny", "q1", "--text", "no"), ("deny", "q1", "no")),
-        (("alert", "a-session", "it circles"), ("alert", "a-session", "CRITICAL", "it circles")),
-        (("alert", "a-session", "x", "--severity", "info"), ("alert", "a-session", "INFO", "x")),
-        (("clear", "a-session"), ("clear", "a-session", "")),
-        (("clear", "a-session", "seen"), ("clear", "a-session", "seen")),
-        (("revoke", "a-session", "--token", "t1"), ("revoke", "a-session", "t1", None)),
-        (("revoke", "a-session", "--grant", "g1"), ("revoke", "a-session", None, "g1")),
-        (("budget", "a-session", "--tool-calls", "4"), ("budget", "a-session", 0, 4, 0, "")),
+        (("answer", QUESTION, "go"), ("answer", "a-session.1", "q1", "go", "")),
+        (("answer", "q1", "go"), ("answer", "a-session.1", "q1", "go", "")),
+        (("answer", QUESTION, "--text", "slowly"), ("answer", "a-session.1", "q1", None, "slowly")),
+        (("answer", QUESTION, "go", "--text", "slowly"), ("answer", "a-session.1", "q1", "go", "slowly")),
+        (("approve", QUESTION), ("approve", "a-session.1", "q1", None, None, "")),
+        (("approve", QUESTION, "--uses", "2", "--life", "9"), ("approve", "a-session.1", "q1", 2, 9.0, "")),
+        (("deny", QUESTION, "--text", "no"), ("deny", "a-session.1", "q1", "no")),
+        (("alert", "a-session.1", "it circles"), ("alert", "a-session.1", "CRITICAL", "it circles")),
+        (("alert", "a-session.1", "x", "--severity", "info"), ("alert", "a-session.1", "INFO", "x")),
+        (("clear", "a-session.1"), ("clear", "a-session.1", "")),
+        (("clear", "a-session.1", "seen"), ("clear", "a-session.1", "seen")),
+        (("revoke", "a-session.1", "--token", "t1"), ("revoke", "a-session.1", "t1", None)),
+        (("revoke", "a-session.1", "--grant", "g1"), ("revoke", "a-session.1", None, "g1")),
+        (("budget", "a-session.1", "--tool-calls", "4"), ("budget", "a-session.1", 0, 4, 0, "")),
     ],
 )
 def test_an_act_is_done_and_said(ask: Any, there: Operated, arguments: tuple[str, ...], act: tuple[Any, ...]) -> None:
     told = ask(*arguments)
 
-    assert (told.code, told.out) == (0, "done; the episode is in S3_DECIDE\n")
+    assert (told.code, told.out.splitlines()[-1]) == (0, "done; the episode a-session.1 is in S3_DECIDE")
     assert there.operator.acts == [act]
+
+
+@pytest.mark.parametrize("act", [("answer", QUESTION, "go"), ("approve", QUESTION), ("deny", QUESTION)])
+def test_what_is_answered_is_printed_with_the_answer(ask: Any, there: Operated, act: tuple[str, ...]) -> None:
+    there.operator.waiting = {"q1": question(agent="scout")}
+
+    shown = [line.split() for line in ask(*act).out.splitlines()]
+
+    assert shown[0] == ["question", "kind", "session", "epoch", "waits"]
+    assert shown[1][:4] == [QUESTION, "escalation", "a-session", "1"]
+    assert ["agent:", "scout"] in shown
+    assert ["asks", ">", "May", "I", "go", "on?"] in shown
+
+
+def test_the_json_of_an_answer_is_what_the_server_said_and_nothing_else(ask: Any, there: Operated) -> None:
+    there.operator.judge = lambda: Done("a-session", 1, True, "S3_DECIDE", question="May I go on?")
+
+    told = json.loads(ask("answer", QUESTION, "go", "--json").out)
+
+    assert (told["session"], told["epoch"], told["question"]) == ("a-session", 1, "May I go on?")
+
+
+def test_an_id_that_fits_two_questions_is_refused_and_a_name_is_not(ask: Any, there: Operated) -> None:
+    other = question("pkt_yes", session="b-session", question="May I delete it all?")
+    there.operator.waiting = {"one": question("pkt_yes"), "pkt_yes": other}
+
+    told = ask("answer", "pkt_yes", "go")
+    acts_before = list(there.operator.acts)
+    named = ask("answer", "b-session.1.pkt_yes", "go")
+
+    assert (told.code, told.out, acts_before) == (2, "", [])
+    assert "a-session.1.pkt_yes, b-session.1.pkt_yes" in told.err
+    assert "May I delete it all?" in named.out
+    assert there.operator.acts == [("answer", "b-session.1", "pkt_yes", "go", "")]
+
+
+def test_an_answer_to_what_no_longer_waits_or_to_an_episode_that_is_over_changes_nothing(
+    ask: Any, there: Operated
+) -> None:
+    there.operator.waiting = {"q1": question(epoch=2)}
+    there.operator.standings = [standing(epoch=2)]
+
+    told = [ask("answer", QUESTION, "go"), ask("alert", "a-session.1", "stop"), ask("clear", "a-session.1")]
+
+    assert [page.code for page in told] == [2, 2, 2]
+    assert there.operator.acts == []
 
 
 def test_names_that_begin_with_a_dash_are_names(ask: Any, there: Operated) -> None:
@@ -190,13 +259,13 @@ def test_names_that_begin_with_a_dash_are_names(ask: Any, there: Operated) -> No
     there.operator.standings = [standing(session="-Ab_9")]
 
     assert ask("answer", "-q", "go").code == 0
-    assert ask("alert", "-Ab_9", "stop").code == 0
+    assert ask("alert", "-Ab_9.1", "stop").code == 0
 
 
 def test_what_the_judge_refuses_is_exit_code_1(ask: Any, there: Operated) -> None:
     there.operator.judge = lambda: Done("a-session", 1, False, "S2_MODEL", rules=["FSM"], reason="not in safe mode")
 
-    told, as_json = ask("clear", "a-session"), ask("clear", "a-session", "--json")
+    told, as_json = ask("clear", "a-session.1"), ask("clear", "a-session.1", "--json")
 
     assert (told.code, told.out) == (1, "")
     assert "refused: FSM: not in safe mode" in told.err
@@ -208,18 +277,20 @@ def test_what_the_judge_refuses_is_exit_code_1(ask: Any, there: Operated) -> Non
     [
         ("answer", "q1"),
         ("answer", "nothing", "go"),
-        ("alert", "elsewhere", "stop"),
-        ("alert", "a-session", "x", "--severity", "huge"),
-        ("revoke", "a-session"),
-        ("revoke", "a-session", "--token", "t", "--grant", "g"),
-        ("budget", "a-session"),
-        ("budget", "a-session", "--seconds", "-1"),
+        ("alert", "elsewhere.1", "stop"),
+        ("alert", "a-session", "stop"),
+        ("alert", "a-session.2", "stop"),
+        ("alert", "a-session.1", "x", "--severity", "huge"),
+        ("revoke", "a-session.1"),
+        ("revoke", "a-session.1", "--token", "t", "--grant", "g"),
+        ("budget", "a-session.1"),
+        ("budget", "a-session.1", "--seconds", "-1"),
         ("approve", "q1", "--uses", "0"),
         ("approve", "q1", "--life", "0"),
         ("fly",),
         ("pending", "--fly"),
-        ("clear", "a-session", "--jsn"),
-        ("alert", "a-session", "--severty=INFO"),
+        ("clear", "a-session.1", "--jsn"),
+        ("alert", "a-session.1", "--severty=INFO"),
         ("answer", "q1", "--txt"),
     ],
 )
@@ -228,7 +299,8 @@ def test_what_cannot_be_asked_for_is_one_line_and_changes_nothing(
 ) -> None:
     told = ask(*arguments)
 
-    assert (told.code, told.out) == (2, "")
+    assert told.code == 2
+    assert "done" not in told.out
     assert told.err.startswith("proctor: ")
     assert told.err.count("\n") == 1
     assert there.operator.acts == []
@@ -248,7 +320,7 @@ def test_without_a_word_it_says_what_it_can_do(capsys: pytest.CaptureFixture[str
 def test_another_credential_is_refused_in_one_line(ask: Any, there: Operated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_OPERATOR_TOKEN", CONTROL_SECRET)
 
-    told = ask("alert", "a-session", "stop")
+    told = ask("alert", "a-session.1", "stop")
 
     assert told.code == 2
     assert "refused the operator's credential" in told.err
@@ -293,10 +365,10 @@ def test_watch_shows_time_session_state_who_packet_verdict_and_reason(ask: Any, 
 
     head, first, second = ask("watch", "--once").out.splitlines()
 
-    assert head.split() == ["time", "session", "state", "who", "packet", "verdict", "reason"]
-    assert first.split()[1:] == ["a-session", "S1_SENSE", "system", "Observation", "accepted"]
+    assert head.split() == ["time", "episode", "state", "who", "packet", "verdict", "reason"]
+    assert first.split()[1:] == ["a-session.1", "S1_SENSE", "system", "Observation", "accepted"]
     assert second.split(maxsplit=6)[1:] == [
-        "a-session",
+        "a-session.1",
         "S2_MODEL",
         "agent",
         "Decision",
@@ -362,7 +434,7 @@ def test_watch_fits_its_terminal_and_ends_by_ctrl_c_there(there: Operated, tmp_p
         cwd=str(ROOT),
         env=environment,
         dimensions=(24, 110),
-        timeout=60,
+        timeout=300,
         encoding="utf-8",
     )
     try:

@@ -114,7 +114,7 @@ def test_no_schema_is_written_if_nobody_can_be_told(monkeypatch: pytest.MonkeyPa
 def test_a_process_that_was_given_nothing_to_read_or_write_says_so(arguments: str, closed: str, says: str) -> None:
     command = f"exec {shlex.quote(sys.executable)} -m proctor {arguments} {closed}"
 
-    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=300, check=False)
 
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

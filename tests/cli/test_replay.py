@@ -163,7 +163,7 @@ def test_the_process_itself_ends_with_the_code(drifting: Path) -> None:
         env={**os.environ, "PYTHONHASHSEED": "random"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -160,7 +160,7 @@ def run(code: str, home: Path, **more: str) -> str:
         env=variables(home, **more),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
@@ -246,6 +246,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str], monkeypatch
     said = capsys.readouterr().out
     options = "--config --set --host --port --unix-socket --insecure --token-file --workers --max-sessions --place"
     options += " --agent-port --sandbox --mount --network --image"
+    options += " --max-step-bytes --max-episode-bytes --max-packet-bytes --min-free-bytes"
     options += " --step-timeout --grace --idle --record --allow-host --allow-origin --log-level --log-json --json"
     assert [option for option in options.split() if option not in said] == []
     assert "Serve an environment to orchestrators" in said

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cli.lines import Line
+from proctor.cli.output import plain
 from proctor.cli.verdict_json import Told, encoded
-from proctor.cli.verdict_table import NUMBER, PATH, VERDICT, heading, layout, plain, remark, row, short
+from proctor.cli.verdict_table import NUMBER, PATH, VERDICT, heading, layout, remark, row, short
 from proctor.episode.rulebook import Finding
 from proctor.episode.states import Event, State
 from proctor.episode.verdicts import Verdict

@@ -12,7 +12,7 @@ from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 
 INSTANCES = itertools.count(1)
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Gate:

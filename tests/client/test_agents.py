@@ -38,7 +38,7 @@ def on(url: str, test: Callable[[CountClient], Awaitable[Any]], *, shared: bool 
     """Run a test with a client, within a minute."""
 
     async def main() -> Any:
-        async with asyncio.timeout(60), CountClient(url, settings=Settings(**settings), shared=shared) as client:
+        async with asyncio.timeout(300), CountClient(url, settings=Settings(**settings), shared=shared) as client:
             return await test(client)
 
     return asyncio.run(main())
@@ -237,7 +237,7 @@ def test_a_saved_grant_is_all_that_an_agent_needs(there: Served, tmp_path: Path)
         path = client.granted.save(tmp_path / "grant.json")
         told = asyncio.run(play(path))
         rows = [row.observation.total for row in client.watch()]
-        ended = client.wait_end(timeout=20)
+        ended = client.wait_end(timeout=300)
         with pytest.raises(StateError):
             client.step(Count())
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from proctor.client.alarm import Alarm
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Sleeper:

@@ -18,7 +18,7 @@ from tests.client.counting import GATE, Count, CountState
 from tests.client.test_env_client import CountClient
 from tests.server.served import Served
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 def ended(loop: LoopThread) -> None:

@@ -109,7 +109,7 @@ def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
 
     async def main() -> None:
         with serving(COUNTING, drain_seconds=0.0) as there:
-            connection = Connection(there.url, on_notice=heard.append, settings=Settings(connect_timeout=1.0))
+            connection = Connection(there.url, on_notice=heard.append, settings=Settings(connect_timeout=60.0))
             session = await connection.session()
             await session.reset(b"")
             there.loop.call_soon_threadsafe(there.server.stop)
@@ -195,7 +195,7 @@ def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: s
         await fake.send({"type": "error", "data": problem, **beside})
 
     async def main() -> tuple[int, int]:
-        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=2.0)) as connection:
+        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=300.0)) as connection:
             session = await connection.session()
             await session.reset(b"")
             fake.lies |= {"step": limited, "open": limited}
@@ -204,6 +204,8 @@ def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: s
             if told == "which":
                 await connection.session()
             else:
+                hasty: Any = connection
+                hasty.settings = Settings(request_timeout=0.5)
                 with pytest.raises(RequestTimeout):
                     await connection.session()
             return len(fake.asked("step")), len(fake.asked("open"))
@@ -226,7 +228,7 @@ def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: s
     async def main() -> None:
         async with faking() as fake:
             fake.lies["hello"] = lie
-            patience = 0.2 if answer == "nothing" else 20.0
+            patience = 0.2 if answer == "nothing" else 300.0
             connection = Connection(fake.url, settings=Settings(connect_timeout=patience))
             with pytest.raises(ConnectionFailed):
                 await connection.ready()

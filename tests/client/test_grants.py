@@ -50,7 +50,7 @@ def with_fake(
 
     async def main() -> None:
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(300),
             faking() as fake,
             FakeClient(fake.url, settings=Settings(**settings), shared=shared) as client,
         ):
@@ -485,7 +485,7 @@ def test_where_agents_act_an_episode_that_goes_back_is_a_loss() -> None:
 
 def test_a_server_without_hello_has_no_agents_and_says_so_before_anything_happens() -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), faking() as fake:
+        async with asyncio.timeout(300), faking() as fake:
             fake.lies |= {"hello": no_hello, "reset": plain}
             async with FakeClient(fake.url) as client:
                 with pytest.raises(RemoteError, match="hello") as refusal:

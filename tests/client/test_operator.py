@@ -69,31 +69,86 @@ def test_an_operator_reads_what_waits_and_answers_it(client: OperatorClient, the
     done = client.answer(waiting, waiting.options[1].option_id, text="enough")
 
     assert (done.accepted, done.state) == (True, "S3_DECIDE")
-    assert there.operator.acts == [("answer", "q1", "stop", "enough")]
+    assert there.operator.acts == [("answer", "a-session.1", "q1", "stop", "enough")]
     assert client.pending() == []
 
 
 def test_every_act_arrives_as_it_was_meant(client: OperatorClient, there: Operated) -> None:
     there.operator.waiting = {name: question(name) for name in ("q1", "q2", "q3")}
-    client.answer("q1", text="no")
-    client.approve("q2", uses=1, life_seconds=2.5)
-    client.deny("q3", text="not this one")
-    client.alert("a-session", "it circles", severity="WARNING")
-    client.clear("a-session", "looked at")
-    client.revoke("a-session", token_id="t1")
-    client.revoke("a-session", grant="g1")
-    client.approve_budget("a-session", token_budget=1, tool_call_budget=2, time_budget_seconds=3, note="more")
+    first, second, third = client.pending()
+    client.answer(first, text="no")
+    client.approve(second, uses=1, life_seconds=2.5)
+    client.deny(third, text="not this one")
+    client.alert(first, "it circles", severity="WARNING")
+    client.clear("a-session.1", "looked at")
+    client.revoke("a-session.1", token_id="t1")
+    client.revoke(client.sessions()[0], grant="g1")
+    client.approve_budget("a-session.1", token_budget=1, tool_call_budget=2, time_budget_seconds=3, note="more")
 
     assert there.operator.acts == [
-        ("answer", "q1", None, "no"),
-        ("approve", "q2", 1, 2.5, ""),
-        ("deny", "q3", "not this one"),
-        ("alert", "a-session", "WARNING", "it circles"),
-        ("clear", "a-session", "looked at"),
-        ("revoke", "a-session", "t1", None),
-        ("revoke", "a-session", None, "g1"),
-        ("budget", "a-session", 1, 2, 3, "more"),
+        ("answer", "a-session.1", "q1", None, "no"),
+        ("approve", "a-session.1", "q2", 1, 2.5, ""),
+        ("deny", "a-session.1", "q3", "not this one"),
+        ("alert", "a-session.1", "WARNING", "it circles"),
+        ("clear", "a-session.1", "looked at"),
+        ("revoke", "a-session.1", "t1", None),
+        ("revoke", "a-session.1", None, "g1"),
+        ("budget", "a-session.1", 1, 2, 3, "more"),
     ]
+
+
+def test_a_question_is_found_by_its_name_and_by_its_id(client: OperatorClient, there: Operated) -> None:
+    name = "pkt_a-session_1_7"
+    there.operator.waiting = {name: question(name), "request_a-session_1_8": question("request_a-session_1_8")}
+
+    assert client.question("a-session.1.7").id == client.question(name).id == name
+    assert client.question("a-session.1.8").id == "request_a-session_1_8"
+
+
+def test_a_question_is_answered_by_its_name_only_while_it_waits(client: OperatorClient, there: Operated) -> None:
+    there.operator.waiting = {name: question(name) for name in ("q1", "q2", "q3")}
+    client.answer("a-session.1.q1", "stop")
+    client.approve("a-session.1.q2", uses=1)
+    client.deny("a-session.1.q3")
+    for act in (client.answer, client.approve, client.deny):
+        with pytest.raises(RemoteError) as problem:
+            act("a-session.2.q1")
+        assert problem.value.code == Code.STALE_QUESTION
+
+    assert [act[:3] for act in there.operator.acts] == [
+        ("answer", "a-session.1", "q1"),
+        ("approve", "a-session.1", "q2"),
+        ("deny", "a-session.1", "q3"),
+    ]
+
+
+def test_a_name_that_fits_two_questions_is_refused(client: OperatorClient, there: Operated) -> None:
+    there.operator.waiting = {"one": question("pkt_yes"), "two": question("pkt_yes", session="b-session")}
+
+    with pytest.raises(ValidationError, match="several questions") as problem:
+        client.question("pkt_yes")
+
+    assert problem.value.expected == "one of a-session.1.pkt_yes, b-session.1.pkt_yes"
+    assert client.question("b-session.1.pkt_yes").session == "b-session"
+
+
+@pytest.mark.parametrize("name", ["", "q2", "a-session.2.q1", "a-session.1", "1.q1"])
+def test_a_name_that_fits_no_question_is_refused(client: OperatorClient, there: Operated, name: str) -> None:
+    with pytest.raises(RemoteError) as problem:
+        client.question(name)
+
+    assert problem.value.code == Code.STALE_QUESTION
+    assert there.operator.acts == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a-session", ".1", "a-session.", "a-session.x", "a-session.-1", "a-session.\u0661"]
+)
+def test_a_text_that_names_no_episode_is_refused_here(client: OperatorClient, there: Operated, name: str) -> None:
+    with pytest.raises(ValidationError, match="names no episode"):
+        client.alert(name, "stop")
+
+    assert there.operator.acts == []
 
 
 def test_sessions_are_read_as_they_stand(client: OperatorClient) -> None:
@@ -105,7 +160,7 @@ def test_sessions_are_read_as_they_stand(client: OperatorClient) -> None:
 def test_what_the_judge_refuses_is_no_exception(client: OperatorClient, there: Operated) -> None:
     there.operator.judge = lambda: Done("a-session", 1, False, "S2_MODEL", rules=["FSM"], reason="not in safe mode")
 
-    done = client.clear("a-session")
+    done = client.clear("a-session.1")
 
     assert (done.accepted, done.rules, done.reason) == (False, ["FSM"], "not in safe mode")
 
@@ -177,7 +232,7 @@ def test_another_credential_is_refused_and_never_shown(
     client = OperatorClient(there.url, token=secret)
 
     with pytest.raises(ConnectionFailed, match="refused the operator's credential") as problem:
-        client.clear("a-session")
+        client.clear("a-session.1")
 
     assert problem.value.found == 401
     assert secret is None or secret not in f"{problem.value} {client!r} {client.address!r}"
@@ -217,7 +272,7 @@ def test_a_coded_refusal_is_the_exception_that_it_means(
     there.operator.judge = judge
 
     with pytest.raises(kind, match="it cannot be done") as problem:
-        client.answer("q1", "go")
+        client.answer(question(), "go")
 
     assert problem.value.expected == "something else"
 
@@ -231,10 +286,15 @@ def test_a_server_without_governed_episodes_is_named(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("answer", ("",)), ("answer", ("x" * 301,)), ("alert", ("a-session", "")), ("clear", ("a-session", "x" * 10_001))],
+    [
+        ("answer", (question(""),)),
+        ("answer", (question("x" * 301),)),
+        ("alert", ("a-session.1", "")),
+        ("clear", ("a-session.1", "x" * 10_001)),
+    ],
 )
 def test_what_no_server_would_take_is_refused_here(
-    client: OperatorClient, there: Operated, name: str, arguments: tuple[str, ...]
+    client: OperatorClient, there: Operated, name: str, arguments: tuple[Any, ...]
 ) -> None:
     with pytest.raises(ValidationError, match="cannot be asked for"):
         getattr(client, name)(*arguments)
@@ -324,12 +384,12 @@ def test_only_a_request_that_changes_nothing_promises_that_nothing_has_changed()
         with pytest.raises(RequestTimeout):
             client.pending()
         with pytest.raises(ConnectionFailed, match="is not known"):
-            client.clear("a-session")
+            client.clear("a-session.1")
 
 
 def test_a_connection_that_breaks_after_an_act_says_that_nobody_knows() -> None:
     with answering(b"") as url, pytest.raises(ConnectionFailed, match="is not known"):
-        OperatorClient(url, token=OPERATOR_SECRET, timeout=PATIENCE).clear("a-session")
+        OperatorClient(url, token=OPERATOR_SECRET, timeout=PATIENCE).clear("a-session.1")
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.client.conftest import COUNTING
 from tests.server.served import serving
 
 SECRET = "a-secret-that-nobody-may-read"
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Ear:

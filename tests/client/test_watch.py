@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from proctor.client import watching
 from proctor.client.continuity import Doubt, Loss, Place
 from proctor.client.session import Session
+from proctor.client.settings import Settings
 from proctor.client.transitions import Transition
 from proctor.client.watching import Watching
 from proctor.errors import (
@@ -479,7 +481,8 @@ def test_closing_ends_the_reading() -> None:
 
 def test_a_server_waits_less_long_than_its_client() -> None:
     async def slow(fake: Fake, request: Request) -> None:
-        await asyncio.sleep(request["data"]["wait_seconds"])
+        loop, later = asyncio.get_running_loop(), request["data"]["wait_seconds"]
+        loop.time = lambda: time.monotonic() + later  # type: ignore[method-assign]  # so long has passed at once
         await fake.honest(request)
 
     async def test(fake: Fake, client: FakeClient) -> None:
@@ -488,23 +491,26 @@ def test_a_server_waits_less_long_than_its_client() -> None:
 
         assert numbers(await read(client)) == [1]
 
-    with waiting(0.6):
-        with_fake(test, request_timeout=0.5)
+    with waiting(100):
+        with_fake(test, request_timeout=90, ping_interval=10_000)
 
 
 def test_a_server_that_does_not_answer_a_reader_is_a_time_out_and_the_episode_goes_on() -> None:
     async def test(fake: Fake, client: FakeClient) -> None:
         fake.lies |= {"watch": neglect, "wait_end": neglect}
+        connection: Any = client.connection
+        patient, connection.settings = connection.settings, Settings(request_timeout=0.1)
         with pytest.raises(RequestTimeout):
             await read(client)
         with pytest.raises(RequestTimeout):
             await client.wait_end()
+        connection.settings = patient
 
         assert (await client.step(Count())).count == 1
         assert fake.asked("cancel") == []
 
     with waiting(0.05):
-        with_fake(test, request_timeout=1.0)
+        with_fake(test)
 
 
 def test_no_news_is_asked_for_again() -> None:
@@ -618,7 +624,7 @@ def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
 
 def test_whoever_waits_for_the_end_hears_how_it_came() -> None:
     async def test(fake: Fake, client: FakeClient) -> None:
-        waiting_for_it = asyncio.create_task(client.wait_end(timeout=30))
+        waiting_for_it = asyncio.create_task(client.wait_end(timeout=300))
         await until(lambda: fake.asked("wait_end"))
         fake.act(by=2)
         fake.act(by=3, truncated=True)
@@ -689,14 +695,14 @@ def test_all_of_it_is_there_without_await() -> None:
             assert client.granted is not None
             act()
             rows = list(client.watch())
-            told = client.wait_end(timeout=30)
+            told = client.wait_end(timeout=300)
             client.reset()
             grant = client.grant("second", tools=["look"])
             return numbers(rows), told.over, client.granted, grant.grant, client.revoke(grant)
 
     async def main() -> tuple[Any, ...]:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(60), faking() as fake:
+        async with asyncio.timeout(300), faking() as fake:
 
             def act() -> None:
                 loop.call_soon_threadsafe(fake.act)

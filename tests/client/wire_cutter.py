@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Wire:

@@ -471,7 +471,7 @@ def test_pytest_collects_a_users_subclass_and_never_the_suite_itself(tmp_path: P
         "utf-8",
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "test_mine.py"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False).stdout
     collected = [line for line in listed.splitlines() if "::" in line]
 
     assert len(collected) == len(clauses_of(Subject.ACTION_PROCESSOR)) + 2
@@ -486,7 +486,7 @@ def test_conformance_needs_no_test_tools_and_no_environment_of_ours() -> None:
         print(*sorted(unwanted))
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert (result.returncode, result.stdout.strip()) == (0, "")
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from typing_extensions import TypedDict
 
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
+from proctor.contracts.toolboxes import declared_toolbox
 from proctor.contracts.tools import Planned, Tool, Toolbox, ToolSafety, tool
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.wire import Action, Observation, State
@@ -652,3 +653,22 @@ def test_a_mutable_default_is_fresh_for_every_call() -> None:
     oven = with_method(ask).toolbox()
 
     assert [oven.plan("ask", b"{}") for _ in range(2)] == [Planned(value={"result": 1})] * 2
+
+
+def test_an_author_says_how_many_bytes_of_arguments_a_tool_takes() -> None:
+    class Wide:
+        @tool(ToolSafety.READ, max_arguments_bytes=200_000)
+        def paint(self, pixels: list[int]) -> int:
+            """Paint."""
+            return len(pixels)
+
+        @tool(ToolSafety.READ)
+        def look(self) -> int:
+            """Look."""
+            return 0
+
+    box = declared_toolbox(Wide(), Action, Observation)
+    assert box is not None
+    paint, look = box.tools
+
+    assert (paint.max_arguments_bytes, look.max_arguments_bytes) == (200_000, None)

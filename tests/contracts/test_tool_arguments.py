@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from proctor.contracts.tool_arguments import LONGEST_NAME, MOST_PROBLEMS
+from proctor.contracts.tool_arguments import LONGEST_NAME, MOST_PROBLEMS, deepest_arguments, longest_arguments
 from proctor.contracts.toolboxes import declared_toolbox
 from proctor.contracts.tools import Planned, Toolbox, ToolSafety, tool
+from proctor.door.limits import depth_of
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation
 from tests.models.space_strategies import json_values
@@ -170,3 +171,65 @@ def test_what_is_taken_fits_the_schema_and_all_else_is_refused_in_words(argument
 def test_no_bytes_raise_anything_else(text: bytes) -> None:
     with pytest.raises(ValidationError):
         BOX.plan("ask", text)
+
+
+NUMBER = {"type": "number"}
+FIXED = {"type": "array", "items": NUMBER, "minItems": 3, "maxItems": 3}
+
+
+def taking(**fields: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": fields, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "depth", "is_bounded"),
+    [
+        (taking(), 1, True),
+        (taking(a=NUMBER), 1, True),
+        (taking(a={"type": "string", "maxLength": 5}), 1, True),
+        (taking(a={"type": "string"}), 1, False),
+        (taking(a=FIXED), 2, True),
+        (taking(a={"type": "array", "items": NUMBER}), 2, False),
+        (taking(a={"type": "array", "prefixItems": [NUMBER, FIXED], "maxItems": 2}), 3, True),
+        (taking(a={"type": "array", "prefixItems": [NUMBER], "items": {"type": "string"}}), 2, False),
+        (taking(a={"type": "array"}), None, False),
+        (taking(a={}), None, False),
+        (taking(a=True), None, False),
+        (taking(a={"enum": ["x", "yy"]}), 1, True),
+        (taking(a={"const": 3}), 1, True),
+        (taking(a={"const": [3]}), None, False),
+        (taking(a={"anyOf": [NUMBER, FIXED]}), 2, True),
+        (taking(a={"type": ["number", "null"]}), 1, True),
+        (taking(a={"type": "object"}), None, False),
+        (taking(a={"type": "object", "additionalProperties": NUMBER}), 2, False),
+        (taking(a={"$ref": "#/$defs/one"}) | {"$defs": {"one": FIXED}}, 2, True),
+        (taking(a={"$ref": "#/$defs/none"}), None, False),
+        (
+            taking(a={"$ref": "#/$defs/me"}) | {"$defs": {"me": {"anyOf": [NUMBER, {"$ref": "#/$defs/me"}]}}},
+            None,
+            False,
+        ),
+    ],
+)
+def test_a_schema_says_how_long_and_how_deep_arguments_can_be(
+    schema: dict[str, Any], depth: int | None, is_bounded: bool
+) -> None:
+    assert deepest_arguments(schema) == depth
+    assert (longest_arguments(schema) is not None) is is_bounded
+
+
+def test_the_longest_arguments_have_room_for_every_number_in_full() -> None:
+    schema = taking(a={"type": "array", "items": FIXED, "minItems": 9, "maxItems": 9})
+    longest = json.dumps({"a": [[-1.2345678901234567e-300] * 3] * 9}, indent=1)
+
+    assert len(longest) < (longest_arguments(schema) or 0) < 10 * len(longest)
+
+
+@given(st.lists(st.integers(-(10**20), 10**20) | st.text(max_size=9), max_size=4) | st.floats(allow_nan=False))
+def test_what_fits_a_schema_is_neither_longer_nor_deeper_than_it_says(value: Any) -> None:
+    items = {"type": ["integer", "string"], "maxLength": 9}
+    schema = taking(a={"anyOf": [{"type": "array", "items": items, "maxItems": 4}, NUMBER]})
+    text = json.dumps({"a": value}).encode()
+
+    assert depth_of(text) <= (deepest_arguments(schema) or 0)
+    assert len(text) <= (longest_arguments(schema) or 0)

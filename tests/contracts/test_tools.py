@@ -140,3 +140,9 @@ def test_a_decorator_without_its_parentheses_is_told_how_it_is_written() -> None
 def test_a_safety_that_is_none_is_refused(safety: Any) -> None:
     with pytest.raises(ComponentError, match="read or to act"):
         tool(safety)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, "64", 1.5])
+def test_a_limit_of_arguments_is_a_number_of_bytes(most: Any) -> None:
+    with pytest.raises(ComponentError, match="not a number of bytes"):
+        Tool(name="a", description="A.", safety=ToolSafety.READ, input_schema={}, max_arguments_bytes=most)

@@ -53,7 +53,7 @@ def test_the_page_states_the_figures_of_the_toggler_as_they_are(example: Any) ->
 @pytest.mark.slow
 def test_the_page_has_the_lines_that_the_example_prints() -> None:
     command = [sys.executable, "-W", "error", str(EXAMPLE), "--episodes", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from proctor.cli.serve import serve
 from proctor.envs.targets import Target
 from proctor.server.metrics import Metrics
-from proctor.server.settings import LimitSettings, ServerSettings, WorkerSettings, settings_of
+from proctor.server.settings import LimitSettings, ServerSettings, StorageSettings, WorkerSettings, settings_of
 from proctor.server.transforms import plan_of
 from tests.docs.tables import page, table
 
@@ -36,7 +36,8 @@ def test_the_page_names_every_setting_with_its_default() -> None:
     rows = {row[0].strip("`"): row[2].strip("`") for row in table(PAGE, "| setting |")}
 
     expected = defaults(ServerSettings) | defaults(LimitSettings, "limits.") | defaults(WorkerSettings, "worker.")
-    del expected["limits"], expected["worker"]
+    expected |= defaults(StorageSettings, "storage.")
+    del expected["limits"], expected["worker"], expected["storage"]
     assert {name: json.loads(default) if default else None for name, default in rows.items()} == expected
 
 

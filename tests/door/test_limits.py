@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.door import limits
-from proctor.door.limits import Bucket, Limits, depth_of, has_duplicate_keys, too_deep
+from proctor.door.limits import (
+    Bucket,
+    Limits,
+    LogBudget,
+    Pace,
+    depth_of,
+    has_duplicate_keys,
+    has_infinite_number,
+    too_deep,
+)
 from proctor.errors import ValidationError
 
 TEXTS = st.text(st.sampled_from('[]{}":\\ab, é\n😀') | st.characters(), max_size=8)
@@ -175,7 +184,32 @@ def test_whatever_a_decoder_takes_has_been_searched(pieces: list[bytes]) -> None
 
 
 def test_a_text_that_is_too_deep_to_be_searched_gets_the_careful_answer() -> None:
-    assert has_duplicate_keys(b'{"a":' * 100_000)
+    assert has_duplicate_keys(b'{"a":' * 10_000)
+
+
+LONG = b" " * 70_000
+"""What makes any text a long one, which is searched in another way."""
+
+
+@given(values(st.integers() | TEXTS), PRETTY, st.booleans())
+def test_duplicate_keys_are_found_in_long_texts(value: Any, separators: tuple[str, str], ascii_only: bool) -> None:
+    assert has_duplicate_keys(encoded(value, separators, ascii_only) + LONG) == naive_duplicates(value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "twice"),
+    [
+        (b'{"a":1,"\\u0061":2}', True),
+        (b'{"a":[{},{ },{"a":1}],"b":{},"a":2}', True),
+        (b'[{"a":1},{"a":2},{},{"b":{"a":3}}]', False),
+        (b'{"a":"\\"a\\":1,\\"a\\":2"}', False),
+        (b'{"a":{"b":{"c":1}},"b":2,"c":3}', False),
+        (b'{"\\x":1,"\\x":2}', True),
+        (b'}}}"a":1', False),
+    ],
+)
+def test_duplicate_keys_in_long_hand_made_texts(raw: bytes, twice: bool) -> None:
+    assert has_duplicate_keys(raw + LONG) is twice
 
 
 class Clock:
@@ -239,6 +273,34 @@ def test_a_bucket_needs_a_rate(rate: float, burst: int) -> None:
         Bucket(rate, burst)
 
 
+@given(
+    per_second=st.floats(0.1, 1000.0),
+    at_once=st.integers(0, 20),
+    gaps=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=60),
+)
+def test_who_waits_as_a_pace_says_is_never_faster_than_it(per_second: float, at_once: int, gaps: list[float]) -> None:
+    now = [0.0]
+    pace = Pace(per_second, at_once, 1e9, lambda: now[0])
+    waited = [pace.note() for _ in range(at_once)]
+    began = now[0]
+    for count, gap in enumerate(gaps, start=1):
+        now[0] += gap + pace.note()
+
+        assert count <= (now[0] - began) * per_second + 1e-6
+
+    assert waited == pytest.approx([0.0] * at_once)
+
+
+def test_a_pace_forgets_and_nobody_waits_longer_than_said() -> None:
+    now = [100.0]
+    pace = Pace(2.0, 3, 1.0, lambda: now[0])
+    waits = [pace.note() for _ in range(8)]
+    now[0] += 10.0
+
+    assert waits == [0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert (pace.wait_seconds(), pace.note()) == (0.0, 0.0)
+
+
 def test_limits_have_safe_defaults_and_no_rate() -> None:
     default = Limits()
 
@@ -273,3 +335,36 @@ def test_limits_with_a_rate_make_a_bucket_for_each_peer() -> None:
 def test_limits_out_of_range_are_refused_by_name(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(settings))):
         Limits(**settings)
+
+
+@pytest.mark.parametrize(
+    ("raw", "infinite"),
+    [
+        (b"[1e999]", True),
+        (b"[-1.5E+400]", True),
+        (b"[" + b"9" * 400 + b".0]", True),
+        (b"[" + b"9" * 400 + b"]", False),
+        (b"[1e308, 1e-999, 1e007, 0.0e999]", False),
+        (b'["1e999"]', False),
+        (b'["a\\"1e999", 1e300]', False),
+        (b'["a\\\\", 1e999]', True),
+    ],
+)
+def test_a_number_that_some_decoders_read_as_infinity_is_found(raw: bytes, infinite: bool) -> None:
+    assert has_infinite_number(raw) is infinite
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers() | TEXTS))
+def test_what_json_writes_has_no_infinite_number(values: list[Any]) -> None:
+    assert not has_infinite_number(json.dumps(values).encode())
+
+
+def test_lines_beyond_a_peers_budget_are_left_out_and_counted() -> None:
+    now = 0.0
+    budget = LogBudget(1.0, 2, lambda: now)
+
+    assert [budget.take() for _ in range(5)] == [{}, {}, None, None, None]
+    assert budget.left_out == 3
+    now = 1.0
+
+    assert [budget.take(), budget.take()] == [{"left_out": 3}, None]

@@ -194,6 +194,14 @@ def test_nothing_in_a_plain_line_begins_another_or_steers_the_terminal(message: 
     assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in line[:-1])
 
 
+@pytest.mark.parametrize("sign", ["\u202e", "\u2066", "\u200f", "\u061c", "\u200b", "\ufeff", "\u2028"])
+def test_a_sign_that_nobody_sees_is_told_by_its_number(sign: str) -> None:
+    line = logged(plain_lines(Redactor()), lambda log: log.info("a%sb", sign))
+
+    assert sign not in line
+    assert f"a\\u{ord(sign):04x}b" in line
+
+
 def test_a_traceback_stays_in_the_log_and_cannot_forge_a_line() -> None:
     log = with_traceback(f"first\n2030-01-01 info forged \x1b[2J {SECRET}")
 

@@ -177,7 +177,7 @@ def test_a_file_that_vanishes_in_between_is_a_clear_refusal(tmp_path: Path, monk
 
 
 def test_threads_that_start_at_once_end_with_one_secret(tmp_path: Path) -> None:
-    barrier = Barrier(8, timeout=30)
+    barrier = Barrier(8, timeout=300)
 
     def start(number: int, attempt: int) -> tuple[str, bool]:
         barrier.wait()
@@ -221,7 +221,7 @@ def test_processes_that_start_at_once_end_with_one_secret(tmp_path: Path) -> Non
         process.stdin.write("go\n")
         process.stdin.flush()
 
-    secrets = [process.communicate(timeout=60)[0] for process in processes]
+    secrets = [process.communicate(timeout=300)[0] for process in processes]
 
     assert len(set(secrets)) == 1
     assert secrets[0].startswith("secret-of-process-")

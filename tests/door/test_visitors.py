@@ -167,6 +167,35 @@ def test_where_there_is_no_credential_only_a_visit_opens_the_pages(path: str) ->
 
 
 # -------------------------------------------------------------------------------------------------------------- cookies
+def test_a_cookie_that_another_port_planted_opens_nothing() -> None:
+    browser = Browser()
+    planted = ("cookie", f"{cookie_name(PORT)}=planted-by-another-port")
+
+    assert browser.asks("GET", "/viewer/visit", planted, cookie=False) is Verdict.NO_CREDENTIAL
+    # Beside the visit's own, as a cookie for a longer path is: which of the two is meant nobody can tell.
+    assert browser.asks("GET", "/viewer/visit", planted) is Verdict.NO_CREDENTIAL
+    assert browser.asks("GET", "/viewer/visit").allowed
+    assert not browser.visits.has("planted-by-another-port")
+
+
+@pytest.mark.parametrize("path", ["/viewer/visit", "/viewer/api/lines", "/viewer/events"])
+def test_a_page_of_another_port_cannot_use_the_visit(path: str) -> None:
+    browser = Browser()
+    other = ("origin", f"http://127.0.0.1:{PORT + 1}")
+    same_site = ("sec-fetch-site", "same-site")
+
+    assert not browser.asks("GET", path, other).allowed
+    assert not browser.asks("GET", path, same_site).allowed
+    assert not browser.asks("POST", "/viewer/leave", other, same_site, browser.csrf).allowed
+
+
+def test_a_visit_of_one_port_is_none_of_another() -> None:
+    browser = Browser()
+    elsewhere = ("cookie", f"{cookie_name(PORT + 1)}={browser.cookie}")
+
+    assert browser.asks("GET", "/viewer/visit", elsewhere, cookie=False) is Verdict.NO_CREDENTIAL
+
+
 @pytest.mark.parametrize(
     ("lines", "found"),
     [

@@ -31,7 +31,7 @@ class Odd(gym.Env[Any, Any]):
 def test_policies_by_name_import_no_environment_before_one_is_there() -> None:
     code = "import sys; import proctor.envs.policies; print([m for m in sys.modules if m.startswith('proctor.envs.p')])"
 
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
 
     assert process.stdout == "['proctor.envs.policies']\n"
 

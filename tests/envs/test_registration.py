@@ -46,7 +46,7 @@ def python(code: str) -> str:
         cwd=Path(__file__).anchor,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,13 @@ def test_torch_is_pinned_alike_in_the_extra_and_in_the_makefile() -> None:
     assert f"TORCH := {pins[0]}\n" in read("Makefile")
 
 
+@pytest.mark.parametrize("library", ["uvicorn", "httptools", "websockets", "mcp"])
+def test_a_library_whose_inner_parts_are_used_has_an_upper_bound(library: str) -> None:
+    [requirement] = [each for each in project()["dependencies"] if each.startswith(library)]
+
+    assert ",<" in requirement
+
+
 def test_the_entry_points_name_functions_that_exist() -> None:
     named = [*project()["scripts"].values(), *project()["entry-points"]["gymnasium.envs"].values()]
 

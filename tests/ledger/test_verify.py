@@ -16,6 +16,8 @@ from proctor.ledger.verify import Report, verify
 from tests.ledger.damage import COLUMNS, Touched, drop_chains, forge, story, story_file
 from tests.ledger.stories import SIGNER, opened, reset, rows, session, step, writer, written
 
+NO_WRITER = "no server is seen writing to the file"
+UNENDED = f"the run of the server has no end: it was killed, or its end was dropped; {NO_WRITER}"
 STEPS = 44
 """So that there are a hundred rows and some more."""
 
@@ -224,8 +226,8 @@ def test_rows_that_were_dropped_from_the_end_are_named_with_a_head(tmp_path: Pat
 
     cut(path, last)
 
-    assert looked(path).ok
-    report = looked(path, heads=[head])
+    assert looked(path, allow_unsealed=True).ok
+    report = looked(path, heads=[head], allow_unsealed=True)
     assert [(finding.chain, finding.seq) for finding in report.findings] == [("s.1", 8)]
     assert "8 to 9" in report.findings[0].what
     assert not report.headed
@@ -238,8 +240,8 @@ def test_a_head_of_a_chain_that_is_gone_is_named(tmp_path: Path) -> None:
 
     cut(path, 2)
 
-    assert looked(path).ok
-    assert [finding.chain for finding in looked(path, heads=[head]).findings] == ["s.1"]
+    assert looked(path, allow_unsealed=True).ok
+    assert [finding.chain for finding in looked(path, heads=[head], allow_unsealed=True).findings] == ["s.1"]
 
 
 def test_a_ledger_that_was_written_anew_shows_with_a_head_and_with_a_key(tmp_path: Path) -> None:
@@ -315,7 +317,7 @@ def richer(body: bytes) -> bytes | None:
 @pytest.mark.parametrize("keep", ["", "server.b"])
 def test_a_closed_episode_of_a_killed_run_cannot_be_written_anew(tmp_path: Path, keep: str) -> None:
     path = killed(tmp_path)
-    assert looked(path).ok
+    assert looked(path, allow_unsealed=True).ok
 
     forge(path, richer, keep=keep)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -323,7 +325,7 @@ def test_a_closed_episode_of_a_killed_run_cannot_be_written_anew(tmp_path: Path,
     connection.close()
 
     assert {"its seal is missing", "it is closed, and the server's chain does not say so"} <= set(told(looked(path)))
-    assert told(verify(path))[-1] == "it is closed, and the server's chain does not say so"
+    assert "it is closed, and the server's chain does not say so" in told(verify(path))
     assert ("nothing here is signed, and a key was given" in told(looked(path))) == (not keep)
 
 
@@ -346,10 +348,143 @@ def test_what_has_no_seal_is_said_with_a_key(tmp_path: Path) -> None:
     for event in (*session("s"), opened("t"), reset("t"), step("t")):
         into.record(event)
 
-    said = looked(tmp_path).says
+    report = looked(tmp_path)
     into.close()
 
-    assert "9 rows come after the last seal of their chain, among them all of 1 chains that have no seal" in said
+    assert report.ok
+    assert report.unsealed == 9
+    assert "A server is writing: 9 rows in 2 chains come after the last seal of their chain" in report.says
+    assert looked(tmp_path).unsealed == 0
+
+
+def present_as_open(path: Path) -> None:
+    """Drop the last ends and their seals, make rewards higher, write the hashes anew, and present what is left as open."""
+    ends = (b'"own":"chainended"', b'"own":"runended"', b'"event":"episode_closed"', b'"event":"session_closed"')
+    forge(
+        path,
+        lambda body: None if any(end in body for end in ends) else body.replace(b'"reward":0.5', b'"reward":9.5'),
+        keep="server.b",
+    )
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE chains SET last = NULL")
+    connection.close()
+
+
+@pytest.mark.parametrize("public", [SIGNER.public, None])
+def test_a_last_run_that_was_written_anew_and_presented_as_open_is_found(tmp_path: Path, public: bytes | None) -> None:
+    path = written(tmp_path, session("s", steps=3))
+    present_as_open(path)
+
+    report = verify(path, public=public)
+
+    assert not report.ok
+    assert not report.signed
+    assert [(finding.chain, finding.what) for finding in report.findings] == [
+        ("server.b", f"2 rows after the last seal of the chain, which nothing proves; {NO_WRITER}"),
+        ("s.1", f"no row of the chain is sealed, so that nothing proves its 5 rows; {NO_WRITER}"),
+    ]
+    assert report.unsealed == 7
+    assert "Nothing proves 7 rows in 2 chains" in report.says
+    assert "Start the server on this folder again" in report.says
+    assert "--allow-unsealed" in report.says
+    accepted = verify(path, public=public, allow_unsealed=True)
+    assert accepted.ok
+    assert accepted.unsealed == 7
+    assert "Nothing proves 7 rows in 2 chains" in accepted.says
+
+
+def test_a_run_that_was_cut_back_to_its_beginning_has_no_end(tmp_path: Path) -> None:
+    path = written(tmp_path, [])
+    cut(path, 1)
+
+    assert told(looked(path)) == [UNENDED]
+    assert looked(path).unsealed == 0
+
+
+def test_after_a_kill_the_next_run_covers_what_was_left(tmp_path: Path) -> None:
+    path = killed(tmp_path)
+    assert [finding.chain for finding in looked(path).findings] == ["server.b"]
+
+    into = writer(tmp_path, boot="c")
+    assert looked(path).ok
+    into.close()
+
+    assert looked(path).ok
+    assert looked(path).unsealed == 0
+
+
+def test_rows_up_to_a_head_need_no_seal(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    for event in (opened(), reset(), step()):
+        into.record(event)
+    head = into.head("s")
+    into._held.close()
+    assert head is not None
+
+    assert [finding.chain for finding in looked(into.path).findings] == ["server.b", "s.1"]
+    assert [finding.chain for finding in looked(into.path, heads=[head]).findings] == ["server.b"]
+
+
+def test_who_signed_is_said_where_no_key_was_given(tmp_path: Path) -> None:
+    written(tmp_path, session("s"))
+    written(tmp_path, session("t"), boot="c", signer=Signer.of(bytes(32)))
+
+    said = verify(tmp_path).says
+
+    assert SIGNER.public.hex() in said
+    assert Signer.of(bytes(32)).public.hex() in said
+    assert "only --key tells" in said
+
+
+def test_a_sealed_episode_that_was_put_into_a_ledger_is_found(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", [opened("t"), reset("t")])
+    path = written(tmp_path / "target", [opened("s"), reset("s")])
+    bodies = [row.number for row in rows(source, "t.1")]
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("ATTACH ? AS source", (str(source),))
+    connection.execute("DELETE FROM rows WHERE number >= ?", (bodies[0],))
+    connection.execute("DELETE FROM seals WHERE number >= ?", (bodies[0],))
+    connection.execute("DELETE FROM chains WHERE first >= ?", (bodies[0],))
+    connection.execute("UPDATE chains SET last = NULL")
+    connection.execute("INSERT INTO chains SELECT * FROM source.chains WHERE name = 't.1'")
+    connection.execute("INSERT INTO rows SELECT * FROM source.rows WHERE chain = ?", (bodies[0],))
+    connection.execute("INSERT INTO seals SELECT * FROM source.seals WHERE number = ?", (bodies[-1],))
+    connection.close()
+
+    assert "the server's chain does not say that it was opened" in told(looked(path, allow_unsealed=True))
+
+
+@pytest.mark.parametrize(
+    ("keyed", "headed", "says"),
+    [
+        (False, False, "Without a key or a head from elsewhere this shows accidental damage only"),
+        (True, False, "whole runs and whole files show only with a head"),
+        (False, True, "of later rows and of other chains it shows accidental damage only"),
+        (True, True, "it cannot prove that nothing is missing after the heads, or of other chains"),
+    ],
+)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_it_always_says_what_it_can_prove(
+    touched: Touched, whole: Path, keyed: bool, headed: bool, says: str, damaged: bool
+) -> None:
+    if damaged:
+        touched.connection.execute("DELETE FROM rows WHERE number = 50")
+
+    report = verify(
+        touched.path,
+        public=SIGNER.public if keyed else None,
+        heads=[head_of(whole, "a.1")] if headed else [],
+    )
+
+    assert report.ok is not damaged
+    assert says in report.says
+
+
+def test_many_keys_are_counted(tmp_path: Path) -> None:
+    for number in range(6):
+        written(tmp_path, [], boot=f"run{number}", signer=Signer.of(bytes([number]) * 32))
+
+    assert " and 2 more, as the ledger itself says" in verify(tmp_path).says
 
 
 def test_a_file_that_is_there_twice_is_found(tmp_path: Path) -> None:

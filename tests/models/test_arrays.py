@@ -240,3 +240,9 @@ def test_a_float_has_a_name_exactly_if_it_is_not_finite(number: float) -> None:
 
     assert isinstance(said, str) != math.isfinite(number)
     assert str(float(said)) == str(number)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**70], [2**62, 2**62, 0], [0, 2**63]])
+def test_sides_that_no_array_has_are_refused_beside_one_of_zero(shape: list[int]) -> None:
+    with pytest.raises(ValidationError, match="not a shape"):
+        unpacked({"dtype": "<f8", "shape": shape, "data": ""})

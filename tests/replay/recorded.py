@@ -115,7 +115,7 @@ def _session(name: str, target: Target, card: Card, sitting: Sitting, writer: Le
     )
     ticks = iter(range(10**9))
     clock = lambda: 1000.0 + 0.001 * next(ticks)  # noqa: E731  # a millisecond passes with every look
-    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=20.0)
+    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=300.0)
 
 
 async def _sat(session: Session, sitting: Sitting, number: int) -> None:

@@ -20,7 +20,7 @@ from tests.server.served import until
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 
 
 @dataclass

@@ -27,7 +27,7 @@ from proctor.contracts.tools import ToolSafety, tool
 from proctor.errors import StateError, ValidationError
 from proctor.models.wire import Action, Observation, State
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """No environment waits longer, so that a test that fails ends."""
 TROUBLE = 9
 HIDDEN_TEXT = "swordfish is the password"

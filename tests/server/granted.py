@@ -45,7 +45,7 @@ class Agent:
 async def agent_with(address: str, token: str) -> AsyncIterator[Agent]:
     """Connect to the agent plane."""
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=20.0) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=300) as http,
         Client(streamable_http_client(address, http_client=http)) as client,
     ):
         yield Agent(client)
@@ -56,6 +56,6 @@ async def lets_in(address: str, token: str | None) -> bool:
     headers = {"Accept": "application/json, text/event-stream"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
-    async with httpx2.AsyncClient(headers=headers, timeout=20.0) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=300) as http:
         reply = await http.post(address, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         return reply.status_code != 401

@@ -19,7 +19,16 @@ from proctor.door.gate import Policy, policy_for
 from proctor.door.limits import Limits
 from proctor.envs.targets import Target
 from proctor.models.control import Code
-from proctor.models.operator import Choice, Done, GovernedSession, JudgedPage, JudgedRow, Waiting
+from proctor.models.operator import (
+    Choice,
+    Done,
+    GovernedSession,
+    InEpisode,
+    JudgedPage,
+    JudgedRow,
+    NamedQuestion,
+    Waiting,
+)
 from proctor.server.answers import refused
 from proctor.server.cards import Card, card_of
 from proctor.server.control.description import description_of
@@ -92,6 +101,11 @@ def standing(**other: Any) -> GovernedSession:
     return GovernedSession(**{**fields, **other})
 
 
+def name_of(episode: InEpisode) -> str:
+    """Return how acts remember an episode."""
+    return f"{episode.session}.{episode.epoch}"
+
+
 @dataclass
 class StandIn:
     """An operator without episodes: acts are remembered; what is not there is refused as the real one refuses it."""
@@ -128,45 +142,43 @@ class StandIn:
         finally:
             self.watchers -= 1
 
-    async def answer(self, id: str, *, choice: str | None = None, text: str = "") -> Done:  # noqa: A002
-        return self._answered("answer", id, choice, text)
+    async def answer(self, asked: NamedQuestion, *, choice: str | None = None, text: str = "") -> Done:
+        return self._answered(asked, "answer", choice, text)
 
     async def approve(
-        self,
-        id: str,  # noqa: A002
-        *,
-        uses: int | None = None,
-        life_seconds: float | None = None,
-        text: str = "",
+        self, asked: NamedQuestion, *, uses: int | None = None, life_seconds: float | None = None, text: str = ""
     ) -> Done:
-        return self._answered("approve", id, uses, life_seconds, text)
+        return self._answered(asked, "approve", uses, life_seconds, text)
 
-    async def deny(self, id: str, *, text: str = "") -> Done:  # noqa: A002
-        return self._answered("deny", id, text)
+    async def deny(self, asked: NamedQuestion, *, text: str = "") -> Done:
+        return self._answered(asked, "deny", text)
 
-    async def alert(self, session: str, severity: str, summary: str, *, epoch: int | None = None) -> Done:
-        return self._acted("alert", session, severity, summary)
+    async def alert(self, episode: InEpisode, severity: str, summary: str) -> Done:
+        return self._acted(episode, "alert", severity, summary)
 
-    async def clear(self, session: str, summary: str = "", *, epoch: int | None = None) -> Done:
-        return self._acted("clear", session, summary)
+    async def clear(self, episode: InEpisode, summary: str = "") -> Done:
+        return self._acted(episode, "clear", summary)
 
-    async def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
-        return self._acted("revoke", session, token_id, grant)
+    async def revoke(self, episode: InEpisode, *, token_id: str | None = None, grant: str | None = None) -> Done:
+        return self._acted(episode, "revoke", token_id, grant)
 
-    async def approve_budget(self, session: str, **amounts: Any) -> Done:
-        return self._acted("budget", session, *amounts.values())
+    async def approve_budget(self, episode: InEpisode, **amounts: Any) -> Done:
+        return self._acted(episode, "budget", *amounts.values())
 
-    def _answered(self, *act: Any) -> Done:
-        if act[1] not in self.waiting:
-            raise refused(Code.VALIDATION_ERROR, "nothing of this id waits", expected="one that `pending` lists")
-        done = self._done(act)
-        del self.waiting[act[1]]
+    def _answered(self, asked: NamedQuestion, act: str, *said: Any) -> Done:
+        found = self.waiting.get(asked.id)
+        if found is None or (found.session, found.epoch) != (asked.session, asked.epoch):
+            raise refused(Code.STALE_QUESTION, "this question does not wait", expected="one that `pending` lists")
+        done = self._done((act, name_of(asked), asked.id, *said))
+        del self.waiting[asked.id]
         return done
 
-    def _acted(self, *act: Any) -> Done:
-        if act[1] not in [each.session for each in self.standings]:
+    def _acted(self, episode: InEpisode, act: str, *said: Any) -> Done:
+        if episode.session not in [each.session for each in self.standings]:
             raise refused(Code.VALIDATION_ERROR, "there is no such session with a governed episode")
-        return self._done(act)
+        if episode.epoch not in [each.epoch for each in self.standings if each.session == episode.session]:
+            raise refused(Code.STALE_EPOCH, "this is not the episode that runs in the session")
+        return self._done((act, name_of(episode), *said))
 
     def _done(self, act: tuple[Any, ...]) -> Done:
         done = self.judge()

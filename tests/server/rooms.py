@@ -74,7 +74,7 @@ def _session(name: str, target: Target, diary: Recorder) -> Session:
         card = thread.submit(card_of, target).result(PATIENCE)
     opening = Opening(target, card, kind_for(target, card, None, None))
     account = SingleAccount(plan_of([]).pipeline(None), extended=True)
-    return Session(name, opening, account, diary, clock=lambda: 12.5, boot="boot", step_timeout=20.0)
+    return Session(name, opening, account, diary, clock=lambda: 12.5, boot="boot", step_timeout=300.0)
 
 
 def run(scenario: Coroutine[Any, Any, Result]) -> Result:

@@ -19,7 +19,7 @@ from proctor.server.app import Keys, Listening, Server
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, port_of
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """No wait in these tests is longer."""
 
 

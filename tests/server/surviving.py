@@ -164,7 +164,7 @@ def staged(folder: Path, target: str = ADDING, **settings: Any) -> Iterator[Stag
 
 def run(test: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await test
 
     return asyncio.run(bounded())

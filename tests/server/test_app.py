@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect, unix_connect
 
 from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.verify import verify
 from proctor.models.events import (
     EpisodeClosed,
     EpisodeReset,
@@ -28,6 +29,7 @@ from proctor.models.events import (
     SessionOpened,
 )
 from proctor.server.app import Keys, Listening, Server
+from proctor.server.governed.governance import Governance
 from proctor.server.recorders import MemoryRecorder, read_events
 from proctor.server.settings import settings_of
 from proctor.server.sockets import bound_tcp, bound_unix, port_of
@@ -383,3 +385,23 @@ def test_a_server_without_sessions_stops_as_any_other() -> None:
     with serving("CartPole-v1") as served:
         assert served.on_loop(lambda: served.server.sessions.stopping) is False
     assert served.server.sessions.stopping is True
+
+
+@pytest.mark.parametrize("reason", ["no such module", "a policy for other tools"])
+def test_a_server_that_cannot_start_leaves_a_ledger_that_is_closed(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValidationError(reason)
+
+    if reason == "no such module":
+        values: dict[str, Any] = {"target": "nosuch_module:Thing"}
+    else:
+        values = {"target": "CartPole-v1", "governed": "strict", "agent_port": 0}
+        monkeypatch.setattr(Governance, "check", refuse)
+    folder = tmp_path / "ledger"
+    settings = settings_of({"sandbox": "process", "insecure": True, "ledger": str(folder), **values})
+
+    with bound_tcp("127.0.0.1", 0) as listener, pytest.raises(ValidationError):
+        Server(settings, Keys(None, None), Listening([listener]))
+    assert [finding.what for finding in verify(folder).findings] == []

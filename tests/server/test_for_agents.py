@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from proctor.models.control import Code
 from proctor.models.events import EpisodeStepped, Failed
 from proctor.server.answers import Refused
-from proctor.server.for_agents import MOST_WAITING, AgentView, ForAgents
+from proctor.server.for_agents import MOST_WAITING, SMALL, AgentView, ForAgents
 from proctor.server.telling import Told
 from tests.server.rooms import Room, run
 
@@ -433,3 +434,46 @@ def test_a_call_cannot_ask_for_actions_without_end() -> None:
         assert room.session.step_count == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (b"[[1]]", "nested deeper"),
+        (b'[{"a":1}]', "nested deeper"),
+        (b"1e999", "too large"),
+        (b'1,"action":1', "the same key twice"),
+    ],
+)
+def test_large_arguments_that_decoders_may_read_differently_or_at_length_are_refused_before_anything_is_built(
+    shape: bytes, why: str
+) -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        before = len(room.diary.events)
+        arguments = b'{"action":' + b" " * SMALL + shape + b"}"
+
+        told = await room.view(room.give()).call("act", arguments)
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert why in told.text
+        assert room.session.step_count == 0
+        assert [event for event in room.diary.events[before:] if isinstance(event, Failed)] == []
+
+    run(scenario())
+
+
+def test_one_agents_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        for _ in range(200):
+            assert code(await view.call("reset", b"{}")) == Code.VALIDATION_ERROR
+
+    run(scenario())
+
+    assert 1 <= len([record for record in caplog.records if "was refused" in record.getMessage()]) < 100

@@ -16,7 +16,7 @@ from proctor.models.control import Reset
 from proctor.models.events import NULL, BatchReset, EpisodeReset
 from proctor.server.answers import Refused
 from proctor.server.desk import ResetOrder
-from proctor.server.orders import order_again, order_of, order_on_record
+from proctor.server.orders import MOST_SEED_BYTES, order_again, order_of, order_on_record
 
 
 def single(**more: Any) -> EpisodeReset:
@@ -71,6 +71,9 @@ def test_what_is_no_order_is_refused(reset: Reset) -> None:
         (batch(infos=raw({"seed": packed_array(np.array([7, 8])), "_seed": [True, True]})), [7, 8]),
         (batch(infos=raw({"seed": ["a"]})), None),
         (batch(infos=raw({"seed": {"dtype": "no"}})), None),
+        (batch(infos=raw({"seed": [[7], [8]]})), None),
+        (batch(infos=raw({"seed": packed_array(np.zeros((2, 2), np.int64))})), None),
+        (batch(infos=raw({"seed": packed_array(np.zeros(MOST_SEED_BYTES, np.int64), compress=True)})), None),
         (batch(infos=raw({})), None),
         (batch(), None),
     ],

@@ -264,7 +264,7 @@ def test_several_processes_can_record_to_one_file(path: Path) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join(300)
 
     found: dict[str, list[Event]] = {name: [] for name in names}
     for event in read_events(path):

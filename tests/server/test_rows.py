@@ -85,7 +85,7 @@ def test_a_reader_that_waits_is_woken_by_the_next_row_and_by_the_end() -> None:
             await rows.changed(20)
             woken.append(number)
 
-        async with asyncio.timeout(10), asyncio.TaskGroup() as readers:
+        async with asyncio.timeout(300), asyncio.TaskGroup() as readers:
             first = readers.create_task(read(1))
             await asyncio.sleep(0)
             rows.add(b"{}")
@@ -100,7 +100,7 @@ def test_a_reader_that_waits_is_woken_by_the_next_row_and_by_the_end() -> None:
 
 def test_a_reader_does_not_wait_longer_than_it_said() -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             await Rows().changed(0.01)
 
     asyncio.run(scenario())

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import Raw
 
+from proctor.door.limits import Pace
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError
 from proctor.models.control import Code, Problem, Reset
@@ -160,6 +161,14 @@ def session_of(
         boot="boot",
         step_timeout=timeout,
     )
+
+
+def limit(session: Session, seconds: float | None) -> None:
+    """Set how long what comes next may take; what is not about time has all the time that a busy machine needs."""
+    limited: Any = session
+    limited.step_timeout = seconds
+    if session._place is not None:
+        session._place.patience = seconds
 
 
 async def problem_of(call: Coroutine[Any, Any, Any]) -> Problem:
@@ -372,7 +381,7 @@ def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key
     before = len(strays)
 
     async def scenario() -> tuple[Problem, int]:
-        session = session_of("Blocking", recorder, timeout=0.2, key=key, where=where)
+        session = session_of("Blocking", recorder, key=key, where=where)
         await session.open()
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "reset": lambda: session.reset(Reset(), 2),
@@ -381,7 +390,9 @@ def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key
         }
         if where != "reset":
             await session.reset(Reset(), 1)
+        limit(session, 0.2)
         problem = await problem_of(calls[where]())
+        limit(session, None)
         hanging = len(strays)
         assert await is_lost(session)
         diary(key).gate.set()
@@ -403,10 +414,12 @@ def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key
 
 def test_a_process_that_does_not_answer_in_time_is_killed() -> None:
     async def scenario() -> tuple[Problem, bytes]:
-        session = session_of("Blocking", kind="process", timeout=1.5)
+        session = session_of("Blocking", kind="process")
         await session.open()
         await session.reset(Reset(), 1)
+        limit(session, 0.2)
         problem = await problem_of(session.step(TROUBLED, 2))
+        limit(session, None)
         assert await is_lost(session)
         await session.reset(Reset(), 3)
         answer = await session.step(GO, 4)
@@ -421,10 +434,12 @@ def test_a_process_that_does_not_answer_in_time_is_killed() -> None:
 
 def test_a_coroutine_that_does_not_answer_in_time_is_cancelled(key: str) -> None:
     async def scenario() -> Problem:
-        session = session_of("Later", timeout=0.1, key=key)
+        session = session_of("Later", key=key)
         await session.open()
         await session.reset(Reset(), 1)
+        limit(session, 0.2)
         problem = await problem_of(session.step(TROUBLED, 2))
+        limit(session, None)
         assert await is_lost(session)
         await session.reset(Reset(), 3)
         await session.step(GO, 4)
@@ -467,6 +482,41 @@ def test_a_step_that_is_given_up_while_it_runs_loses_the_episode(name: str, key:
     assert (failed.code, failed.lost, bytes(failed.action)) == (Code.CANCELLED, True, TROUBLED)
     until(lambda: diary(key).count("close") == diary(key).made)
     assert diary(key).count("step", instance=diary(key).made) == 1
+
+
+def test_an_environment_that_breaks_again_and_again_is_made_anew_at_a_pace(key: str) -> None:
+    waits: list[float] = []
+
+    async def scenario() -> None:
+        session = session_of("Raising", key=key, where="step")
+        session._losses = Pace(1000.0, 2, 60.0, clock=lambda: 100.0)
+        await session.open()
+        for number in range(1, 9, 2):
+            await session.reset(Reset(), number)
+            await problem_of(session.step(TROUBLED, number + 1))
+            waits.append(session._losses.wait_seconds())
+        await session.close("client")
+
+    run(scenario())
+
+    assert waits == pytest.approx([0.0, 0.0, 0.001, 0.002])
+
+
+def test_a_reset_after_too_many_losses_waits(key: str) -> None:
+    async def scenario() -> bool:
+        session = session_of("Raising", key=key, where="step")
+        session._losses = Pace(1 / 3600, 0, 3600.0)
+        await session.open()
+        await session.reset(Reset(), 1)
+        await problem_of(session.step(TROUBLED, 2))
+        again = asyncio.ensure_future(session.reset(Reset(), 3))
+        done, _ = await asyncio.wait([again], timeout=0.2)
+        again.cancel()
+        await asyncio.wait([again])
+        await session.close("client")
+        return bool(done)
+
+    assert run(scenario()) is False
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -704,6 +754,7 @@ class Episodes(RuleBasedStateMachine):
         self.key = f"machine-{uuid.uuid4().hex}"
         self.recorder = Fallible()
         self.session = session_of("Raising", self.recorder, kind="inline", key=self.key, quick=True)
+        self.session._losses = Pace(1.0, 1, most_seconds=0.0)
         self.diary = diary(self.key)
         self.expected = ["SessionOpened"]
         self.epoch = self.step = self.total = 0

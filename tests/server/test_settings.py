@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.door.limits import Limits
 from proctor.errors import ValidationError
+from proctor.ledger.storage import StorageLimits
 from proctor.server.settings import LimitSettings, ServerSettings, settings_in, settings_of
 
 SECONDS = ["wait_seconds", "grace_seconds", "idle_seconds", "warn_seconds", "step_timeout_seconds", "drain_seconds"]
@@ -101,6 +102,23 @@ def test_on_loopback_a_server_may_go_without_a_credential(values: dict[str, Any]
     assert made(insecure=True, **values).insecure
 
 
+@pytest.mark.parametrize("sandbox", ["auto", "none", "process", "bwrap", "strict"])
+def test_only_containers_have_a_network_because_only_theirs_does_not_lead_to_loopback(sandbox: str) -> None:
+    with pytest.raises(ValidationError, match="loopback") as caught:
+        made(network=True, sandbox=sandbox)
+
+    assert "--sandbox docker" in str(caught.value)
+    assert made(network=True, sandbox="docker").network
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "strict", "docker"])
+def test_environments_with_a_network_are_not_beside_a_server_without_a_credential(sandbox: str) -> None:
+    with pytest.raises(ValidationError, match="without a credential") as caught:
+        made(network=True, insecure=True, sandbox=sandbox)
+
+    assert caught.value.found == "--network with --insecure"
+
+
 def test_a_unix_socket_may_go_without_a_credential(tmp_path: Path) -> None:
     assert made(insecure=True, host="0.0.0.0", unix_socket=tmp_path / "socket").insecure  # not bound
 
@@ -186,3 +204,28 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["idle_seconds", "step_timeout_seconds"])
 def test_zero_seconds_are_no_limit_because_a_file_has_no_word_for_nothing(name: str) -> None:
     assert getattr(settings_of({"target": "CartPole-v1", name: 0}), name) is None
+
+
+def test_storage_has_limits_unless_they_are_said_to_be_none() -> None:
+    usual = made().storage
+    none = made(storage={"max_step_bytes": 0, "max_episode_bytes": 0}).storage
+
+    assert usual.storage_limits() == StorageLimits(16 * 2**20, 2**30)
+    assert (usual.max_packet_bytes, usual.max_refused_bytes, usual.min_free_bytes) == (2**16, 2**24, None)
+    assert none.storage_limits() == StorageLimits(None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_step_bytes", -1),
+        ("max_episode_bytes", -1),
+        ("max_packet_bytes", 0),
+        ("max_refused_bytes", 10),
+        ("min_free_bytes", -1),
+        ("other", 1),
+    ],
+)
+def test_a_limit_of_storage_that_makes_no_sense_is_named(name: str, value: int) -> None:
+    with pytest.raises(ValidationError, match=f"storage.{name}"):
+        made(storage={name: value})

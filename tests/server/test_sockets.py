@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -10,16 +11,17 @@ import socket
 import stat
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from resource import RLIM_INFINITY
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from proctor.errors import ValidationError
 from proctor.server import app, sockets
@@ -34,12 +36,16 @@ from proctor.server.sockets import (
     port_of,
     removed,
 )
-from tests.server.attacks.raw_socket import BINARY, CLOSE, PING, PONG, TEXT, Address, frame, handshake
+from tests.server.attacks.raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Address, frame, handshake
 from tests.server.environments import diary
 from tests.server.served import PATIENCE, Served, serving, until
 
+ENOUGH = 48 * 2**20
+"""Bytes: more than the kernel keeps of what nobody reads."""
 SOON = 0.3
-"""The patience of the servers below, in seconds."""
+"""What a server waits that should give up, in seconds."""
+HOUR = 3600.0
+"""What it waits where it should not; `Jumps` lets the time pass."""
 
 
 @contextmanager
@@ -208,10 +214,16 @@ def test_a_refused_address_leaves_no_file_open(tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------- a socket, seen by an application
 @contextmanager
-def running(application: Any) -> Iterator[int]:
+def running(application: Any, loop: Any = "auto") -> Iterator[int]:
     """Run an application on the server's own protocols, and give its port."""
     config = uvicorn.Config(
-        application, http=PatientHttp, ws=PatientWebSocket, lifespan="off", log_config=None, ws_ping_interval=None
+        application,
+        http=PatientHttp,
+        ws=PatientWebSocket,
+        loop=loop,
+        lifespan="off",
+        log_config=None,
+        ws_ping_interval=None,
     )
     server = uvicorn.Server(config)
     with closing(bound_tcp("127.0.0.1", 0)) as listener:
@@ -337,15 +349,275 @@ def test_a_listener_takes_what_it_likes_and_leaves_the_rest() -> None:
     assert taken == ["+1", "+3"]
 
 
+# ------------------------------------------------------------------------------------------- what a WebSocket can hold
+def protocol_of(scope: Any) -> Any:
+    """Return the protocol object that serves a WebSocket."""
+    return scope["extensions"][ABORT].__self__
+
+
+@contextmanager
+def observed() -> Iterator[tuple[socket.socket, Any]]:
+    """Give a WebSocket to `echo`, and the protocol object that serves it."""
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(protocol_of(scope))
+        await echo(scope, receive, send)
+
+    with running(application) as port, linked(port) as peer:
+        yield peer, found[0]
+
+
+def test_nothing_is_read_before_a_handshake_was_accepted() -> None:
+    reading: list[bool] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        reading.append(protocol_of(scope).transport.is_reading())
+        await echo(scope, receive, send)
+        reading.append(protocol_of(scope).transport.is_reading())
+
+    with running(application) as port, linked(port) as peer:
+        peer.sendall(frame(b"hello"))
+        assert next_frame(peer) == (TEXT, b"hello")
+
+    assert reading[0] is False
+
+
+@pytest.mark.parametrize("content", [b"", b"a"])
+def test_a_message_of_very_many_fragments_is_kept_as_one(content: bytes) -> None:
+    count = 2_000
+    with observed() as (peer, protocol):
+        peer.sendall(frame(b"<", final=False) + frame(content, CONTINUATION, final=False) * count + frame(b"?", PING))
+        assert next_frame(peer) == (PONG, b"?")
+        kept = [len(piece) for piece in protocol.frames]
+        peer.sendall(frame(b">", CONTINUATION))
+        answer = next_frame(peer)
+
+    assert kept == [1 + len(content) * count]
+    assert answer == (TEXT, b"<" + content * count + b">")
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small frames are read as fast as they come."""
+    monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1e12)
+
+
+@pytest.mark.parametrize(
+    "small",
+    [
+        frame(b"", CONTINUATION, final=False),
+        frame(b"x", CONTINUATION, final=False),
+        frame(b"", PING),
+        frame(b"", PONG),
+    ],
+    ids=["empty fragments", "small fragments", "pings", "pongs"],
+)
+def test_a_flood_of_small_frames_is_read_slowly_and_everybody_else_is_answered_meanwhile(
+    small: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1 / HOUR)
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(protocol_of(scope))
+        await echo(scope, receive, send)
+
+    with running(application) as port, linked(port) as peer, linked(port) as other:
+        peer.sendall(frame(b"<", final=False) + small * 10_000 + frame(b">", CONTINUATION))
+        until(lambda: found[0]._pause is not None)
+        other.sendall(frame(b"hello"))
+        answer = next_frame(other)
+        kept, reading = len(found[0]._unparsed), found[0].transport.is_reading()
+
+    assert answer == (TEXT, b"hello")
+    assert kept > 0
+    assert not reading
+
+
+def test_a_message_of_large_fragments_is_not_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1 / HOUR)
+    content = b"x" * sockets.SMALL_BYTES
+    count = 10 * sockets.MOST_SMALL
+    with observed() as (peer, _):
+        peer.sendall(
+            frame(b"<", final=False) + frame(content, CONTINUATION, final=False) * count + frame(b">", CONTINUATION)
+        )
+
+        assert next_frame(peer) == (TEXT, b"<" + content * count + b">")
+
+
+def test_what_comes_during_a_pause_is_read_after_it() -> None:
+    with observed() as (peer, _):
+        peer.sendall(frame(b"", PONG) * 200)
+        for number in range(20):
+            peer.sendall(frame(str(number).encode()) + frame(b"", PONG) * 50)
+        answers = [next_frame(peer) for _ in range(20)]
+
+    assert answers == [(TEXT, str(number).encode()) for number in range(20)]
+
+
+def test_an_application_that_asks_for_more_during_a_pause_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with observed() as (peer, protocol):
+        loop, done = protocol.loop, threading.Event()
+        monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1 / HOUR)
+        peer.sendall(frame(b"", PONG) * 200)
+        until(lambda: protocol._pause is not None)
+
+        def read_on() -> None:
+            protocol.transport.resume_reading()
+            protocol.data_received(frame(b"late"))
+            done.set()
+
+        loop.call_soon_threadsafe(read_on)
+        assert done.wait(PATIENCE)
+        assert not protocol.transport.is_reading()
+
+        monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1e12)
+        protocol.read_paused = True
+        loop.call_soon_threadsafe(protocol._go_on)
+        assert next_frame(peer) == (TEXT, b"late")
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_pings_of_a_peer_that_does_not_read_are_not_kept_and_the_last_one_is_answered() -> None:
+    pings = frame(b"x" * 125, PING) * 500
+    with observed() as (peer, protocol):
+        for _ in range(600):
+            peer.sendall(pings)
+        peer.sendall(frame(b"last", PING))
+        waiting = protocol.transport.get_write_buffer_size()
+        while (found := next_frame(peer)) != (PONG, b"last"):
+            assert found == (PONG, b"x" * 125)
+
+    assert waiting < 2**20
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_close_behind_pings_that_are_not_read_is_answered() -> None:
+    pings = frame(b"x" * 125, PING) * 500
+    with observed() as (peer, protocol):
+        while protocol.writable.is_set():
+            peer.sendall(pings)
+        peer.sendall(frame(b"y", PING) * 3 + frame((1000).to_bytes(2, "big"), CLOSE))
+        while (found := next_frame(peer))[0] == PONG:
+            pass
+
+    assert found == (CLOSE, (1000).to_bytes(2, "big"))
+
+
+def test_replies_to_what_came_together_leave_before_they_are_many() -> None:
+    texts = [bytes([65 + number % 26]) * 1000 for number in range(40)]
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        def answer(text: str) -> bool:
+            with suppress(StopIteration):
+                send({"type": "websocket.send", "text": text * 10}).send(None)
+            return True
+
+        await receive()
+        await send({"type": "websocket.accept"})
+        scope["extensions"][LISTEN](answer)
+        await receive()
+
+    with running(application) as port, linked(port) as peer:
+        sending = threading.Thread(target=peer.sendall, args=[b"".join(map(frame, texts))])
+        sending.start()
+        answers = [next_frame(peer) for _ in range(40)]
+        sending.join(PATIENCE)
+
+    assert answers == [(TEXT, text * 10) for text in texts]
+
+
+def test_compression_is_not_offered_and_a_compressed_frame_is_refused() -> None:
+    with serving() as served, raw(served) as peer:
+        extra = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
+        peer.sendall(handshake(Address(served.port, None), extra=extra))
+        said = b""
+        while not said.endswith(b"\r\n\r\n"):
+            said += peer.recv(1)
+        peer.sendall(frame(b"x" * 100, reserved=4))
+        opcode, payload = next_frame(peer)
+
+    assert said.startswith(b"HTTP/1.1 101")
+    assert b"deflate" not in said.lower()
+    assert (opcode, int.from_bytes(payload[:2], "big")) == (CLOSE, 1002)
+
+
+# --------------------------------------------------------------------------------------------------- uvicorn's inner parts
+OVERRIDDEN: dict[type, str] = {
+    PatientHttp: (
+        "connection_made connection_lost data_received on_header on_headers_complete on_body on_message_begin "
+        "on_message_complete on_response_complete send_400_response timeout_keep_alive_handler handle_websocket_upgrade "
+        "pause_writing resume_writing"
+    ),
+    PatientWebSocket: (
+        "handle_connect data_received connection_lost handle_cont handle_ping handle_pong handle_close handle_parser_exception "
+        "resume_writing send_receive_event_to_app keepalive_timeout run_asgi send"
+    ),
+}
+USED: dict[type, str] = {
+    PatientHttp: (
+        "loop transport parser headers cycle pipeline server_state client scope timeout_keep_alive_task timeout_keep_alive"
+    ),
+    PatientWebSocket: (
+        "loop transport conn queue frames curr_msg_data_type read_paused writable close_sent disconnected "
+        "handshake_complete handshake_initiated"
+    ),
+}
+
+
+@pytest.mark.parametrize("ours", OVERRIDDEN, ids=lambda ours: ours.__name__)
+def test_the_library_still_calls_what_is_overridden(ours: type) -> None:
+    [library] = ours.__bases__
+
+    assert [name for name in OVERRIDDEN[ours].split() if name not in vars(library)] == []
+    assert [name for name in OVERRIDDEN[ours].split() if name not in vars(ours)] == []
+
+
+@pytest.mark.parametrize("ours", USED, ids=lambda ours: ours.__name__)
+def test_the_library_still_has_what_is_used(ours: Any) -> None:
+    async def make() -> Any:
+        config = uvicorn.Config(echo, ws=PatientWebSocket, lifespan="off", log_config=None)
+        return ours(config, ServerState(), {})
+
+    made = asyncio.run(make())
+
+    assert [name for name in USED[ours].split() if not hasattr(made, name)] == []
+    if ours is PatientWebSocket:
+        assert [
+            name
+            for name in ("handshake_exc", "parser_exc", "data_to_send", "send_text")
+            if not hasattr(made.conn, name)
+        ] == []
+
+
 # ------------------------------------------------------------------------------------------------------------ patience
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A server that waits for nobody for long."""
+    """A server that waits for no request for long."""
     monkeypatch.setattr(sockets, "HEADER_SECONDS", SOON)
-    monkeypatch.setattr(sockets, "LINGER_SECONDS", SOON)
-    monkeypatch.setattr(app, "PING_SECONDS", SOON)
     with serving() as served:
         yield served
+
+
+class Jumps:
+    """Lets hours pass at once on a server's loop, so that a busy machine makes nobody late."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.seconds = 0.0
+        loop.time = lambda: time.monotonic() + self.seconds  # type: ignore[method-assign]
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass, and return when everything that was due has been done."""
+
+        async def pass_by() -> None:
+            self.seconds += seconds
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(pass_by(), self.loop).result(PATIENCE)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\n"])
@@ -362,11 +634,11 @@ def test_headers_without_end_are_cut_off_long_before_they_fill_the_memory(caplog
         peer.sendall(get(served))
         sent = 0
         with suppress(ConnectionError):
-            while sent < 100 * MOST_HEADER_BYTES:
+            while sent < ENOUGH:
                 peer.sendall(line)
                 sent += len(line)
 
-        assert sent < 100 * MOST_HEADER_BYTES
+        assert sent < ENOUGH
         assert b"200" not in ends(peer)
         assert "headers are too large" in caplog.text
 
@@ -399,41 +671,44 @@ def test_a_body_that_never_ends_is_cut_off(impatient: Served) -> None:
         assert b"200" not in ends(peer)
 
 
-def test_a_second_request_that_never_ends_is_cut_off(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        peer.sendall(get(impatient) + b"\r\n")
-        first = b""
-        while not first.endswith(b"}"):
-            first += peer.recv(65536)
-        peer.sendall(get(impatient))
+def answer_of(peer: socket.socket) -> bytes:
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += peer.recv(65536)
+    return answer
+
+
+def test_a_second_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as served, raw(served) as peer:
+        peer.sendall(get(served) + b"\r\n")
+        first = answer_of(peer)
+        monkeypatch.setattr(sockets, "HEADER_SECONDS", SOON)
+        peer.sendall(get(served))
 
         assert first.startswith(b"HTTP/1.1 200")
         assert ends(peer) == b""
 
 
-def test_a_second_request_in_time_is_answered(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        peer.sendall(get(impatient) + b"\r\n")
-        first = peer.recv(65536)
-        peer.sendall(get(impatient) + b"Connection: close\r\n\r\n")
+def test_a_second_request_in_time_is_answered() -> None:
+    with serving() as served, raw(served) as peer:
+        peer.sendall(get(served) + b"\r\n")
+        first = answer_of(peer)
+        peer.sendall(get(served) + b"Connection: close\r\n\r\n")
         second = ends(peer)
 
     assert first.startswith(b"HTTP/1.1 200")
-    assert b"HTTP/1.1 200" in second
+    assert second.startswith(b"HTTP/1.1 200")
 
 
-def test_strangers_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_leave_file_descriptors_to_those_who_drive_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "MOST_CONNECTIONS", 3)
-    monkeypatch.setattr("proctor.server.sockets.resource.getrlimit", lambda kind: (RLIM_INFINITY, RLIM_INFINITY))
     with serving(agent_port=0) as served, ExitStack() as stack:
         port = urlsplit(served.server.agents_address or "").port
-        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(3)]
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(4)]
 
-        late = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
-
-        assert ends(late) == b""
-        peers[0].sendall(f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-        assert ends(peers[0]).startswith(b"HTTP/1.1 200")
+        assert ends(peers[0]) == b""
+        peers[3].sendall(f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert ends(peers[3]).startswith(b"HTTP/1.1 200")
 
 
 def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,35 +732,50 @@ def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.Monkey
 def test_a_peer_that_reads_slowly_gets_a_reply_that_takes_longer_than_the_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sockets, "LINGER_SECONDS", 2 * SOON)
-    size, piece, pace = 16 * 2**20, 2**20, threading.Event()
+    monkeypatch.setattr(sockets, "LINGER_SECONDS", HOUR)
+    size, kept_by_kernel = 2**20, 2**14
+    replies: list[tuple[Jumps, asyncio.Transport]] = []
 
     async def lavish(scope: Any, receive: Any, send: Any) -> None:
+        transport = receive.__self__.transport
+        # A fixed size: left alone, the kernel takes the whole reply on some machines and leaves nothing to wait for.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, kept_by_kernel)
+        replies.append((Jumps(asyncio.get_running_loop()), transport))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
         await send({"type": "http.response.body", "body": bytes(size)})
 
-    with running(lavish) as port, socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+    with running(lavish, "asyncio") as port, closing(socket.socket()) as peer:
+        peer.settimeout(PATIENCE)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept_by_kernel)
+        peer.connect(("127.0.0.1", port))
         peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        read = 0
-        while piece_read := peer.recv(piece, socket.MSG_WAITALL):
-            read += len(piece_read)
-            pace.wait(SOON / 3)
+        read = len(peer.recv(1))
+        ((clock, transport),) = replies
+        unsent = until(transport.get_write_buffer_size)
+        while piece := peer.recv(kept_by_kernel):
+            read += len(piece)
+            if transport.get_write_buffer_size() < unsent:
+                clock.jump(1.1 * HOUR)
+                unsent = transport.get_write_buffer_size()
 
     assert read > size
+    assert clock.seconds > 2 * HOUR
 
 
-def test_a_peer_that_answers_pings_stays_however_long_it_says_nothing(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        upgraded(impatient, peer)
+def test_a_peer_that_answers_pings_stays_however_long_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "PING_SECONDS", HOUR)
+    with serving() as served, raw(served) as peer:
+        clock = Jumps(served.loop)
+        upgraded(served, peer)
         for _ in range(4):
+            clock.jump(1.1 * HOUR)
             opcode, payload = next_frame(peer)
             assert opcode == PING
-            peer.sendall(frame(payload, PONG))
-        peer.sendall(frame(b'{"type":"metadata"}'))
-        opcode, payload = next_frame(peer)
+            peer.sendall(frame(payload, PONG) + frame(b'{"type":"metadata"}'))
+            opcode, payload = next_frame(peer)
 
-    assert opcode == TEXT
-    assert b"CartPole" in payload
+            assert opcode == TEXT
+            assert b"CartPole" in payload
 
 
 def test_many_messages_at_once_are_answered_in_order() -> None:
@@ -558,32 +848,34 @@ def test_a_peer_that_leaves_with_replies_on_their_way_disturbs_nobody() -> None:
 
 
 @pytest.mark.parametrize("extra", ["X-Long: " + "x" * 9000 + "\r\n", "".join(f"X-{n}: y\r\n" for n in range(300))])
-def test_a_handshake_that_is_too_much_is_refused(impatient: Served, extra: str) -> None:
-    with raw(impatient) as peer:
-        peer.sendall(handshake(Address(impatient.port, None), extra=extra))
+def test_a_handshake_that_is_too_much_is_refused(extra: str) -> None:
+    with serving() as served, raw(served) as peer:
+        peer.sendall(handshake(Address(served.port, None), extra=extra))
 
         assert ends(peer).startswith(b"HTTP/1.1 4")
 
 
-def test_a_handshake_that_is_none_is_refused(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        peer.sendall(handshake(Address(impatient.port, None)).replace(b"Sec-WebSocket-Key", b"Sec-WebSocket-Quay"))
+def test_a_handshake_that_is_none_is_refused() -> None:
+    with serving() as served, raw(served) as peer:
+        peer.sendall(handshake(Address(served.port, None)).replace(b"Sec-WebSocket-Key", b"Sec-WebSocket-Quay"))
 
         assert ends(peer).startswith(b"HTTP/1.1 4")
 
 
-def test_a_peer_that_answers_no_pings_is_cut_off(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        upgraded(impatient, peer)
+def test_a_peer_that_answers_no_pings_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "PING_SECONDS", SOON)
+    with serving() as served, raw(served) as peer:
+        upgraded(served, peer)
 
         said = ends(peer)
 
     assert said.startswith(bytes([0x89]))
 
 
-def test_a_peer_that_never_says_goodbye_is_cut_off(impatient: Served) -> None:
-    with raw(impatient) as peer:
-        upgraded(impatient, peer)
+def test_a_peer_that_never_says_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LINGER_SECONDS", SOON)
+    with serving() as served, raw(served) as peer:
+        upgraded(served, peer)
         peer.sendall(frame(b'{"type":"close"}'))
 
         said = ends(peer)
@@ -591,11 +883,12 @@ def test_a_peer_that_never_says_goodbye_is_cut_off(impatient: Served) -> None:
     assert bytes([0x80 | CLOSE]) in said
 
 
-def test_a_closed_connection_leaves_no_clock_behind(impatient: Served) -> None:
-    for _ in range(5):
-        with raw(impatient) as peer:
-            peer.sendall(b"GET")
+def test_a_closed_connection_leaves_no_clock_behind() -> None:
+    with serving() as served:
+        for _ in range(5):
+            with raw(served) as peer:
+                peer.sendall(b"GET")
 
-    with raw(impatient) as peer:
-        peer.sendall(get(impatient) + b"Connection: close\r\n\r\n")
-        assert ends(peer).startswith(b"HTTP/1.1 200")
+        with raw(served) as peer:
+            peer.sendall(get(served) + b"Connection: close\r\n\r\n")
+            assert ends(peer).startswith(b"HTTP/1.1 200")

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from proctor.client import OperatorClient
 from proctor.client.connection import Connection
-from proctor.errors import EpisodeLost
+from proctor.errors import EpisodeLost, RemoteError
 from proctor.ledger.verify import verify
 from proctor.models.events import (
     AgentGranted,
@@ -460,3 +461,51 @@ def test_a_process_that_is_killed_is_no_loss_either(tmp_path: Path) -> None:
 
     assert found == [{"total": total, "begun": 1} for total in (5, 6, 8)]
     assert not verify(tmp_path / "ledger").findings
+
+
+ASKED = {"question": "May I?", "options": ["yes", "no"], "wait_seconds": 0}
+OPERATORS = "the-operator-secret-0123456789"
+
+
+def test_a_question_waits_under_the_same_name_after_a_kill_and_its_agent_hears_the_answer(tmp_path: Path) -> None:
+    def operator(stage: Stage) -> OperatorClient:
+        return OperatorClient(f"http://127.0.0.1:{stage.served.port}", token=OPERATORS)
+
+    async def walk(stage: Stage) -> Any:
+        async with connected(stage) as connection:
+            # Both sessions use the same request ids, and both agents ask the same.
+            sessions = [await connection.session() for _ in range(2)]
+            grants: list[Any] = [
+                (await session.reset(b'{"seed":1,"grant":{"agent":"asker"}}')).grant for session in sessions
+            ]
+            for grant in grants:
+                async with agent_with(stage.agents, grant.token) as agent:
+                    await agent.use("believe", changes={"something": True})
+                    await agent.use("decide", outcome="ESCALATE", summary="ask")
+                    await agent.use("escalate", **ASKED)
+            before = await asyncio.to_thread(operator(stage).pending)
+            await asyncio.to_thread(stage.kill)
+            after = await asyncio.to_thread(operator(stage).pending)
+            done = await asyncio.to_thread(operator(stage).answer, before[0], "option_1")
+            told = []
+            for grant in grants:
+                async with agent_with(stage.agents, grant.token) as agent:
+                    told.append((await agent.use("escalate", wait_seconds=0)).told)
+            await sessions[0].reset(b'{"seed":2}')
+            with pytest.raises(RemoteError) as late:
+                await asyncio.to_thread(operator(stage).answer, before[0], "option_1")
+            return before, after, done, told, late.value.code
+
+    with staged(tmp_path, "proctor/PlumeSearch-v0", agent_port=0, governed="open", operator=OPERATORS) as stage:
+        before, after, done, told, late = run(walk(stage))
+        answers = [event.session for event in stage.of(PacketJudged) if event.kind == "user_input"]
+        whole = stage.is_whole()
+
+    assert before == after
+    assert len({waiting.id for waiting in before}) == len({waiting.session for waiting in before}) == 2
+    assert (done.accepted, done.session, done.question) == (True, before[0].session, "May I?")
+    assert (told[0]["answer"]["choice"], told[0]["answer"]["escalation"]) == ("option_1", before[0].id)
+    assert told[1]["verdict"] == "waiting"
+    assert answers == [before[0].session]
+    assert late == "STALE_QUESTION"
+    assert whole

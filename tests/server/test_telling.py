@@ -149,6 +149,8 @@ def test_the_first_observation_is_told_like_all_others() -> None:
 
     assert first == {"observation": [0.5], "step": 0, "done": False, "terminated": False, "truncated": False}
     jsonschema.validate(first, seen_schema(CARD))
+    several = json.loads(first_seen(msgspec.Raw(b'{"observation":[0.5],"more":1}'), Standing()))
+    assert several["observation"] == {"observation": [0.5], "more": 1}
     assert json.loads(first_seen(None, Standing(terminated=True))) == {"step": 0, "done": True}
 
 

@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError
+from proctor.models.arrays import packed_array
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
-from proctor.server.transform_moments import Form, Mask, Moment, Scene, unpacked_leaves, value_of
+from proctor.server.transform_moments import (
+    MOST_CONTAINERS,
+    MOST_NUMBERS,
+    Form,
+    Mask,
+    Moment,
+    Scene,
+    unpacked_leaves,
+    value_of,
+)
 from tests.models.space_strategies import members, spaces
 from tests.server.walks import SPACE, Batch, Single
 
@@ -113,6 +123,71 @@ def test_what_nobody_looks_at_is_not_read() -> None:
     assert scene.metadata(0) == {}
     with pytest.raises(ComponentError, match="cannot be read"):
         scene.observation(0)
+
+
+def packed_scene(observation: object, infos: object = None) -> Scene:
+    moment = Moment(
+        np.zeros(2), ~everyone(2), ~everyone(2), msgspec.json.encode(observation), msgspec.json.encode(infos)
+    )
+    return scene_of(moment, Form(2, True, SPACE))
+
+
+def zeros(*shape: int) -> dict[str, object]:
+    """Return a packed array that takes little space, whatever it claims to be."""
+    data = packed_array(np.zeros(10_000, np.uint8), compress=True)
+    return {**data, "shape": list(shape)}
+
+
+def test_what_is_too_much_to_build_is_not_built() -> None:
+    lists = b"[" + b"[]," * MOST_CONTAINERS + b"[]]"
+    keys = b"{" + b'"a":1,' * MOST_CONTAINERS + b'"b":1}'
+    numbers = b"[" + b"1," * MOST_CONTAINERS + b"1]"
+
+    def one(observation: bytes, metadata: bytes, *, packed: bool = False) -> Scene:
+        return scene_of(Moment(np.zeros(1), ~everyone(), ~everyone(), observation, metadata), Form(packed=packed))
+
+    assert len(one(numbers, b"{}").observation(0)) == MOST_CONTAINERS + 1
+    for look in (
+        lambda: one(lists, b"{}").observation(0),
+        lambda: one(b"{}", keys).metadata(0),
+        lambda: one(b"{}", keys).numbers("b", everyone()),
+        lambda: one(numbers, b"{}", packed=True).observation(0),
+    ):
+        with pytest.raises(ComponentError, match="more than a transform can look at"):
+            look()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        zeros(MOST_NUMBERS + 1),
+        zeros(2**40, 0),
+        zeros(1, 2**40, 0),
+        zeros(MOST_CONTAINERS + 1, 1),
+        zeros(1, 2**20, 2**10),
+    ],
+)
+def test_a_packed_array_that_claims_too_much_is_not_unpacked(array: object) -> None:
+    for look in (
+        lambda: packed_scene({"x": array, "pair": [[1], ["a"]]}).observation(0),
+        lambda: packed_scene({}, {"phi": array}).metadata(0),
+        lambda: packed_scene({}, {"phi": array}).numbers("phi", everyone(2)),
+    ):
+        with pytest.raises(ComponentError, match="more than a transform can look at"):
+            look()
+
+
+def test_packed_arrays_count_together() -> None:
+    with pytest.raises(ComponentError, match="more than a transform can look at"):
+        packed_scene([zeros(MOST_NUMBERS // 2), {"a": [zeros(MOST_NUMBERS // 2 + 1)]}]).observation(0)
+
+
+@pytest.mark.parametrize("array", [zeros(3), {**zeros(2), "dtype": 1}, {**zeros(2), "data": "?"}])
+def test_a_packed_array_that_is_none_cannot_be_read(array: object) -> None:
+    with pytest.raises(ComponentError, match="cannot be read"):
+        packed_scene({"x": array}).observation(0)
+    with pytest.raises(ComponentError, match="cannot be read"):
+        packed_scene({}, {"phi": array}).metadata(0)
 
 
 def test_metadata_that_were_never_given_are_empty() -> None:

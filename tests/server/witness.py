@@ -24,7 +24,7 @@ from proctor.door.credentials import CONTROL
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 120.0
 INSIDE: Final = "a text from inside, 51c7"
 """What these environments' own exceptions say; no peer may ever read it."""
 

@@ -19,6 +19,7 @@ import mcp_types
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
 
+from proctor.server.agents.endpoint import VISIT
 from tests.server.agents.stand_in import StandIn, StandInView, plane_of
 
 Context = ServerRequestContext[Any, Any]
@@ -207,7 +208,10 @@ async def list_tools(ctx: Context, params: Any) -> Wire:
 
 
 async def call_tool(ctx: Context, params: mcp_types.CallToolRequestParams) -> Wire:
-    return await TOOLS[params.name][1](ctx, params.arguments or {})
+    # The library gets calls without their arguments.
+    request: Any = ctx.request
+    arguments = json.loads(request.scope[VISIT].arguments)
+    return await TOOLS[params.name][1](ctx, arguments)
 
 
 async def list_resources(ctx: Context, params: Any) -> Wire:

@@ -13,7 +13,7 @@ from proctor.errors import ComponentError
 from proctor.server.sandbox.engine import Engine
 from tests.server.served import until
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @contextmanager

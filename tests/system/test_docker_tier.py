@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Coroutine, Iterator
@@ -18,6 +19,7 @@ import uvloop
 
 from proctor.client import RemoteEnv
 from proctor.envs.targets import Target
+from proctor.errors import ComponentError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
 from proctor.server.answers import Failed, Outcome
@@ -28,6 +30,7 @@ from proctor.server.sandbox.bait import LIMITS, Baits, laid_out
 from proctor.server.sandbox.docker import DockerNest, ServerMark
 from proctor.server.sandbox.engine import SERVER_LABEL, Engine
 from proctor.server.sandbox.findings import Probe
+from proctor.server.sandbox.hold import FIRST_USER, MOST_USERS
 from proctor.server.sandbox.pipe import Work
 from proctor.server.sandbox.place import InWorker
 from proctor.server.sandbox.probe import TARGET as PROBING
@@ -35,18 +38,29 @@ from proctor.server.sandbox.probes import Tried
 from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
 from tests.server.commands import finished, serve, variables
 from tests.server.served import until
+from tests.server.test_workers import TOKEN, Visitor
 from tests.system.engines import own_docker, own_podman
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 ORDER = ResetOrder(1, "e", None)
 Result = TypeVar("Result")
 
-HOSTILE = '''
+HOSTILE = r'''
 import os
+import stat
 from pathlib import Path
 import gymnasium as gym
+
+def shout(words):
+    """Write to every stream that leads out of the process."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not stat.S_ISCHR(os.fstat(int(name)).st_mode):
+                os.write(int(name), words)
+        except OSError:
+            continue
 
 def writable():
     """Return every folder in which a file can be made."""
@@ -62,6 +76,9 @@ def writable():
 
 class Hostile(gym.Env):
     observation_space = action_space = gym.spaces.Discrete(9)
+
+    def __init__(self, marker=None):
+        self.marker = marker
 
     def reset(self, *, seed=None, options=None):
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -79,8 +96,17 @@ class Hostile(gym.Env):
             while True:
                 hoard.append(bytearray(os.urandom(1024) * 4096))
         if action == 3:
+            if self.marker is not None:
+                Path(self.marker, "inside").touch()
             while True:
                 pass
+        if action == 4:
+            shout(b"nonsense that is no message" * 1000)
+        if action == 5:
+            shout(b"\xff\xff\xff\xff")
+        if action == 6:
+            shout((2**20).to_bytes(4, "big"))
+            os._exit(0)
         return 0, 0.0, False, False, {}
 '''
 MOUNTED = """
@@ -356,7 +382,10 @@ def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
     assert sorted(writable) == ["/dev/shm", "/tmp"]
     assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
     assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", "2")
-    assert set(told["Uid"].split()) | set(told["Gid"].split()) == {"65534"}
+    users = set(told["Uid"].split())
+    assert len(users) == 1
+    assert int(users.pop()) in range(FIRST_USER, FIRST_USER + MOST_USERS)
+    assert set(told["Gid"].split()) == {"65534"}
     assert told["Groups"] in ("", "65534")
     assert (told["pid"], told["processes"]) == (1, ["1"])
     assert told["interfaces"] == ["lo"]
@@ -402,6 +431,128 @@ def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: E
 
     with nest(docker, hostile, target) as found:
         assert run(scenario(found)).problem.code == Code.STEP_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [(4, Code.TOO_LARGE), (5, Code.TOO_LARGE), (6, Code.EXECUTION_ERROR)],
+    ids=["nonsense that reads as a length", "too long", "half a message"],
+)
+def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
+    docker: Engine, hostile: str, action: int, code: Code
+) -> None:
+    target = Target("hostile_env:Hostile")
+
+    async def scenario(found: DockerNest) -> Failed:
+        liar, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
+        for place in (liar, neighbour):
+            await place.reset(ORDER)
+        with pytest.raises(Failed) as caught:
+            await liar.step(b'{"action":%d}' % action)
+        assert (await neighbour.step(b'{"action":0}')) is not None
+        await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
+        return caught.value
+
+    with nest(docker, hostile, target) as found:
+        problem = run(scenario(found)).problem
+
+    assert (problem.code, problem.lost) == (code, True)
+    assert "nonsense" not in problem.message
+
+
+# ------------------------------------------------------------------------------------------------------------ images
+def derive(engine: Engine, base: str, folder: Path, name: str, *changes: str) -> str:
+    """Make an image of another by lines of a Dockerfile; return its name."""
+    with (folder / "layer").open("wb") as file:
+        write_layer({"/added": Text(b"nothing")}, file)
+    engine.commit(base, folder / "layer", changes, name)
+    return name
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_an_image_with_a_volume_is_refused(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
+    derived = derive(engine, image, tmp_path, "with-volume:1", "VOLUME /data")
+
+    with pytest.raises(ComponentError, match="volumes"):
+        DockerNest.started(Target("CartPole-v1"), SandboxWish(Tier.DOCKER), derived, engine)
+
+
+def test_what_an_image_says_of_users_folders_and_variables_changes_nothing(
+    docker: Engine, hostile: str, tmp_path: Path
+) -> None:
+    changes = (
+        "USER root",
+        "WORKDIR /root",
+        "EXPOSE 80",
+        "ENV PYTHONINSPECT=1",
+        "ENV PYTHONPATH=/tmp",
+        "ENV HOME=/root",
+    )
+    image = derive(docker, hostile, tmp_path, "surprising:1", *changes)
+    target = Target("hostile_env:Hostile")
+
+    async def scenario(found: DockerNest) -> tuple[dict[str, Any], list[str]]:
+        place = await found.place(work(target))
+        told = metadata(await place.reset(ORDER))
+        return told, metadata(await place.step(b'{"action":1}'))["writable"]
+
+    with nest(docker, image, target) as found:
+        told, writable = run(scenario(found))
+
+    assert sorted(writable) == ["/dev/shm", "/tmp"]
+    assert "0" not in told["Uid"].split()
+    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
+    assert (told["NoNewPrivs"], told["Seccomp"], told["interfaces"]) == ("1", "2", ["lo"])
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import os, time; [(os.write(2, b'x' * 65536)) for _ in range(4096)]; time.sleep(999)", "not ready within"),
+        ("import os, time; os.write(1, bytes([0, 0, 99, 0])); [(os.write(1, b'x'), time.sleep(1)) for _ in range(999)]", "not ready within"),
+        ("import os; os.write(1, b'nonsense' * 999)", "nothing that a worker says"),
+        ("raise SystemExit('a word of the image')", "a word of the image"),
+    ],
+    ids=["flood", "drip", "nonsense", "end"],
+)  # fmt: skip
+def test_an_image_that_starts_another_program_is_refused_in_time(
+    docker: Engine, in_docker: str, tmp_path: Path, script: str, reason: str
+) -> None:
+    (told,) = json.loads(docker.asked("image", "inspect", in_docker))
+    entry = json.dumps([*told["Config"]["Entrypoint"], "-c", script])
+    image = derive(docker, in_docker, tmp_path, "another-program:1", f"ENTRYPOINT {entry}")
+    wish = SandboxWish(Tier.DOCKER)
+
+    found = DockerNest.started(Target("CartPole-v1"), wish, image, docker, start_seconds=10.0)
+    try:
+        with pytest.raises(ComponentError, match=reason):
+            found.card()
+    finally:
+        found.end()
+
+    assert ours(docker) == []
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_the_image_that_was_checked_is_run_though_its_name_means_another_by_then(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
+    engine.asked("tag", image, "moving:1")
+    derive(engine, image, tmp_path, "with-volume:2", "VOLUME /data")
+
+    async def scenario(found: DockerNest) -> list[str]:
+        engine.asked("tag", "with-volume:2", "moving:1")
+        await found.place(work(Target("CartPole-v1")))
+        return [json.loads(engine.asked("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
+
+    with nest(engine, "moving:1", Target("CartPole-v1")) as found:
+        images = run(scenario(found))
+        digest = found.report.digest
+
+    assert images == [digest]
+    assert engine.image("moving:1").digest != digest
 
 
 def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tmp_path: Path) -> None:
@@ -451,6 +602,35 @@ def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(do
         docker.remove(["proctor-dead-1", "proctor-living-1"])
 
     assert left == ["proctor-living-1"]
+
+
+def test_a_container_that_outlives_a_killed_server_is_removed_by_the_next_one(
+    docker: Engine, hostile: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o777)
+    target = ("hostile_env:Hostile", "--set", f"marker={out}", "--mount", f"{out}:rw")
+    arguments = (*target, "--port", "0", "--json", "--sandbox", "docker", "--image", hostile)
+    more = {**TOKEN, "DOCKER_HOST": host_of(docker)}
+
+    with serve(tmp_path / "home", *arguments, more=more) as command:
+        visitor = Visitor(command.document["websocket"])
+        visitor.open()
+        step = {"type": "step", "data": {"action": 3}, "id": 2, "session": visitor.session, "epoch": 1}
+        visitor.socket.send(json.dumps(step))
+        until((out / "inside").exists, PATIENCE)
+        command.stopped(signal.SIGKILL)
+    visitor.close()
+    outliving = ours(docker)
+    with serve(tmp_path / "home", *arguments, more=more) as command:
+        assert command.document["sandbox"] == "docker"
+        swept = ours(docker)
+        code = command.stopped()
+
+    assert len(outliving) == 1
+    assert outliving[0] not in swept  # the container that was asked for a description may still be ending
+    assert (code, ours(docker)) == (0, [])
 
 
 def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium as gym
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from proctor.envs.policies import make_policy
 from proctor.envs.settings import made
@@ -264,7 +265,7 @@ class Filmed(Hall):
         """Answer the first question that comes, as the operator."""
         await until(self.operator.pending, tries=100_000)
         (waiting,) = self.operator.pending()
-        await self.operator.answer(waiting.id, choice=waiting.options[choice].option_id, text=text)
+        await self.operator.answer(waiting, choice=waiting.options[choice].option_id, text=text)
 
 
 Scenario = Callable[[Filmed, Agent], Awaitable[None]]
@@ -397,6 +398,49 @@ def forged_episode(folder: Path, *, session: str = "forged", begun: float = BEGU
             )
         )
         writer.record(SessionClosed(session=session, at=clock(), reason=HOSTILE, episodes=1, steps=5))
+    return f"{session}.1"
+
+
+LINK = "javascript:window.__pwned=3"
+STYLE = "red;}*{display:none!important}/*"
+POISONED: dict[str, Any] = {
+    "__proto__": {"polluted": True, "then": LINK},
+    "constructor": {"prototype": {"polluted": True}},
+    "href": LINK,
+    "style": STYLE,
+    "toString": STYLE,
+    "length": 10**15,
+}
+
+
+def poisoned_episode(folder: Path, *, session: str = "poisoned", begun: float = BEGUN) -> str:
+    """Record an episode whose keys are those of every object, whose texts are addresses and styles, and whose scene is endless."""
+    clock = Clock(begun)
+    said: dict[str, Any] = {"session": session, "epoch": 1}
+    field = {"kind": "image", "columns": 10**9, "rows": 10**9, "levels": LINK, **POISONED}
+    scene = {"environment": "plume", "grid_size": [10**9, 10**9], "size": [1e308, 1e308], "plume": field, **POISONED}
+    with writing(folder, clock) as writer:
+        writer.record(opened(session, clock(), "__proto__", settings=POISONED, policy={"name": LINK}, tier=STYLE))
+        writer.record(
+            EpisodeReset(
+                **said, at=clock(), episode_id="constructor", seed=1, observation=_raw(POISONED), scene=_raw(scene),
+                metadata=_raw(POISONED),
+            )
+        )  # fmt: skip
+        writer.record(granted(session, "__proto__", clock()))
+        for step in range(1, 6):
+            writer.record(
+                replace(
+                    _forged_step(session, step, clock()),
+                    metadata=_raw(POISONED),
+                    parts={"__proto__": 1e308, "constructor": -1e308, "hasOwnProperty": 0.5},
+                    scene=_raw({"agent": [1e308, -1e308], "step": step, **POISONED}),
+                    tool="__proto__",
+                    reward=1e308,
+                )
+            )
+        writer.record(EpisodeClosed(**said, at=clock(), steps=5, reason=LINK, outcome="__proto__", state=STYLE))
+        writer.record(SessionClosed(session=session, at=clock(), reason=LINK, episodes=1, steps=5))
     return f"{session}.1"
 
 

@@ -189,7 +189,7 @@ def test_a_rule_of_the_house_is_explained_in_its_own_words(tmp_path: Path) -> No
 
 async def is_stopped(hall: Hall, agent: Agent) -> None:
     await agent.believe()
-    await hall.operator.alert("s", "CRITICAL", "stop at once")
+    await hall.operator.alert(hall.episode, "CRITICAL", "stop at once")
     await agent.use("move", direction="up")
 
 

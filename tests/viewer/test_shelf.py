@@ -604,7 +604,7 @@ def test_any_thread_may_ask(tmp_path: Path) -> None:
         for number in range(1, 51):
             into.record(step(number=number))
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         steps = shelf.slice("s.1").steps.step
     into.close()
 

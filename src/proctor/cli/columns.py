@@ -11,7 +11,7 @@ import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 
-from proctor.cli.verdict_table import plain
+from proctor.cli.output import plain
 
 ELLIPSIS: Final = "…"
 WIDTH: Final = 140

@@ -52,7 +52,7 @@ class Desk:
     reading_seconds: float = READING_SECONDS
     clock: Callable[[], float] = time.monotonic
     _looked: float = 0.0
-    _since: dict[str, float] = field(default_factory=dict)
+    _since: dict[tuple[str, int, str], float] = field(default_factory=dict)
 
     def work(self) -> None:
         """Answer what has waited for long enough."""
@@ -61,7 +61,8 @@ class Desk:
             return
         self._looked = now
         for waiting in self.client.pending():
-            if now >= self._since.setdefault(waiting.id, now) + self.reading_seconds:
+            question = (waiting.session, waiting.epoch, waiting.id)
+            if now >= self._since.setdefault(question, now) + self.reading_seconds:
                 self._decide(waiting)
 
     def _decide(self, waiting: Waiting) -> None:

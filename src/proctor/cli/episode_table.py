@@ -10,8 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from proctor.cli.output import plain
 from proctor.cli.verdict_json import encoded
-from proctor.cli.verdict_table import Layout, plain, remark, short, styled
+from proctor.cli.verdict_table import Layout, remark, short, styled
 from proctor.episode.cases import Summary
 from proctor.episode.verdict_words import listed, obligation_words
 from proctor.episode.verdicts import Outcome, Verdict

@@ -10,10 +10,10 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from proctor.episode.house_rules import HouseRule, load_rules
+from proctor.episode.house_rules import load_rules
 from proctor.episode.judge import Judge
 from proctor.episode.settings import LayerRules, Limits, OnOverrun, Profile, Settings
-from proctor.errors import ValidationError
+from proctor.small_files import read_small_text
 
 ProfileOption: TypeAlias = Annotated[Profile, typer.Option("--profile", help="Whether a verification needs its plan.")]
 LayerRulesOption: TypeAlias = Annotated[LayerRules, typer.Option("--layer-rules", help="What a wrong layer gets.")]
@@ -31,17 +31,6 @@ def judge_under(settings: Settings, *, rules: Path | None = None, max_open: int 
     return Judge(
         settings,
         limits=Limits() if max_open is None else Limits(open_episodes=max_open),
-        rules=() if rules is None else _house_rules(rules),
+        rules=() if rules is None else load_rules(read_small_text(rules, expected="a file of rules for --rules")),
         now=lambda: datetime.now(UTC),
     )
-
-
-def _house_rules(path: Path) -> tuple[HouseRule, ...]:
-    try:
-        # Some editors write a mark before the first line.
-        return load_rules(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as problem:
-        words = problem.strerror if isinstance(problem, OSError) else "it is not text in UTF-8"
-        raise ValidationError(
-            f"cannot read the rules in {str(path)!r}: {words}", expected="a file of rules"
-        ) from problem

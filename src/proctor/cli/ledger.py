@@ -19,7 +19,7 @@ from proctor.cli.columns import Sheet, sheet
 from proctor.cli.ledger_export import WRITERS, Format
 from proctor.cli.ledger_key import found_key, public_key
 from proctor.cli.narrator import Narrator
-from proctor.cli.output import Output, standard_output
+from proctor.cli.output import Output, plain, plain_json, standard_output
 from proctor.cli.progress import bar
 from proctor.cli.timeline import entries
 from proctor.cli.timeline_page import Page
@@ -90,7 +90,7 @@ def show(
         _name_unread(record)
         if as_json:
             for row in _within(record.rows(found.chain), wanted):
-                output.write(line_of(row))
+                output.write(plain_json(line_of(row)))
         else:
             _print(output, _timeline(sheet(), record, found, path, wanted, folded=not each))
 
@@ -104,12 +104,16 @@ def verify(
     key: Annotated[
         str | None, typer.Option(metavar="PUB", help="The public key of who signed: its digits, or a file with them.")
     ] = None,
+    allow_unsealed: Annotated[
+        bool,
+        typer.Option("--allow-unsealed", help="Accept rows after the last seal of their chain, which nothing proves."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Check every row, chain and seal, and say what that proves."""
     public = None if key is None else public_key(key)
     with bar("verifying", unit="rows") as shown:
-        report = verified(path, heads=head or (), public=public, progress=shown.to)
+        report = verified(path, heads=head or (), public=public, allow_unsealed=allow_unsealed, progress=shown.to)
     with standard_output() as output:
         if as_json:
             output.write(verification.as_json(report))
@@ -159,7 +163,7 @@ def bundle(
         found = record.find(episode)
         write_bundle(record, found.chain, out)
     with standard_output() as output:
-        _print(output, [f"{found.head}\n"])
+        _print(output, [f"{plain(found.head)}\n"])
     _remark(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
 
 
@@ -179,7 +183,7 @@ def prune(
         _name_unread(record)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in pruning.announced(found):
-        console.print(line, markup=False)
+        console.print(plain(line), markup=False)
     if not found or dry_run:
         return
     pruning.ask(yes=yes)
@@ -241,4 +245,5 @@ def _name_unread(record: Ledger) -> None:
 
 def _remark(text: str) -> None:
     """Say something beside the result."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="dim", markup=False)
+    shown = "\n".join(map(plain, text.split("\n")))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(shown, style="dim", markup=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from proctor.cli.columns import many
-from proctor.cli.output import standard_output
+from proctor.cli.output import plain_json, standard_output
 from proctor.cli.progress import Bar, bar
 from proctor.errors import ValidationError
 from proctor.ledger.export import chosen, counted, new_file
@@ -50,7 +50,8 @@ def _written(text: Iterable[bytes], out: Path | None) -> str:
     """Write lines to a new file, or to standard output."""
     if out is None:
         with standard_output() as output:
-            for line in text:
+            shown = map(plain_json, text) if sys.stdout.isatty() else text
+            for line in shown:
                 output.write(line)
         return ""
     with new_file(out) as file:

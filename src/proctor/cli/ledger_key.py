@@ -14,8 +14,10 @@ from proctor.door.credentials import LEDGER_KEY, default_state_file
 from proctor.door.secret_files import kept_private
 from proctor.errors import ValidationError
 from proctor.ledger.keys import Signer, new_seed
+from proctor.small_files import read_small_text
 
 _KEY: Final = re.compile(r"[0-9a-fA-F]{64}")
+_LONGEST_KEY_FILE: Final = 4096
 _WORDS: Final = "64 hexadecimal digits"
 
 
@@ -59,20 +61,8 @@ def _seed(text: str, where: str) -> bytes:
 
 def public_key(text: str) -> bytes:
     """Return the public key that `text` says in hexadecimal digits, or that stands in the file of this name."""
-    said = text if _KEY.fullmatch(text) else _read(text)
+    expected = f"a public key: {_WORDS}, as `proctor ledger key` prints them, or their file"
+    said = text if _KEY.fullmatch(text) else read_small_text(text, expected=expected, most=_LONGEST_KEY_FILE).strip()
     if not _KEY.fullmatch(said):
-        raise ValidationError(
-            f"{text!r} holds no public key", expected=f"{_WORDS}, as `proctor ledger key` prints them, or their file"
-        )
+        raise ValidationError(f"{text!r} holds no public key", expected=expected)
     return bytes.fromhex(said)
-
-
-def _read(name: str) -> str:
-    try:
-        with Path(name).open("rb") as file:
-            return file.read(256).decode("ascii", "replace").strip()
-    except (OSError, ValueError):
-        raise ValidationError(
-            f"{name!r} is neither a public key nor a file that can be read",
-            expected=f"{_WORDS}, as `proctor ledger key` prints them, or their file",
-        ) from None

@@ -2,6 +2,8 @@
 
 Rule 1: what stands in a column is never shortened: people copy it. What stands beneath is wrapped to the terminal.
 Rule 2: no text of a peer reaches the terminal before `plain` has seen it.
+Rule 3: every line of words that a peer chose freely begins with QUOTE, and no other line does: whatever they say, they are
+    not taken for words of this program.
 """
 
 import textwrap
@@ -12,20 +14,22 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from proctor.cli.verdict_table import plain
+from proctor.cli.output import plain
 
 INDENT: Final = "    "
+QUOTE: Final = "> "
 NARROWEST: Final = 30
 MOST_LINES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A paragraph beneath an entry, behind `word` where that says what it is."""
+    """A paragraph beneath an entry, behind `word` where that says what it is; `quoted` if a peer wrote it."""
 
     text: str
     word: str = ""
     style: str = ""
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,9 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _paragraph(detail: Detail, word: int, width: int | None) -> Iterable[Text]:
-    first = INDENT + (f"{plain(detail.word).ljust(word)}  " if detail.word else "")
-    rest = " " * len(first)
+    mark = QUOTE if detail.quoted else ""
+    indent = INDENT + (f"{plain(detail.word).ljust(word)}  " if detail.word else "")
+    first, rest = indent + mark, " " * len(indent) + mark
     parts = [plain(part.rstrip()) for part in detail.text.split("\n")]
     wrapped = parts if width is None else [line for part in parts for line in _wrapped(part, width - len(first))]
     for number, line in enumerate(wrapped[:MOST_LINES]):

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from proctor import __version__
+from proctor.cli.output import plain
 from proctor.errors import ProctorError
 
 USER_ERROR: Final = 2
@@ -143,7 +144,7 @@ def _is_users(problem: Exception) -> bool:
 
 
 def _complain(problem: Exception) -> None:
-    typer.secho(f"proctor: {' '.join(_words(problem).split())}", fg="red", err=True)
+    typer.secho(plain(f"proctor: {' '.join(_words(problem).split())}"), fg="red", err=True)
 
 
 def _words(problem: Exception) -> str:

@@ -3,12 +3,16 @@
 Rule 1: exit code 0 if it was done, 1 if the judge refused it, 2 if it could not be asked for.
 Rule 2: the credential is read from the file that is named, the address, PROCTOR_OPERATOR_TOKEN or the state file, in this
     order; it is never an argument, which every process of the machine can read.
-Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a terminal's cursor.
+Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a terminal's cursor, and every line of it is marked.
+Rule 4: an act names the episode that it is about, by session and epoch, and an answer its question, which is printed with it. If
+    another episode runs by then, or the question does not wait any more, nothing is done.
 """
 
 import os
+import re
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
@@ -19,15 +23,24 @@ from rich.text import Text
 
 from proctor.cli.browser import opened
 from proctor.cli.listing import Detail, Entry, shown
-from proctor.cli.output import Output, standard_output
+from proctor.cli.output import Output, plain, standard_output
 from proctor.cli.packet_feed import heading, line_of, newest, pages
 from proctor.cli.verdict_json import encoded
-from proctor.cli.verdict_table import plain
 from proctor.client.operator import OperatorClient
 from proctor.door.credentials import OPERATOR, default_state_file
 from proctor.door.secret_files import read_private
 from proctor.errors import ValidationError
-from proctor.models.operator import Done, Governed, GovernedSession, JudgedRow, Link, Pending, Severity, Waiting
+from proctor.models.operator import (
+    Done,
+    Governed,
+    GovernedSession,
+    JudgedRow,
+    Link,
+    Pending,
+    Severity,
+    Waiting,
+    question_name,
+)
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 # Ids and sessions may begin with a dash: whatever is no option of ours is taken as one.
@@ -38,8 +51,8 @@ TokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="A file (0600) that holds the operator's credential.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `pending` shows it.")]
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="As `sessions` shows it.")]
+QuestionName = Annotated[str, typer.Argument(metavar="QUESTION", help="SESSION.EPOCH.NUMBER, as `pending` shows it.")]
+EpisodeName = Annotated[str, typer.Argument(metavar="EPISODE", help="SESSION.EPOCH, as `sessions` shows it.")]
 Words = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
 
 
@@ -73,7 +86,7 @@ def pending(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJso
     if as_json:
         _print_json(Pending(waiting))
     elif waiting:
-        shown(_console(), ("id", "kind", "session", "waits"), [_waiting(each, time.time()) for each in waiting])
+        _show(waiting)
     else:
         _console().print("nothing waits for an operator")
 
@@ -85,7 +98,7 @@ def sessions(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJs
     if as_json:
         _print_json(Governed(found))
     elif found:
-        headings = ("session", "epoch", "state", "policy", "steps", "packets", "refused", "waiting")
+        headings = ("episode", "state", "policy", "steps", "packets", "refused", "waiting")
         shown(_console(), headings, [_standing(each) for each in found])
     else:
         _console().print("no governed episode runs")
@@ -118,7 +131,7 @@ def watch(
 
 @operator.command(context_settings=NAMED)
 def answer(
-    waiting: Id,
+    question: QuestionName,
     option: Annotated[
         str | None, typer.Argument(metavar="OPTION", help="The id of an option.", callback=_no_option)
     ] = None,
@@ -130,12 +143,13 @@ def answer(
     """Answer an agent's question: choose one of its options, say something with --text, or both."""
     if option is None and not text:
         raise ValidationError("an answer says something", expected="an option, --text, or both")
-    _tell(_client(url, token_file).answer(waiting, option, text=text), as_json)
+    client = _client(url, token_file)
+    _tell(client.answer(_asked(client, question, as_json), option, text=text), as_json)
 
 
 @operator.command(context_settings=NAMED)
 def approve(
-    waiting: Id,
+    question: QuestionName,
     uses: Annotated[int | None, typer.Option(min=1, help="Fewer uses than were asked for.")] = None,
     life: Annotated[float | None, typer.Option(help="Seconds; fewer than the policy gives.")] = None,
     text: Words = "",
@@ -144,45 +158,54 @@ def approve(
     as_json: AsJson = False,
 ) -> None:
     """Issue the token that an agent asked for."""
-    _tell(_client(url, token_file).approve(waiting, uses=uses, life_seconds=life, text=text), as_json)
+    client = _client(url, token_file)
+    _tell(
+        client.approve(_asked(client, question, as_json), uses=uses, life_seconds=life, text=text),
+        as_json,
+    )
 
 
 @operator.command(context_settings=NAMED)
 def deny(
-    waiting: Id, text: Words = "", url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False
+    question: QuestionName,
+    text: Words = "",
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Do not issue the token that an agent asked for."""
-    _tell(_client(url, token_file).deny(waiting, text=text), as_json)
+    client = _client(url, token_file)
+    _tell(client.deny(_asked(client, question, as_json), text=text), as_json)
 
 
 @operator.command(context_settings=NAMED)
 def alert(
-    session: SessionName,
+    episode: EpisodeName,
     summary: Annotated[str, typer.Argument(help="What is wrong.", callback=_no_option)],
     severity: Annotated[str, typer.Option(help="INFO, WARNING, ERROR or CRITICAL.")] = "CRITICAL",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """State that something is wrong; CRITICAL stops the session's agents at once, until `clear`."""
-    _tell(_client(url, token_file).alert(session, summary, severity=cast(Severity, severity.upper())), as_json)
+    """State that something is wrong; CRITICAL stops the episode's agents at once, until `clear`."""
+    _tell(_client(url, token_file).alert(episode, summary, severity=cast(Severity, severity.upper())), as_json)
 
 
 @operator.command(context_settings=NAMED)
 def clear(
-    session: SessionName,
+    episode: EpisodeName,
     summary: Annotated[str, typer.Argument(help="Why it can go on.", callback=_no_option)] = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lift the safe mode of a session's episode."""
-    _tell(_client(url, token_file).clear(session, summary), as_json)
+    """Lift the safe mode of an episode."""
+    _tell(_client(url, token_file).clear(episode, summary), as_json)
 
 
 @operator.command(context_settings=NAMED)
 def revoke(
-    session: SessionName,
+    episode: EpisodeName,
     token: Annotated[str | None, typer.Option(help="The id of a token.")] = None,
     grant: Annotated[str | None, typer.Option(help="The name of a grant: its agent has no tools any more.")] = None,
     url: Url = DEFAULT_URL,
@@ -192,12 +215,12 @@ def revoke(
     """Take back a token, or an agent's whole grant."""
     if (token is None) == (grant is None):
         raise ValidationError("one thing is revoked at a time", expected="--token or --grant")
-    _tell(_client(url, token_file).revoke(session, token_id=token, grant=grant), as_json)
+    _tell(_client(url, token_file).revoke(episode, token_id=token, grant=grant), as_json)
 
 
 @operator.command(context_settings=NAMED)
 def budget(
-    session: SessionName,
+    episode: EpisodeName,
     tokens: Annotated[int, typer.Option(min=0, help="More tokens of language.")] = 0,
     tool_calls: Annotated[int, typer.Option(min=0, help="More calls of tools.")] = 0,
     seconds: Annotated[int, typer.Option(min=0, help="More time.")] = 0,
@@ -206,12 +229,12 @@ def budget(
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add to what may be spent in a session's episode."""
+    """Add to what may be spent in an episode."""
     if not (tokens or tool_calls or seconds):
         raise ValidationError("nothing is added", expected="--tokens, --tool-calls or --seconds")
     client = _client(url, token_file)
     done = client.approve_budget(
-        session, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
+        episode, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
     )
     _tell(done, as_json)
 
@@ -265,17 +288,38 @@ def _print_json(value: msgspec.Struct) -> None:
         output.write(encoded(value))
 
 
+def _asked(client: OperatorClient, name: str, as_json: bool) -> Waiting:
+    """Return the question of this name, and print it: whoever answers sees what."""
+    found = client.question(name)
+    if not as_json:
+        _show([found])
+    return found
+
+
+def _show(waiting: Sequence[Waiting]) -> None:
+    now = time.time()
+    shown(_console(), ("question", "kind", "session", "epoch", "waits"), [_waiting(each, now) for each in waiting])
+
+
 def _waiting(each: Waiting, now: float) -> Entry:
-    cells = (each.id, each.kind, each.session, duration(now - each.since))
-    options = [Detail(option.description, word=option.option_id, style="cyan") for option in each.options]
+    cells = (question_name(each), each.kind, each.session, str(each.epoch), duration(now - each.since))
+    options = [
+        Detail(option.description, word=f"option {_option(option.option_id)}", style="cyan", quoted=True)
+        for option in each.options
+    ]
     ways = [Detail("approve or deny", style="cyan")] if each.kind == "token" and not options else options
-    return Entry(cells, [*_agent(each.agent), Detail(each.question), *ways])
+    return Entry(cells, [*_agent(each.agent), Detail(each.question, word="asks", quoted=True), *ways])
+
+
+def _option(name: str) -> str:
+    """Return an option's id as it can be typed; one with other signs than those of plain names in quotation marks."""
+    return name if re.fullmatch(r"[\w.-]+", name) and name.isprintable() else shlex.quote(plain(name))
 
 
 def _standing(each: GovernedSession) -> Entry:
     state = f"{each.state} (over)" if each.over else each.state
     counts = (each.steps, each.packets, each.refusals, each.waiting)
-    cells = (each.session, str(each.epoch), state, each.policy, *map(str, counts))
+    cells = (f"{each.session}.{each.epoch}", state, each.policy, *map(str, counts))
     details = [("legal next:", each.legal_next), ("open:", each.obligations), ("tokens:", each.tokens)]
     told = [Detail(", ".join(words), word=word, style="dim") for word, words in details if words]
     return Entry(cells, [*_agent(each.agent), *told], "bold red" if each.safe_mode else "bold")
@@ -323,8 +367,12 @@ def _tell(done: Done, as_json: bool) -> None:
     if as_json:
         _print_json(done)
     elif done.accepted:
-        _console().print(f"done; the episode is in {plain(done.state)}", soft_wrap=True)
+        _console().print(f"done; {_where(done)}", soft_wrap=True)
     else:
         reason = ", ".join(done.rules) + (": " if done.rules else "") + done.reason
-        typer.secho(f"refused: {plain(reason)}; the episode is in {plain(done.state)}", fg="red", err=True)
+        typer.secho(f"refused: {plain(reason)}; {_where(done)}", fg="red", err=True)
     raise typer.Exit(0 if done.accepted else 1)
+
+
+def _where(done: Done) -> str:
+    return plain(f"the episode {done.session}.{done.epoch} is in {done.state}")

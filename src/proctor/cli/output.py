@@ -1,12 +1,14 @@
 """Standard output, as the commands that print much use it.
 
 Rule 1: text goes out in blocks, or at once if somebody waits for it.
-Rule 2: a reader who has gone away is no mistake: the command ends without a word. A disk that is full is a message.
+Rule 2: nothing that could steer a terminal leaves a command: text that somebody else wrote is shown by `plain`, JSON by `plain_json`.
+Rule 3: a reader who has gone away is no mistake: the command ends without a word. A disk that is full is a message.
 """
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Final
 
@@ -17,6 +19,38 @@ from proctor.errors import ValidationError
 # What the shell says of a process that wrote to nobody.
 UNREAD: Final = 141
 BLOCK: Final = 1 << 16
+
+
+_DELETE: Final = b"\x7f"
+"""The one sign of ASCII that JSON lets pass and nobody can see."""
+
+
+def visible(text: str, escaping: Callable[[str], str]) -> str:
+    """Return `text` with `escaping` applied to every sign that is not printable: the one rule for all that is printed.
+
+    Not printable are controls of terminals (C0, C1, DEL), of the direction of writing, and every break of a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else escaping(sign) for sign in text)
+
+
+def plain(text: str) -> str:
+    """Return `text` with everything escaped that is no printable sign."""
+    return visible(text, lambda sign: sign.encode("unicode_escape").decode("ascii"))
+
+
+def plain_json(text: bytes) -> bytes:
+    """Return JSON of one line that says the same, with everything escaped that is no printable sign; the line's end stays."""
+    if text.isascii() and _DELETE not in text:
+        return text
+    line = text.removesuffix(b"\n")
+    return visible(line.decode(), _escape).encode() + text[len(line) :]
+
+
+def _escape(sign: str) -> str:
+    """Return a sign as JSON escapes it: four digits for each of its halves."""
+    return re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex())
 
 
 class Output:

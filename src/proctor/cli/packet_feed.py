@@ -12,14 +12,15 @@ from typing import Final
 
 from rich.text import Text
 
+from proctor.cli.output import plain
 from proctor.cli.verdict_json import ACCEPTED, REFUSED
-from proctor.cli.verdict_table import COLOURS, plain, short
+from proctor.cli.verdict_table import COLOURS, short
 from proctor.client.operator import WAIT_SECONDS, OperatorClient, Page, next_after
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout
 from proctor.models.control import Code
 from proctor.models.operator import JudgedRow
 
-COLUMNS: Final = {"time": 12, "session": 16, "state": 12, "who": 8, "packet": 16, "verdict": 8}
+COLUMNS: Final = {"time": 12, "episode": 19, "state": 12, "who": 8, "packet": 16, "verdict": 8}
 HEADINGS: Final = (*COLUMNS, "reason")
 ROOM: Final = sum(COLUMNS.values()) + len(COLUMNS)
 PATIENCE_SECONDS: Final = 60.0
@@ -111,7 +112,7 @@ def line_of(row: JudgedRow, width: int | None) -> Text:
     word = ACCEPTED if row.accepted else REFUSED
     at = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S.%f")[:-3]
     told = plain(_reason(row))
-    cells = (at, row.session, row.state or "-", row.principal, _kind(row), word)
+    cells = (at, f"{row.session}.{row.epoch}", row.state or "-", row.principal, _kind(row), word)
     text = _row((*cells, told if width is None else _cut(told, width - ROOM)))
     line = Text(text)
     start = text.index(word, ROOM - COLUMNS["verdict"] - 1)

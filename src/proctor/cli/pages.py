@@ -15,9 +15,9 @@ from rich.console import Console
 from proctor.cli import episode_table, verdict_table
 from proctor.cli.episode_table import Tally
 from proctor.cli.lines import Line, Source
-from proctor.cli.output import Output
+from proctor.cli.output import Output, plain
 from proctor.cli.verdict_json import answer, encoded
-from proctor.cli.verdict_table import Layout, layout, plain, styled
+from proctor.cli.verdict_table import Layout, layout, styled
 from proctor.episode.judge import Judge
 from proctor.episode.verdicts import Verdict
 

@@ -17,11 +17,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from proctor.cli.listed_actions import listed_actions
-from proctor.cli.output import Output, standard_output
+from proctor.cli.output import Output, plain, plain_json, standard_output
 from proctor.cli.progress import bar
-from proctor.cli.verdict_table import plain
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.replay.alone import Alone, replayed_alone
@@ -86,7 +86,7 @@ def _one(ledger: Ledger, text: str | None) -> EpisodeSummary:
 
 def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
     if as_json:
-        output.write(msgspec.json.encode(found) + b"\n")
+        output.write(plain_json(msgspec.json.encode(found)) + b"\n")
     else:
         output.write("".join(f"{line}\n" for line in lines(found)).encode())
 
@@ -99,7 +99,7 @@ def _replay_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], output: Outp
         for each, result, subs in _results(ledger, episodes, alone, shown.to):
             results.append((each, result, subs))
             if as_json:
-                output.write(msgspec.json.encode(_document(each, result, subs)) + b"\n")
+                output.write(plain_json(msgspec.json.encode(_document(each, result, subs))) + b"\n")
     if not as_json:
         output.write(_table(results).encode())
         output.write("".join(f"{line}\n" for line in _findings(results)).encode())
@@ -155,16 +155,11 @@ def _table(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> s
         pace = result.steps / max(result.seconds, 1e-9)
         speed = f"{result.speed:,.0f}" if result.recorded_seconds > 0 else "-"
         cells = (each.chain, each.environment, f"{result.steps:,}", f"{pace:,.0f}", speed, _verdict(result, subs))
-        table.add_row(*map(_markless, cells))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
     console = Console(width=None if sys.stdout.isatty() else 140)
     with console.capture() as text:
         console.print(table)
     return text.get()
-
-
-def _markless(text: str) -> str:
-    """Return text in which rich finds no markup."""
-    return plain(text).replace("[", r"\[")
 
 
 def _verdict(result: Replayed, subs: Sequence[Alone]) -> str:
@@ -241,7 +236,7 @@ def _picture(scene: Any) -> Iterator[str]:
     console = Console(width=PICTURE_SIZE[0], color_system=None)
     with console.capture() as text:
         console.print(import_module(module).picture(scene, *PICTURE_SIZE))
-    yield from (line.rstrip() for line in text.get().splitlines())
+    yield from (plain(line.rstrip()) for line in text.get().split("\n"))
 
 
 def _forked_lines(found: Forked) -> Iterator[str]:

@@ -81,7 +81,7 @@ def run(
     console = Console()
     console.print(as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
     if gif is not None:
-        console.print(f"The first episode of {names[0]} is in {gif}", highlight=False)
+        console.print(f"The first episode of {names[0]} is in {gif}", highlight=False, markup=False)
 
 
 def policy_names(given: Iterable[str], env: Env) -> list[str]:

@@ -54,7 +54,9 @@ def serve(
         str | None, typer.Option(help="auto, none, process, bwrap, strict or docker: how environments are kept apart.")
     ] = None,
     mount: Annotated[list[str] | None, typer.Option(help="PATH or PATH:rw that a sandbox sees.")] = None,
-    network: Annotated[bool | None, typer.Option("--network", help="Give sandboxes a network.")] = None,
+    network: Annotated[
+        bool | None, typer.Option("--network", help="Give containers (--sandbox docker) a network.")
+    ] = None,
     image: Annotated[str | None, typer.Option(help="For --sandbox docker: made by `proctor image`.")] = None,
     place: Annotated[str | None, typer.Option(help="auto, inline or thread: where steps run without sandbox.")] = None,
     step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take; 0: no limit [60].")] = None,
@@ -69,6 +71,18 @@ def serve(
     durability: Annotated[str | None, typer.Option(help="full, normal or off: what a reply waits for [full].")] = None,
     observations: Annotated[
         str | None, typer.Option(help="all or digest: what the ledger keeps of them [all].")
+    ] = None,
+    max_step_bytes: Annotated[
+        int | None, typer.Option(help="Bytes on record of one step; 0: no limit [16777216].")
+    ] = None,
+    max_episode_bytes: Annotated[
+        int | None, typer.Option(help="Bytes on record of one episode; 0: no limit [1073741824].")
+    ] = None,
+    max_packet_bytes: Annotated[
+        int | None, typer.Option(help="Bytes of one packet of a governed agent [65536].")
+    ] = None,
+    min_free_bytes: Annotated[
+        int | None, typer.Option(help="Bytes that stay free on the record's disk [5 % of it, at most 512 MiB].")
     ] = None,
     governed: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Govern agents: open, standard, strict, or a TOML file.")
@@ -105,6 +119,12 @@ def serve(
         "ledger": ledger,
         "durability": durability,
         "observations": observations,
+        "storage": {
+            "max_step_bytes": max_step_bytes,
+            "max_episode_bytes": max_episode_bytes,
+            "max_packet_bytes": max_packet_bytes,
+            "min_free_bytes": min_free_bytes,
+        },
         "governed": governed,
         "operator_token_file": operator_token_file,
         "allow_hosts": allow_host or None,
@@ -144,7 +164,12 @@ class Doors:
 
 def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
     values = {} if config is None else settings_in(config)
+    storage = {name: value for name, value in given.pop("storage").items() if value is not None}
     values.update({name: value for name, value in given.items() if value is not None})
+    if storage:
+        # A table of the file keeps what the command line does not say; one that is no table is refused below.
+        table = values.get("storage", {})
+        values["storage"] = {**table, **storage} if isinstance(table, dict) else table
     if "target" not in values:
         raise ValidationError("nothing to serve", expected="an id, a class or module:factory")
     return settings_of(values)

@@ -58,7 +58,7 @@ class Page:
 
     def header(self, episode: EpisodeSummary, opened: SessionOpened | None, seed: str) -> Iterator[str]:
         """Yield the facts of the episode, and the headings of the columns."""
-        title = f"Episode {episode.chain}"
+        title = _visible(f"Episode {episode.chain}")
         name = "" if opened is None else f"{GAP}{opened.environment}"
         yield self._sheet.styled(title, bold=True) + clipped(name, self._sheet.width - len(title)) + "\n"
         for label, text in _facts(episode, opened, seed):
@@ -99,8 +99,8 @@ class Page:
         """Yield what the episode came to, its head, and what to do with it."""
         yield "\n"
         end = ending(episode)
-        words = self._sheet.styled(end, **ENDS.get(end, {"bold": True}))
-        yield f"{words}: {_totals(episode, count)}\n"
+        words = self._sheet.styled(_visible(end), **ENDS.get(end, {"bold": True}))
+        yield f"{words}: {_visible(_totals(episode, count))}\n"
         if count.rules:
             broken = ", ".join(f"{rule} x{times}" if times > 1 else rule for rule, times in sorted(count.rules.items()))
             yield self._fact("refused by", broken)

@@ -5,14 +5,13 @@ Rule 1: the keys are the same for every line; `file`, `record`, `synthetic` and 
 Rule 2: nothing that is not printable leaves here raw, not even what JSON would allow: somebody looks at it in a terminal.
 """
 
-import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from proctor.cli.lines import Line
+from proctor.cli.output import plain_json
 from proctor.episode.kinds import RecordKind
 from proctor.episode.rulebook import Finding
 from proctor.episode.states import State
@@ -61,8 +60,6 @@ class _Recorded(Struct, frozen=True):
 
 
 _RECORD: Final = msgspec.json.Decoder(_Recorded)
-# The one sign of ASCII that JSON lets pass and nobody can see.
-_DELETE: Final = b"\x7f"
 _NONE: Final = ()
 
 
@@ -109,19 +106,4 @@ def record_of(line: Line) -> str | UnsetType:
 
 def encoded(value: Struct | dict[str, Any]) -> bytes:
     """Return `value` as one line, with its end."""
-    text = msgspec.json.encode(value)
-    if not text.isascii() or _DELETE in text:
-        text = visible(text.decode(), _escape).encode()
-    return text + b"\n"
-
-
-def _escape(sign: str) -> str:
-    """Return a sign as JSON escapes it: four digits for each of its halves."""
-    return re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex())
-
-
-def visible(text: str, escaping: Callable[[str], str]) -> str:
-    """Return `text` with `escaping` applied to every sign that is not printable: the one rule for all pages."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else escaping(sign) for sign in text)
+    return plain_json(msgspec.json.encode(value)) + b"\n"

@@ -13,7 +13,8 @@ import typer
 
 from proctor.cli.explanation import Remark, explained
 from proctor.cli.lines import Line
-from proctor.cli.verdict_json import ACCEPTED, REFUSED, record_of, visible
+from proctor.cli.output import plain
+from proctor.cli.verdict_json import ACCEPTED, REFUSED, record_of
 from proctor.episode.verdict_words import located
 from proctor.episode.verdicts import Verdict
 from proctor.episode.ways import label_of
@@ -102,11 +103,6 @@ def remark(form: Layout, heading: str, text: str, *, indent: str = INDENT) -> st
 def styled(text: str, form: Layout, **style: str | bool) -> str:
     """Return `text` in a style, where styles are shown."""
     return typer.style(text, **style) if form.coloured else text  # type: ignore[arg-type]  # keywords of one function
-
-
-def plain(text: str) -> str:
-    """Return `text` with everything escaped that is no printable sign."""
-    return visible(text, lambda sign: sign.encode("unicode_escape").decode("ascii"))
 
 
 def short(text: str, width: int) -> str:

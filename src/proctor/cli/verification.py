@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from proctor.cli.columns import Sheet, many, wrapped
-from proctor.cli.verdict_table import plain
+from proctor.cli.output import plain, plain_json
 from proctor.ledger.verify import Finding, Report
 
 
@@ -28,6 +28,7 @@ class Said(Struct, frozen=True):
     rows: int
     chains: int
     seals: int
+    unsealed: int
     signed: bool
     headed: bool
     says: str
@@ -41,11 +42,12 @@ def as_json(report: Report) -> bytes:
         report.rows,
         report.chains,
         report.seals,
+        report.unsealed,
         report.signed,
         report.headed,
         report.says,
     )
-    return msgspec.json.encode(said) + b"\n"
+    return plain_json(msgspec.json.encode(said)) + b"\n"
 
 
 def as_text(sheet: Sheet, report: Report) -> Iterator[str]:

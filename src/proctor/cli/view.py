@@ -41,8 +41,10 @@ def view(
         raise ValidationError(f"there is no {ledger}", expected="a ledger: a folder, a file of one, or a bundle")
     way = _way(ledger, episode)
     # Here: `proctor view --help` needs none of it.
+    from proctor.server.logs import quiet_libraries
     from proctor.server.viewing.alone import Alone, Place, run_alone
 
+    quiet_libraries()
     place = Place.bound(host, port, allow_host or ())
     if not place.is_private:
         typer.echo(UNENCRYPTED, err=True)

@@ -3,11 +3,13 @@
 Rule 1: it takes the operator's credential, which neither resets nor steps; a control credential opens none of this.
 Rule 2: an act is sent once. If no answer comes, the error says that nobody knows whether it was done: `pending` and `sessions`
     tell.
-Rule 3: what the judge refuses is a `Done` that says so (`accepted` is False); what cannot be asked for at all is an exception.
+Rule 3: an act names its episode, and an answer its question. If another episode runs by then, or the question does not wait
+    any more, nothing is done, and the error says so (STALE_EPOCH, STALE_QUESTION).
+Rule 4: what the judge refuses is a `Done` that says so (`accepted` is False); what cannot be asked for at all is an exception.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 from urllib.parse import urlencode
@@ -17,8 +19,8 @@ import msgspec
 from proctor.client.address import Address, address_of
 from proctor.client.exchange import GET, Answer, exchanged
 from proctor.client.problems import exception_of
-from proctor.errors import ConnectionFailed, Missed, ProctorError, ValidationError
-from proctor.models.control import Problem
+from proctor.errors import ConnectionFailed, Missed, ProctorError, RemoteError, ValidationError
+from proctor.models.control import Code, Problem
 from proctor.models.operator import Answer as Reply
 from proctor.models.operator import Approve as Approval
 from proctor.models.operator import (
@@ -28,14 +30,17 @@ from proctor.models.operator import (
     Done,
     Governed,
     GovernedSession,
+    InEpisode,
     JudgedPage,
     JudgedRow,
     Link,
+    NamedQuestion,
     Pending,
     RaiseAlert,
     Severity,
     Waiting,
     Withdraw,
+    question_name,
 )
 
 T = TypeVar("T")
@@ -107,44 +112,71 @@ class OperatorClient:
             if not follow and after >= page.last:
                 return
 
+    def question(self, name: str) -> Waiting:
+        """Return what waits under this name, SESSION.EPOCH.NUMBER, or under this id; raise if nothing does, or several."""
+        found = [each for each in self.pending() if name in (question_name(each), each.id)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValidationError("this names several questions", found=name, expected=_names(found))
+        raise RemoteError(
+            "no such question waits: it was answered or withdrawn, its episode is over, or there never was one",
+            code=Code.STALE_QUESTION,
+            expected="one that `pending` lists",
+        )
+
     # ---------------------------------------------------------------------------------------------------------- acts
-    def answer(self, waiting: Waiting | str, choice: str | None = None, *, text: str = "") -> Done:
-        """Answer an agent's question: by the id of an option, in words, or both."""
-        return self._act("answer", Reply(_id(waiting), choice, text))
+    def answer(self, question: NamedQuestion | str, choice: str | None = None, *, text: str = "") -> Done:
+        """Answer an agent's question by the id of an option, in words, or both.
+
+        Here and below, the question is what `pending` returned, or its name: SESSION.EPOCH.NUMBER.
+        """
+        asked = self._named(question)
+        return self._act("answer", Reply(asked.session, asked.epoch, asked.id, choice, text))
 
     def approve(
-        self, waiting: Waiting | str, *, uses: int | None = None, life_seconds: float | None = None, text: str = ""
+        self,
+        question: NamedQuestion | str,
+        *,
+        uses: int | None = None,
+        life_seconds: float | None = None,
+        text: str = "",
     ) -> Done:
         """Issue the token that was asked for, or a smaller one."""
-        return self._act("approve", Approval(_id(waiting), uses, life_seconds, text))
+        asked = self._named(question)
+        return self._act("approve", Approval(asked.session, asked.epoch, asked.id, uses, life_seconds, text))
 
-    def deny(self, waiting: Waiting | str, *, text: str = "") -> Done:
+    def deny(self, question: NamedQuestion | str, *, text: str = "") -> Done:
         """Do not issue the token that was asked for."""
-        return self._act("deny", Deny(_id(waiting), text))
+        asked = self._named(question)
+        return self._act("deny", Deny(asked.session, asked.epoch, asked.id, text))
 
-    def alert(self, session: str, summary: str, *, severity: Severity = "CRITICAL") -> Done:
-        """State that something is wrong; CRITICAL stops the session's agents at once, until `clear`."""
-        return self._act("alert", RaiseAlert(session, summary, severity))
+    def alert(self, episode: InEpisode | str, summary: str, *, severity: Severity = "CRITICAL") -> Done:
+        """State that something is wrong; CRITICAL stops the episode's agents at once, until `clear`.
 
-    def clear(self, session: str, summary: str = "") -> Done:
-        """Lift the safe mode of the session's episode."""
-        return self._act("clear", Clear(session, summary))
+        Here and below, the episode is whatever belongs to it (a row, a question, one of `sessions`) or `SESSION.EPOCH`.
+        """
+        return self._act("alert", RaiseAlert(*_episode(episode), summary, severity))
 
-    def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
+    def clear(self, episode: InEpisode | str, summary: str = "") -> Done:
+        """Lift the safe mode of the episode."""
+        return self._act("clear", Clear(*_episode(episode), summary))
+
+    def revoke(self, episode: InEpisode | str, *, token_id: str | None = None, grant: str | None = None) -> Done:
         """Take back a token, or an agent's whole grant; one of the two."""
-        return self._act("revoke", Withdraw(session, token_id, grant))
+        return self._act("revoke", Withdraw(*_episode(episode), token_id, grant))
 
     def approve_budget(
         self,
-        session: str,
+        episode: InEpisode | str,
         *,
         token_budget: int = 0,
         tool_call_budget: int = 0,
         time_budget_seconds: int = 0,
         note: str = "",
     ) -> Done:
-        """Add to what may be spent in the session's episode."""
-        order = ApproveBudget(session, token_budget, tool_call_budget, time_budget_seconds, note)
+        """Add to what may be spent in the episode."""
+        order = ApproveBudget(*_episode(episode), token_budget, tool_call_budget, time_budget_seconds, note)
         return self._act("budget", order)
 
     def link(self) -> str:
@@ -154,6 +186,9 @@ class OperatorClient:
     # -------------------------------------------------------------------------------------------------------- inside
     def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
         return self._asked(GET, path, None, kind, self._timeout + more)
+
+    def _named(self, question: NamedQuestion | str) -> NamedQuestion:
+        return self.question(question) if isinstance(question, str) else question
 
     def _act(self, name: str, order: msgspec.Struct) -> Done:
         return self._asked("POST", f"/operator/{name}", _checked(order), Done, self._timeout)
@@ -178,8 +213,18 @@ def _address(url: str, token: str | None, environment: Mapping[str, str]) -> Add
     return found if found.token is not None or ambient is None else address_of(url, token=ambient)
 
 
-def _id(waiting: Waiting | str) -> str:
-    return waiting.id if isinstance(waiting, Waiting) else waiting
+def _episode(episode: InEpisode | str) -> tuple[str, int]:
+    """Return the session and the epoch of an episode, or raise a ValidationError for a text that names none."""
+    if not isinstance(episode, str):
+        return episode.session, episode.epoch
+    session, _, epoch = episode.rpartition(".")
+    if session and epoch.isascii() and epoch.isdigit():
+        return session, int(epoch)
+    raise ValidationError("this names no episode", found=episode, expected="SESSION.EPOCH, as `sessions` shows it")
+
+
+def _names(waiting: Sequence[Waiting]) -> str:
+    return f"one of {', '.join(map(question_name, waiting))}"
 
 
 def _checked(order: msgspec.Struct) -> bytes:

@@ -107,6 +107,7 @@ def _declared(cls: type, attribute: str, mark: Mark) -> Declared:
         output_schema=output,
         title=mark.title,
         destructive=mark.destructive,
+        max_arguments_bytes=mark.max_arguments_bytes,
     )
     later = later or inspect.iscoroutinefunction(method)
     return Declared(attribute, described, takes, names, gives, answer, wrapped, later)

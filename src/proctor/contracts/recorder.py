@@ -4,7 +4,8 @@ Rule 1: a reply leaves only when its event is safe. What "safe" means (in memory
     disk) is the recorder's own promise, and its docstring says it.
 Rule 2: events of one session are recorded in the order in which they were given; events of different sessions may mix.
 Rule 3: a recorder that cannot keep an event raises a ComponentError, from `record` or from what it returned. The session
-    then answers RECORDING_FAILED and its episode is lost. No other error leaves a recorder, whatever the disk said.
+    then answers RECORDING_FAILED and its episode is lost. No other error leaves a recorder, whatever the disk said. A
+    RecordLimitError among them says which limit is reached, and the session answers with the code of that limit.
 Rule 4: an event that failed is not on record, and what was recorded before it stays readable. The next event may
     succeed.
 Rule 5: the Raw fields of an event are the recorder's only during the call. One who keeps an event longer takes its JSON

@@ -2,10 +2,15 @@
 
 Rule 1: a model is made once for a method or an action model, never for a call.
 Rule 2: JSON is read strictly: what a model's JSON Schema refuses is refused. "3" is no 3, and no number is NaN.
-Rule 3: an error says where, what is wrong and what would be right, for a few problems. It repeats no input but the
+Rule 3: how long and how deep arguments can be is read from their JSON Schema, once for a tool; what it leaves open is None.
+Rule 4: an error says where, what is wrong and what would be right, for a few problems. It repeats no input but the
     beginning of a name, and no text of an exception that was not written for a caller.
 """
 
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ConfigDict, create_model
@@ -54,6 +59,96 @@ def schema_of(model: type[WireModel], *, answers: bool = False) -> dict[str, Any
     schema = tidied(model.model_json_schema(mode="serialization" if answers else "validation"))
     schema.pop("description", None)
     return {**NOTHING, **schema}
+
+
+_NUMBER_BYTES: Final = 32
+"""A number of 17 digits with its sign, its exponent and what stands around it."""
+_CHARACTER_BYTES: Final = 12
+"""A character that is written as two escapes."""
+_SCALARS: Final = ("number", "integer", "boolean", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """How long a JSON text can be, in bytes, and how deep; infinite if nothing says so."""
+
+    length: float
+    depth: float
+
+
+_ANYTHING: Final = _Extent(math.inf, math.inf)
+
+
+def longest_arguments(schema: Mapping[str, Any]) -> int | None:
+    """Return how many bytes arguments of this schema need at most; None if the schema does not say."""
+    length = _extent(schema, schema.get("$defs", {}), ()).length
+    return None if math.isinf(length) else int(length)
+
+
+def deepest_arguments(schema: Mapping[str, Any]) -> int | None:
+    """Return how deep lists and objects are nested in arguments of this schema; None if the schema does not say."""
+    depth = _extent(schema, schema.get("$defs", {}), ()).depth
+    return None if math.isinf(depth) else int(depth)
+
+
+def _extent(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+    """Return the extent of what fits a schema; `inside` are the definitions that it stands in."""
+    if not isinstance(schema, Mapping):
+        return _ANYTHING
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name:
+        return _ANYTHING if name in inside else _extent(definitions.get(name), definitions, (*inside, name))
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if choices:
+        return _largest(_extent(each, definitions, inside) for each in choices)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if values is not None:
+        return _largest(_value_extent(each) for each in values)
+    kinds = schema.get("type")
+    return _largest(
+        _typed(each, schema, definitions, inside) for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
+    )
+
+
+def _typed(kind: str, schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+    if kind in _SCALARS:
+        return _Extent(_NUMBER_BYTES, 0)
+    if kind == "string":
+        return _Extent(_CHARACTER_BYTES * schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
+    if kind == "array":
+        return _array_extent(schema, definitions, inside)
+    return _object_extent(schema, definitions, inside) if kind == "object" else _ANYTHING
+
+
+def _array_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+    first = [_extent(each, definitions, inside) for each in schema.get("prefixItems", ())]
+    more = max(0, schema.get("maxItems", math.inf) - len(first))
+    parts = [(each, 1.0) for each in first]
+    if more:
+        parts.append((_extent(schema.get("items"), definitions, inside), more))
+    length = sum(count * part.length for part, count in parts)
+    return _Extent(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0))
+
+
+def _object_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+    fields = schema.get("properties", {})
+    parts = {name: _extent(each, definitions, inside) for name, each in fields.items()}
+    length = sum(_CHARACTER_BYTES * len(name) + part.length for name, part in parts.items()) + _NUMBER_BYTES
+    depths = [part.depth for part in parts.values()]
+    others = schema.get("additionalProperties", True)
+    if others is not False:
+        length = math.inf
+        depths.append(_extent(others, definitions, inside).depth)
+    return _Extent(length, 1 + max(depths, default=0))
+
+
+def _value_extent(value: Any) -> _Extent:
+    return _ANYTHING if isinstance(value, list | dict) else _Extent(len(json.dumps(value)) + _NUMBER_BYTES, 0)
+
+
+def _largest(extents: Iterable[_Extent]) -> _Extent:
+    found = list(extents)
+    return _Extent(max(each.length for each in found), max(each.depth for each in found))
 
 
 def refusal_of(tool: Tool, problem: ModelError) -> ValidationError:

@@ -53,8 +53,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON Schema of the value that it answers with, an object; None: it answers with an observation."""
     title: str | None = None
     destructive: bool = False
+    max_arguments_bytes: int | None = None
+    """How long the JSON text of the arguments may be, as far as the server allows it; None: as its limits say."""
 
     def __post_init__(self) -> None:
+        most = self.max_arguments_bytes
+        if most is not None and (type(most) is not int or most < 1):
+            raise ComponentError("not a number of bytes", found=most, expected="max_arguments_bytes=, at least 1")
         if not NAME.fullmatch(self.name):
             raise ComponentError(
                 "not a tool's name", found=self.name, expected="1 to 64 of a-z, 0-9 and _, the first of them a letter"
@@ -127,16 +132,23 @@ class Mark:
     name: str | None
     title: str | None
     destructive: bool
+    max_arguments_bytes: int | None = None
 
 
 def tool(
-    safety: ToolSafety, *, name: str | None = None, title: str | None = None, destructive: bool = False
+    safety: ToolSafety,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    destructive: bool = False,
+    max_arguments_bytes: int | None = None,
 ) -> Callable[[MethodT], MethodT]:
     """Make a method of an Environment a tool for agents; the method itself stays what it is.
 
     Its parameters are typed, and JSON can say them; its docstring, all of it, is what a language model reads. What it
     returns decides what it is. An Action, or a list or tuple of them: it acts (WRITE or MIXED). An Observation: it
-    shows that one (READ). Anything else: it answers with the value (READ).
+    shows that one (READ). Anything else: it answers with the value (READ). `max_arguments_bytes` is for a tool that takes
+    more than the 64 KiB of arguments that a server allows by default, or wants less.
     """
     if not isinstance(safety, ToolSafety):
         raise ComponentError(
@@ -148,7 +160,7 @@ def tool(
             raise ComponentError(
                 "only methods can be tools", found=method, expected="@tool(...) directly above a method that takes self"
             )
-        setattr(method, MARK, Mark(safety, name, title, destructive))
+        setattr(method, MARK, Mark(safety, name, title, destructive, max_arguments_bytes))
         return method
 
     return marked

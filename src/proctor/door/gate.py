@@ -153,9 +153,14 @@ def judge_request(policy: Policy, method: str, path: str, headers: Headers) -> V
     `method` is the HTTP method, or "WEBSOCKET" for a handshake; `path` is the one that will be routed, without query.
     """
     verdict = judge_address(policy, path, headers)
-    if not verdict.allowed or policy.credential is None or (path in policy.open_paths and method in READING):
+    if not verdict.allowed or policy.credential is None or is_open(policy, method, path):
         return verdict
     return Verdict.ALLOWED if accepts(policy.credential, presented(headers)) else Verdict.NO_CREDENTIAL
+
+
+def is_open(policy: Policy, method: str, path: str) -> bool:
+    """Return whether this can be asked for without a credential."""
+    return path in policy.open_paths and method in READING
 
 
 def judge_address(policy: Policy, path: str, headers: Headers) -> Verdict:

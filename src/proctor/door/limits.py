@@ -8,6 +8,7 @@ Rule 3: the depth is judged first; the other checks may then recurse.
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,14 +19,19 @@ from numpy.typing import NDArray
 
 from proctor.errors import ValidationError
 
-MIB: Final = 1024 * 1024
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
 DEEPEST: Final = 512
 """No limit on depth may be higher: decoders recurse."""
 
 _BLOCK: Final = 256 * 1024
 _QUOTE: Final = ord('"')
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_NOT_BRACES: Final = bytes(set(range(256)) - set(b"{}"))
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_COLON: Final = re.compile(rb"[ \t\r\n]*+:")
 _FEW: Final = 4096
+_LONG: Final = 64 * 1024
 _CHANGE: Final = np.zeros(256, np.int8)
 _CHANGE[list(b"[{")] = 1
 _CHANGE[list(b"]}")] = -1
@@ -33,10 +39,16 @@ _CHANGE[list(b"]}")] = -1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one peer may send; `requests_per_second` None is no limit, `burst` is what may come at once."""
+    """What one peer may send; `requests_per_second` None is no limit, `burst` is what may come at once.
+
+    `max_arguments_bytes` is for the arguments of one tool call; a tool can ask for more, up to `max_body_bytes`.
+    `agent_bytes_per_second` is for everything that one agent sends.
+    """
 
     max_message_bytes: int = 16 * MIB
     max_body_bytes: int = MIB
+    max_arguments_bytes: int = 64 * KIB
+    agent_bytes_per_second: int = 4 * MIB
     max_depth: int = 64
     requests_per_second: float | None = None
     burst: int = 100
@@ -63,6 +75,8 @@ class Limits:
 _HIGHEST: Final = {
     "max_message_bytes": 1024 * MIB,
     "max_body_bytes": 1024 * MIB,
+    "max_arguments_bytes": 1024 * MIB,
+    "agent_bytes_per_second": 1024 * MIB,
     "max_depth": DEEPEST,
     "burst": 10**9,
 }
@@ -119,6 +133,8 @@ def has_duplicate_keys(raw: bytes) -> bool:
         strings = raw.split(b'"')[1::2]
         if len(set(strings)) == len(strings):
             return False
+    if len(raw) > _LONG:
+        return _has_key_twice(raw)
     try:
         # Not the bytes: json.loads would guess at UTF-16, which no decoder of ours reads.
         _SEARCH.decode(raw.decode("utf-8", "surrogateescape"))
@@ -127,6 +143,34 @@ def has_duplicate_keys(raw: bytes) -> bool:
     except ValueError:
         return False
     return False
+
+
+def _has_key_twice(raw: bytes) -> bool:
+    """The same for a long text: nothing is built, and other threads get their turn, which they do not while `json` decodes."""
+    open_objects: list[set[str]] = []
+    end = 0
+    for string in _STRINGS.finditer(raw):
+        # Between two strings there are the ends of objects, empty ones, and at most one beginning: the next string is a key.
+        braces = raw[end : string.start()].translate(None, _NOT_BRACES).replace(b"{}", b"")
+        end = string.end()
+        del open_objects[max(0, len(open_objects) - braces.count(b"}")) :]
+        if braces.endswith(b"{"):
+            open_objects.append(set())
+        if open_objects and _COLON.match(raw, end):
+            key = _said(string[0])
+            if key in open_objects[-1]:
+                return True
+            open_objects[-1].add(key)
+    return False
+
+
+def _said(string: bytes) -> str:
+    """Return what a JSON string says: two spellings of a key are the same key."""
+    text = string[1:-1].decode("utf-8", "surrogateescape")
+    try:
+        return str(json.loads(f'"{text}"', strict=False)) if "\\" in text else text
+    except ValueError:  # no JSON, which the decoder refuses
+        return text
 
 
 class _Twice(Exception):
@@ -144,8 +188,52 @@ _SEARCH: Final = json.JSONDecoder(
 )
 
 
+_LONG_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}")
+_DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
+_MANY_DIGITS: Final = b"0" * 309
+_NUMBER: Final = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+
+
+def has_infinite_number(raw: bytes) -> bool:
+    """Return whether a number in a JSON text is too large for a float, so that some decoders read it as infinity.
+
+    An integer of many digits is no such number: those who read it as a float refuse it by themselves.
+    """
+    # Only a number with a long exponent or with many digits can be so large; one expression for both would take long to say so.
+    if _LONG_EXPONENT.search(raw) is None and _MANY_DIGITS not in raw.translate(_DIGITS):
+        return False
+    numbers = _NUMBER.findall(_STRINGS.sub(b"", raw))
+    return any(math.isinf(float(number)) for number in numbers if not number.isdigit())
+
+
 _ROUNDING: Final = 1e-9
 """Who waits as long as was said is served then; what is given early is owed."""
+
+
+class Pace:
+    """Counts what happens too often, and says how long to wait because of it: not at all for the first `at_once`."""
+
+    __slots__ = ("_at_once", "_clock", "_free_at", "_most_seconds", "_per_second")
+
+    def __init__(
+        self, per_second: float, at_once: int, most_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_second = per_second
+        self._at_once = at_once
+        self._most_seconds = most_seconds
+        self._clock = clock
+        self._free_at = float("-inf")
+        """When all that happened so far has had its time."""
+
+    def note(self) -> float:
+        """Count one, and return how many seconds to wait."""
+        earliest = self._clock() - self._at_once / self._per_second
+        self._free_at = max(self._free_at, earliest) + 1.0 / self._per_second
+        return self.wait_seconds()
+
+    def wait_seconds(self) -> float:
+        """Return how many seconds to wait if nothing more happens."""
+        return min(max(0.0, self._free_at - self._clock()), self._most_seconds)
 
 
 class Bucket:
@@ -177,3 +265,21 @@ class Bucket:
             self._left -= n
             return 0.0
         return math.inf if n > self.burst else (n - self._left) / self.rate
+
+
+class LogBudget:
+    """Lines that one peer may cause in the log: `burst` at once, `rate` more each second; the others are counted."""
+
+    __slots__ = ("_bucket", "left_out")
+
+    def __init__(self, rate: float = 1.0, burst: int = 20, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bucket = Bucket(rate, burst, clock)
+        self.left_out = 0
+
+    def take(self) -> dict[str, int] | None:
+        """Return the fields of a line that may be logged, with the count of those left out before it; None: leave it out."""
+        if self._bucket.take():
+            self.left_out += 1
+            return None
+        count, self.left_out = self.left_out, 0
+        return {"left_out": count} if count else {}

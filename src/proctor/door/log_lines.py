@@ -27,9 +27,13 @@ LONGEST: Final = 8192
 
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _LARGE: Final = 2**63
-_STEERING: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x2028: "\\u2028", 0x2029: "\\u2029"
-}  # fmt: skip
+_UNSEEN: Final = (0x061C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+"""Breaks of lines, marks of the direction of writing, and signs without width."""
+_STEERING: Final = (
+    {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+    | {code: f"\\u{code:04x}" for code in _UNSEEN}
+    | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
+)
 _STEERING_IN_BLOCK: Final = {code: text for code, text in _STEERING.items() if code != 0x0A}
 
 

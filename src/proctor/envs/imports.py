@@ -14,11 +14,17 @@ from typing import Any
 from proctor.errors import ValidationError
 
 
+def search_here() -> None:
+    """Let modules be found in the current directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def imported(module: str, *, installed: bool = False) -> ModuleType:
     """Return the module, one that is `installed` or also one that lies here; a ValidationError says why it cannot be imported."""
-    here = str(Path.cwd())
-    if not installed and here not in sys.path:
-        sys.path.insert(0, here)
+    if not installed:
+        search_here()
     try:
         return import_module(module)
     # A user's module may raise anything, and a script may end with an exit; here it becomes a message.

@@ -1,6 +1,6 @@
-"""What governs the episodes of agents, besides the machine: six rules, what to do about a refusal, and the settings.
+"""What governs the episodes of agents, besides the machine: seven rules, what to do about a refusal, and the settings.
 
-Rule 1: GOV-1 to GOV-3 and POLICY-1 to POLICY-3 are checked before a line reaches the judge, so they are no part of its catalogue.
+Rule 1: GOV-1 to GOV-3, POLICY-1 to POLICY-3 and SIZE-1 are checked before a line reaches the judge, so they are no part of its catalogue.
     Their sentences stand here, for whoever refuses by them and for whoever explains a refusal.
 Rule 2: what a policy says of the judging goes on record with it, and is read from there by `context_of`.
 """
@@ -18,6 +18,7 @@ from proctor.errors import ValidationError
 
 GOV_1, GOV_2, GOV_3 = "GOV-1", "GOV-2", "GOV-3"
 POLICY_1, POLICY_2, POLICY_3 = "POLICY-1", "POLICY-2", "POLICY-3"
+SIZE_1 = "SIZE-1"
 
 SENTENCES: Final[Mapping[str, str]] = {
     GOV_1: (
@@ -25,8 +26,8 @@ SENTENCES: Final[Mapping[str, str]] = {
         "tool of this episode; observations, results, tokens, alerts and records come from the proctor or an operator."
     ),
     GOV_2: (
-        "The proctor sets the time, the episode and the state of the tools itself; an agent may leave them out, and may name "
-        "no other episode and call no tools worse than they are."
+        "The proctor sets a packet's id, its time, the episode and the state of the tools itself; an agent may leave them out, "
+        "may name no other episode, call no tools worse than they are, and name packets only by the ids that it was told."
     ),
     GOV_3: (
         "Nothing is played down: no stakes and no quality below the policy's, no budget above it, and no tool that acts as "
@@ -43,6 +44,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "A token is issued within the policy's limits: for known tools, uses and operations, one request of an agent at a "
         "time, and none at all where the policy issues none."
     ),
+    SIZE_1: "A packet, and the arguments of a call, have no more bytes than the server allows for one packet.",
     "ENDED": "After the environment has ended nothing more is done in it; what is left is to say what was learned.",
 }
 """What is refused before the judge sees it, by rule."""
@@ -63,11 +65,12 @@ ADVICE: Final[Mapping[str, str]] = {
     "S8": "Call escalate without a question to wait for the operator's answer.",
     "ID-1": "Leave packet_id out.",
     GOV_1: "Use the tools that you have: what you know comes from them, and permissions come from request_token.",
-    GOV_2: "Leave the field out.",
+    GOV_2: "Leave the field out, or name the packet by the id that you were told.",
     GOV_3: "Leave the envelope as the policy says, or stricter.",
     POLICY_1: 'Call decide(outcome="VERIFY_FIRST"), plan_verification, a tool that only reads, believe, then decide again.',
     POLICY_2: 'Call decide(outcome="ESCALATE"), then escalate; after the operator\'s answer decide again.',
     POLICY_3: "Ask for what the policy allows, wait for what you asked for, or go on without.",
+    SIZE_1: "Say less at once: several short packets, or a digest of what is long.",
     "LIMIT-2": 'There is room to stop: believe, decide(outcome="CANCEL") and believe.',
 }
 """What an agent does about a refusal, in a sentence, by rule."""

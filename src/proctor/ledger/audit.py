@@ -4,6 +4,9 @@ Rule 1: every column of every table is held against something: a hash, a signatu
 Rule 2: nothing that a file holds makes the walk raise.
 Rule 3: a file that says so is a bundle: one episode, whole, whose numbers have gaps. Every other has a server's chain.
 Rule 4: where a key is given, what is closed is sealed by that key.
+Rule 5: rows of open chains that no seal and no head covers are gathered in `unsealed`. Whether they are a finding depends on whether
+    a server is writing, which is not known here.
+Rule 6: how much memory and time the walk takes depends on the size of the file, whatever the file says.
 """
 
 import sqlite3
@@ -15,16 +18,16 @@ from typing import Final, TypeAlias
 from msgspec import UNSET, Raw
 
 from proctor.errors import ValidationError
-from proctor.ledger.blobs import unpacked
+from proctor.ledger.blobs import unpacked_pieces
 from proctor.ledger.chain import PRUNED, SERVER, is_episode, seal_message
 from proctor.ledger.claims import Claims
-from proctor.ledger.findings import Finding
+from proctor.ledger.findings import Finding, UnsealedRows
 from proctor.ledger.glances import Glance, GlancedEvent, glanced
 from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
 from proctor.ledger.links import Link
 from proctor.ledger.rows import SEAL_EVERY, own_in
-from proctor.ledger.schema import SUFFIX, UNREADABLE, has_tables, is_bundle
+from proctor.ledger.schema import SUFFIX, UNREADABLE, ascending, has_tables, is_bundle
 from proctor.ledger.tracks import tallied_at_a_glance
 from proctor.models.events import NULL
 
@@ -35,6 +38,8 @@ MOST: Final = 20
 """Of what comes as a list, at most so many are named."""
 _WORKER: Final = "worker-"
 """How the file of a worker is called, and no bundle."""
+_TWICE: Final = "2nd reference to page"
+"""How SQLite begins to say that a page is part of two things."""
 _KINDS: Final = (int, int, int, bytes, bytes)
 
 
@@ -56,19 +61,14 @@ class Audit:
             self._wanted.setdefault((head.chain, head.rows - 1), []).append(head)
         self._marks: dict[int, tuple[bytes, bytes]] = {}
         """Seals by the number of their row, of the rows that are still to come."""
+        self.keys: set[bytes] = set()
+        """By which the seals are."""
+        self.unsealed: list[UnsealedRows] = []
         self._blobs: set[bytes] = set()
         self._gaps: list[range] = []
         self.bundle = False
-
-    @property
-    def unsealed(self) -> int:
-        """How many rows come after the last seal of their chain."""
-        return sum(link.seq - link.sealed for link in self.links.values())
-
-    @property
-    def bare(self) -> int:
-        """How many chains have no seal at all."""
-        return sum(link.sealed < 0 for link in self.links.values())
+        self.live = False
+        """Whether a server was seen writing to the file."""
 
     def note(self, what: str, chain: str | None = None, seq: int | None = None, number: int | None = None) -> None:
         """Add a finding."""
@@ -82,29 +82,41 @@ class Audit:
         )  # a name that was changed is no reason to stop
         try:
             connection.execute("BEGIN")
-            self._structure()
-            self._load()
-            self._scan(tell)
-            self._conclude()
-        except UNREADABLE as problem:
+            if self._has_structure():
+                self._load()
+                self._scan(tell)
+                self._conclude()
+        except (*UNREADABLE, ValidationError) as problem:
             self.note(f"the file cannot be read: {problem}")
 
-    def _structure(self) -> None:
-        for (problem,) in self._connection.execute(f"PRAGMA integrity_check({MOST})"):
-            if problem != "ok":
-                self.note(f"the file is damaged: {problem}")
+    def _has_structure(self) -> bool:
+        """Return whether the file has the tables of a ledger, each once: only then its rows are looked at.
+
+        Other tables can be anything, such as views whose queries never end, and a page that is reached on two ways can be
+        reached on millions.
+        """
         if not has_tables(self._connection):
             self.note("the tables of the file are not those of a ledger")
+            return False
         self.bundle = is_bundle(self._connection)
+        # Some texts that SQLite says are of several lines.
+        said = [text for (text,) in self._connection.execute(f"PRAGMA integrity_check({MOST})") if text != "ok"]
+        for problem in said:
+            self.note(f"the file is damaged: {problem}")
+        return not any(_TWICE in problem for problem in said)
 
     def _load(self) -> None:
         names: dict[str, Link] = {}
-        for first, name, last in self._connection.execute("SELECT first, name, last FROM chains ORDER BY first"):
+        for first, name, last in ascending(
+            self._connection.execute("SELECT first, name, last FROM chains ORDER BY first")
+        ):
             if type(name) is str and isinstance(last, int | None):
                 self.links[first] = names[name] = Link(first, name, last)
             else:
                 self.note("the table of chains is damaged: a name or an end is of another kind", None, None, first)
-        for number, key, signature in self._connection.execute("SELECT number, key, signature FROM seals"):
+        for number, key, signature in ascending(
+            self._connection.execute("SELECT number, key, signature FROM seals ORDER BY number")
+        ):
             if type(key) is bytes is type(signature):
                 self._marks[number] = (key, signature)
             else:
@@ -127,7 +139,9 @@ class Audit:
     def _scan(self, tell: Tell | None) -> None:
         (total,) = self._connection.execute("SELECT max(number) FROM rows").fetchone()
         before = 0
-        for row in self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number"):
+        for row in ascending(
+            self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number")
+        ):
             number = row[0]
             if number != before + 1:
                 self._gaps.append(range(before + 1, number))
@@ -195,13 +209,17 @@ class Audit:
         ).fetchone()
         if found is None:
             raise ValidationError(f"a value that it names is missing: {digest.hex()}")
-        if sha256(unpacked(*found)).digest() != digest:
+        hashed = sha256()
+        for piece in unpacked_pieces(*found):
+            hashed.update(piece)
+        if hashed.digest() != digest:
             raise ValidationError(f"a value that it names is not as it was written: {digest.hex()}")
 
     def _sealed(self, link: Link, number: int, stored: bytes) -> None:
         mark = self._marks.pop(number, None)
         if mark is not None:
-            link.sealed = link.seq
+            link.sealed = link.proved = link.seq
+            self.keys.add(mark[0])
             self._check_seal(link, number, stored, *mark)
         elif self.claims.key is not None and _is_sealed(link):
             self.claims.expect_seal(link)
@@ -217,7 +235,9 @@ class Audit:
     def _headed(self, link: Link, stored: bytes) -> None:
         for head in self._wanted.get((link.name, link.seq), ()):
             self.met.add(head)
-            if head.hash != stored:
+            if head.hash == stored:
+                link.proved = link.seq
+            else:
                 self.note(f"another row than the head says: {head}", link.name, link.seq, link.number)
 
     def _conclude(self) -> None:
@@ -239,8 +259,26 @@ class Audit:
             self.note(f"the table of chains says another end: {said}", link.name, link.seq, link.number)
         if link.sealed != link.seq and self._should_be_sealed(link):
             self.note("its seal is missing", link.name, link.seq, link.number)
-        if link.closed and not ended and is_episode(link.name):
+        elif self._may_be_unsealed(link):
+            self._note_unsealed(link)
+        if is_episode(link.name) and not self.bundle:
+            self._conclude_episode(link)
+
+    def _conclude_episode(self, link: Link) -> None:
+        if link.closed and not link.ended:
             self.note("it is closed, and the server's chain does not say so", link.name, link.seq, link.number)
+        if not link.named:
+            self.note("the server's chain does not say that it was opened", link.name, 0, link.first)
+
+    def _may_be_unsealed(self, link: Link) -> bool:
+        """Return whether a server could still be about to seal the chain's end; otherwise a missing seal is a finding of its own."""
+        signed = self._public is not None or self.claims.key is not None
+        return signed and not (link.ended or link.followed or link.lacks_seal or link.name.startswith(PRUNED))
+
+    def _note_unsealed(self, link: Link) -> None:
+        rows = link.seq - link.proved
+        if rows > 0 or link.name.startswith(SERVER):
+            self.unsealed.append(UnsealedRows(self.path, link.name, link.proved + 1, rows))
 
     def _should_be_sealed(self, link: Link) -> bool:
         """Return whether the end of a chain is sealed, of which no server's chain speaks."""

@@ -1,6 +1,10 @@
-"""Values that are stored once, by the SHA-256 of their bytes: how they lie in the file, and back. Pure."""
+"""Values that are stored once, by the SHA-256 of their bytes: how they lie in the file, and back. Pure.
+
+Rule: nothing is decompressed beyond what its reader takes: a few bytes can say a thousand times as many.
+"""
 
 import zlib
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -14,9 +18,16 @@ Blob: TypeAlias = tuple[bytes, int, int, bytes]
 INSERT_BLOB: Final = "INSERT OR IGNORE INTO blobs (digest, packed, sum, content) VALUES (?, ?, ?, ?)"
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 """Reads, and keeps nothing of it."""
+LARGEST: Final = 2**28
+"""Of a value and of a row, in bytes: no more is written, and no more is read from a file, whatever it says."""
+_PIECE: Final = 2**20
 _SAMPLE: Final = 2048
 _WORTH: Final = 0.7
 """What is not shorter than this after compression is stored as it is: packed floats are not."""
+
+
+class ValueTooLarge(ValidationError):
+    """A value of a ledger has more bytes than its reader takes."""
 
 
 def stored_blob(digest: bytes, value: bytes) -> Blob:
@@ -32,9 +43,12 @@ def _packed(value: bytes) -> tuple[int, bytes]:
     return (1, short) if len(short) < len(value) else (0, value)
 
 
-def value_of(digest: bytes, packed: int, total: int, content: bytes) -> bytes:
-    """Return the value of a blob, or raise a ValidationError: it is not the one that its name says, or no JSON."""
-    value = unpacked(packed, total, content)
+def value_of(digest: bytes, packed: int, total: int, content: bytes, most: int = LARGEST) -> bytes:
+    """Return the value of a blob, or raise a ValidationError: it is not the one that its name says, or no JSON.
+
+    One of more than `most` bytes is a ValueTooLarge.
+    """
+    value = unpacked(packed, total, content, most)
     if sha256(value).digest() != digest:
         raise ValidationError("a value is not as it was written")
     try:
@@ -45,17 +59,40 @@ def value_of(digest: bytes, packed: int, total: int, content: bytes) -> bytes:
     return value
 
 
-def unpacked(packed: int, total: int, content: bytes) -> bytes:
-    """Return the value of a blob, or raise a ValidationError: it is not as it was stored."""
+def unpacked(packed: int, total: int, content: bytes, most: int = LARGEST) -> bytes:
+    """Return the value of a blob, or raise a ValidationError: it is not as it was stored, or has more than `most` bytes."""
+    return b"".join(unpacked_pieces(packed, total, content, most))
+
+
+def unpacked_pieces(packed: int, total: int, content: bytes, most: int = LARGEST) -> Iterator[bytes]:
+    """Yield the value of a blob in pieces, so that who only hashes it never holds all of it; the errors are those of `unpacked`."""
     if type(content) is not bytes or packed not in (0, 1) or zlib.crc32(content) != total:
         raise ValidationError("a blob is damaged: its sum is another")
-    if not packed:
-        return content
-    unpacking = zlib.decompressobj()
+    if packed:
+        yield from _decompressed(content, most)
+    elif len(content) > most:
+        raise _too_large(most)
+    else:
+        yield content
+
+
+def _decompressed(content: bytes, most: int) -> Iterator[bytes]:
+    unpacking, left = zlib.decompressobj(), most
     try:
-        value = unpacking.decompress(content)
+        while not unpacking.eof and content:
+            piece = unpacking.decompress(content, _PIECE)
+            content = unpacking.unconsumed_tail
+            left -= len(piece)
+            if left < 0:
+                raise _too_large(most)
+            if not piece and not unpacking.eof:
+                break  # the stream ends too early
+            yield piece
     except zlib.error as problem:
         raise ValidationError(f"a blob is damaged: {problem}") from problem
     if not unpacking.eof or unpacking.unused_data:
         raise ValidationError("a blob is damaged: it has another length")
-    return value
+
+
+def _too_large(most: int) -> ValueTooLarge:
+    return ValueTooLarge("a value is too large", expected=f"at most {most} bytes")

@@ -38,7 +38,7 @@ class Claims:
             case RunEnded():
                 self._ended_run(link)
             case ChainOpened():
-                self._claimed(number, own.head)
+                self._opened(number, own.head)
             case ChainEnded():
                 self._ended(number, own)
             case Tombstone():
@@ -49,6 +49,8 @@ class Claims:
             self._note(
                 f"the end of the run before is missing: {own.previous}", self._run.name, self._run.seq, self._run.number
             )
+        if self._run is not None:
+            self._run.followed = True  # its end is said by a row that a signed run seals
         self._run = link
         self.runs.add((own.boot, own.worker))
         self.key = link.key = None if own.public is None else bytes.fromhex(own.public)
@@ -61,6 +63,11 @@ class Claims:
         for each in self._links.values():
             if each.seq >= 0 and not each.ended and is_episode(each.name):
                 self.expect_seal(each)
+
+    def _opened(self, number: int, head: str) -> None:
+        link = self._claimed(number, head)
+        if link is not None:
+            link.named = True
 
     def _ended(self, number: int, own: ChainEnded) -> None:
         link = self._claimed(number, own.head)
@@ -99,6 +106,7 @@ class Claims:
     def expect_seal(self, link: Link) -> None:
         """Note that the last row of a chain should have been sealed, if it is not."""
         if self.key is not None and link.sealed != link.seq:
+            link.lacks_seal = True
             self._note("its seal is missing", link.name, link.seq, link.number)
 
     def conclude(self) -> None:

@@ -16,25 +16,37 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from proctor.errors import ComponentError
 from proctor.ledger.batch import Batch
 from proctor.ledger.pen import Pen
+from proctor.ledger.storage import StorageBudget
 from proctor.models.events import Event, SessionClosed, SessionOpened
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
+MOST_GATHERED: Final = 64 * 2**20
+"""So many bytes are gathered in memory while nobody waits for a commit; whoever brings more waits."""
 
 
 class Commits:
     """Commits what the pen has written; the pen is told what became of it before those who wait are."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, pen: Pen, *, delay: float | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        pen: Pen,
+        *,
+        delay: float | None,
+        budget: StorageBudget | None = None,
+    ) -> None:
         self.lost: dict[str, bool] = {}
         """Sessions whose last events nobody waited for, and were not kept; True: their opening is among them."""
         self._pen = pen
         self._connection = connection
         self._path = path
+        self._budget = StorageBudget() if budget is None else budget
         self._delay = delay
         """None: those who record wait for the commit, which begins at once; else it begins after so many seconds."""
         self._flying: Batch | None = None
@@ -50,7 +62,7 @@ class Commits:
         if loop is None:
             self.settle()
             return None
-        if self._delay is not None:
+        if self._delay is not None and self._pen.batch.gathered < MOST_GATHERED:
             self._schedule(loop)
             return None
         future = loop.create_future()
@@ -135,9 +147,17 @@ class Commits:
         except Exception as problem:  # noqa: BLE001  # a thread that ended would stop every session for good
             self._roll_back()
             return problem
+        with suppress(sqlite3.Error, OSError):  # the batch is safe; the next one says what is wrong
+            self._budget.add_written(sum(batch.stored.values()), self._growth)
         with suppress(Exception):  # the next batch tries again, and says what is wrong
             connection.execute("BEGIN IMMEDIATE")
         return None
+
+    def _growth(self) -> int:
+        """Return by how many bytes the file grows when the log beside it is copied into it."""
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int(max(0, pages * size - self._path.stat().st_size))
 
     def _roll_back(self) -> None:
         with suppress(Exception):

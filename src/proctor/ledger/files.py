@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proctor.errors import ValidationError
 from proctor.ledger.blobs import value_of
 from proctor.ledger.rows import Own, lacks_value, read_body, statement_in, value_field
-from proctor.ledger.schema import SUFFIX, connected_for_reading, has_tables, is_blank, translated
+from proctor.ledger.schema import SUFFIX, ascending, connected_for_reading, has_tables, is_blank, translated
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 
 Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
@@ -104,7 +104,7 @@ class LedgerFile:
     def chains(self) -> list[Chain]:
         """Return all chains, in order of their first rows."""
         with self._translated():
-            found = self.connection.execute("SELECT first, name, last FROM chains ORDER BY first").fetchall()
+            found = list(ascending(self.connection.execute("SELECT first, name, last FROM chains ORDER BY first")))
         if any(type(name) is not str or not isinstance(last, int | None) for _, name, last in found):
             raise ValidationError(f"the ledger {self.path} is damaged: a chain has no name, or no end")
         return [Chain(*each) for each in found]
@@ -141,7 +141,7 @@ class LedgerFile:
     def _selected(self, select: str, *parameters: object) -> Iterator[Stored]:
         with self._translated():
             # Not `yield from`: one who leaves off would close the cursor, perhaps after its connection.
-            for row in self.connection.execute(select, parameters):  # noqa: UP028
+            for row in ascending(self.connection.execute(select, parameters)):  # noqa: UP028
                 yield row
 
     def stored_at(self, number: int) -> Stored | None:
@@ -183,9 +183,10 @@ class LedgerFile:
     def value(self, digest: str) -> bytes | None:
         """Return the stored value with this hash in hexadecimal digits."""
         try:
-            return self.blob(bytes.fromhex(digest))
+            hashed = bytes.fromhex(digest)
         except ValueError as problem:
             raise ValidationError(f"not the hash of a value: {digest!r}") from problem
+        return self.blob(hashed)
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(self.path, ValidationError)

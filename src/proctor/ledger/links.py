@@ -15,7 +15,23 @@ _MOST_STANDS: Final = 4
 class Link:
     """Where the walk stands in a chain."""
 
-    __slots__ = ("closed", "ended", "first", "keeps", "key", "last", "name", "number", "sealed", "stands", "tally")
+    __slots__ = (
+        "closed",
+        "ended",
+        "first",
+        "followed",
+        "keeps",
+        "key",
+        "lacks_seal",
+        "last",
+        "name",
+        "named",
+        "number",
+        "proved",
+        "sealed",
+        "stands",
+        "tally",
+    )
 
     def __init__(self, first: int, name: str, last: int | None) -> None:
         self.first = first
@@ -27,6 +43,14 @@ class Link:
         self.stands: list[tuple[int, bytes]] = [(-1, genesis(name))]
         """What the next row may stand on; after a row that was changed there are several."""
         self.sealed = -1
+        self.proved = -1
+        """Up to here a seal or a head speaks for the rows."""
+        self.lacks_seal = False
+        """A seal that should be there is not, which was said."""
+        self.followed = False
+        """Of a server's chain: the next run says where it ended."""
+        self.named = False
+        """Of an episode's chain: the server says that it was opened."""
         self.closed = False
         """Its last row is an EpisodeClosed."""
         self.ended = False

@@ -27,6 +27,7 @@ from proctor.ledger.rows import (
     written_event,
     written_own,
 )
+from proctor.ledger.storage import StorageBudget
 from proctor.ledger.tracks import NOTHING, TERMINATED, TRUNCATED, Tally, Track, tallied, told_total
 from proctor.models.events import (
     BatchReset,
@@ -55,8 +56,10 @@ class Pen:
         signer: Signer | None,
         has: Callable[[str], bool],
         wall: Callable[[], float],
+        budget: StorageBudget | None = None,
     ) -> None:
         self.batch = Batch()
+        self._budget = StorageBudget() if budget is None else budget
         self._keeps: Observations = keeps
         self._signer = signer
         self._has = has
@@ -110,6 +113,10 @@ class Pen:
         self._durable_next = batch.rows[-1][0] + 1
         self._durable.update(batch.after)
         self._fresh.difference_update(name for _, name in batch.chains)
+        for session, size in batch.stored.items():
+            self._budget.add(session, size)
+        for session in batch.closed:
+            self._budget.forget(session)
         for key, track in batch.after.items():
             if track.gone and key is not None:
                 self._forget(key, track)
@@ -126,20 +133,32 @@ class Pen:
         """Append the event to its session's chain, or to the server's."""
         track = self._now.get(event.session)
         if track is not None and track.open:
-            self._append(event.session, track, written_event(event, track.keeps), tallied(track.tally, event))
+            self._append(event.session, track, self._written(event, track.keeps), tallied(track.tally, event))
         else:
             server = self._now[None]
-            self._append(None, server, written_event(event, server.keeps))
+            self._append(None, server, self._written(event, server.keeps))
+
+    def _written(self, event: Event, keeps: Observations, *, first: bool = False) -> Written:
+        """Return the event as a body and count it; a RecordLimitError if it may not be stored."""
+        written = written_event(event, keeps, first=first)
+        body, blobs = written
+        size = len(body) if blobs is None else len(body) + sum(len(value) for _, value in blobs)
+        batch = self.batch
+        self._budget.check(event, size, batch.stored.get(event.session, 0), unwritten=batch.gathered)
+        batch.count(event.session, written)
+        return written
 
     def _open_session(self, event: SessionOpened) -> None:
-        written = written_event(event, self._keeps)
+        written = self._written(event, self._keeps)
+        self._budget.begin(event)
         first, _ = written_event(event, self._keeps, first=True)
         self._end(event.session)
         self._append(None, self._now[None], written)
         self._stand(event.session, Track(first))
 
     def _close_session(self, event: SessionClosed) -> None:
-        written = written_event(event, self._keeps)
+        written = self._written(event, self._keeps)
+        self.batch.closed.append(event.session)
         self._end(event.session)
         self._append(None, self._now[None], written)
         track = self._now.get(event.session)
@@ -151,7 +170,8 @@ class Pen:
         if track.open and isinstance(event, BatchReset) and bytes(event.mask).strip() != b"null":
             self._take(event)
             return
-        written = written_event(event, self._keeps, first=not track.opened)
+        written = self._written(event, self._keeps, first=not track.opened)
+        self._budget.begin(event)
         name = self._free(episode_name(event.session, event.epoch))
         self._end(event.session)
         track = self._begin(event.session, track, name)

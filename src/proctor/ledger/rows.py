@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.blobs import LARGEST
 from proctor.models.events import (
     NULL,
     BatchReset,
@@ -144,6 +145,7 @@ def written_event(event: Event, keeps: Observations, *, first: bool = False) -> 
     digest = scene = ""
     if field is not None:
         value: Raw = getattr(event, field)
+        _check_size("an observation", memoryview(value).nbytes)
         hashed = sha256(value)
         digest = hashed.hexdigest()
         if keeps == "digest" or memoryview(value).nbytes >= SHORT:
@@ -154,6 +156,7 @@ def written_event(event: Event, keeps: Observations, *, first: bool = False) -> 
             event, scene, blobs = _without_scene(event, keeps, blobs)  # type: ignore[arg-type]
     body = _wrapped(_encoded(event), digest, scene, keeps if first else "")
     _check(body)
+    _check_size("an event", len(body))
     return body, blobs if keeps == "all" else None
 
 
@@ -165,6 +168,12 @@ def _check(body: bytes) -> None:
         raise ComponentError(f"an event has no JSON form: {problem}", expected="JSON values") from problem
 
 
+def _check_size(what: str, size: int) -> None:
+    """Raise a ComponentError for what is larger than a reader of the ledger takes."""
+    if size > LARGEST:
+        raise ComponentError(f"{what} is too large for the ledger", found=size, expected=f"at most {LARGEST} bytes")
+
+
 def _without_scene(
     event: EpisodeReset | EpisodeStepped, keeps: Observations, blobs: Blobs | None
 ) -> tuple[EpisodeReset | EpisodeStepped, str, Blobs | None]:
@@ -172,6 +181,7 @@ def _without_scene(
     scene = bytes(event.scene)
     if scene == b"null" or (keeps == "all" and len(scene) < SHORT):
         return event, "", blobs
+    _check_size("a scene", len(scene))
     hashed = sha256(scene)
     return replace(event, scene=NULL), hashed.hexdigest(), [*(blobs or ()), (hashed.digest(), scene)]
 

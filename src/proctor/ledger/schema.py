@@ -8,23 +8,30 @@ Rule 3: the version is in `user_version`. An older file is brought forward by `M
     one is refused.
 Rule 4: no error of SQLite leaves the room: `translated` makes it one of ours.
 Rule 5: a bundle says in `application_id` that it is one, and nobody writes to it.
+Rule 6: a file may be a stranger's: it is read with SQLite's guards up, only regular files are opened, no value is longer than the ledger
+    writes, and rows that do not come in order end the reading, since a damaged tree can yield the same ones without end.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.ledger.blobs import LARGEST
 
 APPLICATION: Final = 0x50524C47  # "PRLG"
 BUNDLE: Final = 0x50524C42  # "PRLB": one episode, taken from a ledger
 VERSION: Final = 1
 SUFFIX: Final = ".ledger"
 BUSY_SECONDS: Final = 1.0
+LONGEST_CELL: Final = LARGEST + 2**16
+"""What SQLite may read at a time: a value or a body, and what lies around it."""
+Cells = TypeVar("Cells", bound=tuple[Any, ...])
 Durability: TypeAlias = Literal["full", "normal", "off"]
 
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError, MemoryError, OverflowError)
@@ -111,7 +118,9 @@ def is_bundle(connection: sqlite3.Connection) -> bool:
 
 def has_tables(connection: sqlite3.Connection) -> bool:
     """Return whether the file has the tables of a ledger as this version makes them, and nothing else."""
-    return set(connection.execute(_SCHEMA)) == _schema()
+    expected = _schema()
+    found = connection.execute(f"{_SCHEMA} LIMIT {len(expected) + 1}").fetchall()
+    return len(found) == len(expected) and set(found) == expected
 
 
 @cache
@@ -146,11 +155,13 @@ def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connecti
     """
     if not path.is_file():
         raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
+    _check_companions(path)
     with translated(path, ValidationError):
         connection = sqlite3.connect(
             _address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
+            _guard(connection)
             if _checked(connection, path, VERSION) != VERSION:
                 raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")
         except BaseException:
@@ -159,18 +170,49 @@ def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connecti
     return connection
 
 
+def _guard(connection: sqlite3.Connection) -> None:
+    """Have SQLite trust nothing of what it reads, and change nothing."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
+    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _check_companions(path: Path) -> None:
+    """Raise a ValidationError if SQLite would open a pipe or a device beside the file, and wait for it."""
+    real = path.resolve()
+    for suffix in ("-wal", "-shm", "-journal"):
+        beside = real.with_name(real.name + suffix)
+        try:
+            mode = beside.lstat().st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise ValidationError(f"{beside} is not a regular file", expected="a log that SQLite wrote, or none")
+
+
+def ascending(rows: Iterable[Cells]) -> Iterator[Cells]:
+    """Yield rows of a table whose first column rises from row to row; a ValidationError where it does not."""
+    before: int | None = None
+    for row in rows:
+        if before is not None and row[0] <= before:
+            raise ValidationError("the file is damaged: rows do not come in order", found=row[0])
+        before = row[0]
+        yield row
+
+
 def is_blank(path: Path) -> bool:
     """Return whether nothing was written to the file yet, not even tables; False for what cannot be read."""
     try:
         if not path.stat().st_size:
             return True
+        _check_companions(path)
         connection = sqlite3.connect(_address(path, live=False), uri=True, timeout=BUSY_SECONDS)
         try:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         finally:
             connection.close()
-    except (*UNREADABLE, OSError):
+    except (*UNREADABLE, OSError, ValidationError):
         return False
     return not application and not tables
 
@@ -178,8 +220,9 @@ def is_blank(path: Path) -> bool:
 def _address(path: Path, live: bool) -> str:
     # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it (with `mode=ro` it
     # would, and leave it there). Somebody may begin to write it later: who must not miss that looks at `stamp`.
-    alone = not live and not path.with_name(path.name + "-wal").exists()
-    return f"file:{quote(str(path.absolute()))}?{'immutable=1' if alone else 'mode=ro'}"
+    real = path.resolve()
+    alone = not live and not real.with_name(real.name + "-wal").exists()
+    return f"file:{quote(str(real))}?{'immutable=1' if alone else 'mode=ro'}"
 
 
 def stamp(path: Path) -> tuple[object, ...]:
@@ -188,7 +231,8 @@ def stamp(path: Path) -> tuple[object, ...]:
         said = path.stat()
     except OSError:
         return ()
-    logged = path.with_name(path.name + "-wal").exists()
+    real = path.resolve()
+    logged = real.with_name(real.name + "-wal").exists()
     file = (logged, said.st_dev, said.st_ino)
     return file if logged else (*file, said.st_size, said.st_mtime_ns)
 

@@ -3,9 +3,10 @@
 Rule 1: a damaged file is a finding, never an exception. Every finding names the file and, as far as it is known, the chain, the
     place in it and the number of the row; the first bad row comes first.
 Rule 2: where a key is given, nothing signed is a finding, and tombstones count for heads, which is said: their rows are gone.
-Rule 3: without a key or a head from elsewhere, somebody who can write the file can write it anew from end to end: then only
-    accidental damage is shown, and the report says so.
+Rule 3: what can be proved and what cannot is said always, in one sentence that depends on what was given: a key, heads, both or nothing.
 Rule 4: what was written while it was read without locks is read again.
+Rule 5: in a signed ledger, rows after the last seal of their chain are a finding unless a server is seen writing to the file, or the
+    caller accepts them: somebody may have dropped the end of the record, and written anew what comes before it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,9 @@ from proctor.errors import ValidationError
 from proctor.ledger.audit import Audit
 from proctor.ledger.chain import is_episode
 from proctor.ledger.files import ledger_files
-from proctor.ledger.findings import Finding
+from proctor.ledger.findings import Finding, counted_rows
 from proctor.ledger.head import Head, parsed_head
+from proctor.ledger.lock import has_writer
 from proctor.ledger.rows import Tombstone
 from proctor.ledger.schema import connected_for_reading, stamp
 
@@ -26,6 +28,8 @@ __all__ = ["Finding", "Report", "verify"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 TRIES: Final = 3
+MOST_KEYS: Final = 4
+"""So many keys are named."""
 _BY_WHOM: Final = "the chain was pruned, and only with a key is it known by whom"
 _OTHERWISE: Final = "its tombstone says otherwise than a head"
 
@@ -38,12 +42,14 @@ class Report:
     rows: int
     chains: int
     seals: int
+    unsealed: int
+    """Rows of open chains after their last seal, for which no head speaks either; in a ledger that nobody signs they are not counted."""
     signed: bool
     """A key was given, and every seal is by it."""
     headed: bool
     """Heads were given, and every one of them is there: none was pruned."""
     says: str
-    """What was proved and what was not, in a few sentences."""
+    """What was found, in a few sentences, of which the last says what this can prove and what it cannot."""
 
     @property
     def ok(self) -> bool:
@@ -58,15 +64,22 @@ class Asked:
     keyed: bool
     heads: int
     pruned: int
+    allow_unsealed: bool
 
 
 def verify(
-    path: Path | str, *, heads: Sequence[str] = (), public: bytes | None = None, progress: Progress | None = None
+    path: Path | str,
+    *,
+    heads: Sequence[str] = (),
+    public: bytes | None = None,
+    allow_unsealed: bool = False,
+    progress: Progress | None = None,
 ) -> Report:
     """Return whether the ledger at `path` is as it was written.
 
-    `heads` are texts that a server gave out, and `public` is the key of the server that signed, both kept elsewhere.
-    `progress` is told how many rows of how many are done. A ValidationError if there is no ledger, or a head is none.
+    `heads` are texts that a server gave out, and `public` is the key of the server that signed, both kept elsewhere. With `allow_unsealed`,
+    rows after the last seal of their chain are counted and are no finding. `progress` is told how many rows of how many are done.
+    A ValidationError if there is no ledger, or a head is none.
     """
     wanted = [parsed_head(text) for text in heads]
     audits: list[Audit] = []
@@ -79,7 +92,7 @@ def verify(
         findings.append(Finding(audits[0].path, None, None, None, "nothing here is signed, and a key was given"))
     pruned = _pruned(wanted, audits) if public is not None else []
     findings += _unmet([head for head in wanted if head not in pruned], audits)
-    return _report(tuple(findings), audits, Asked(public is not None, len(wanted), len(pruned)))
+    return _report(findings, audits, Asked(public is not None, len(wanted), len(pruned), allow_unsealed))
 
 
 def _audited(path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None) -> Audit:
@@ -97,6 +110,7 @@ def _walked(
 ) -> tuple[tuple[object, ...], Audit]:
     """Return how the file was before it was looked at, and what is found."""
     before, audit = stamp(path), Audit(path, wanted, public)
+    audit.live = has_writer(path) is True
     _walk(audit, progress)
     return before, audit
 
@@ -169,43 +183,96 @@ def _missing(head: Head, audits: list[Audit]) -> list[Finding]:
     return [Finding(audits[0].path, head.chain, None, None, f"the chain is missing, of which a head speaks: {head}")]
 
 
-def _report(findings: tuple[Finding, ...], audits: list[Audit], asked: Asked) -> Report:
+def _report(findings: list[Finding], audits: list[Audit], asked: Asked) -> Report:
+    damaged = bool(findings)
+    if not asked.allow_unsealed:
+        findings = findings + [each.finding() for audit in audits if not audit.live for each in audit.unsealed]
     ok = not findings
     return Report(
-        findings=findings,
+        findings=tuple(findings),
         rows=sum(audit.rows for audit in audits),
         chains=sum(len(audit.links) for audit in audits),
         seals=sum(audit.seals for audit in audits),
+        unsealed=sum(each.rows for audit in audits for each in audit.unsealed),
         signed=asked.keyed and ok,
         headed=asked.heads > 0 and not asked.pruned and ok,
-        says=" ".join(_says(audits, asked)) if ok else "The ledger is not as it was written: see the findings.",
+        says=" ".join([*_says(audits, asked, damaged=damaged), _proves(asked)]),
     )
 
 
-def _says(audits: list[Audit], asked: Asked) -> Iterator[str]:
+def _says(audits: list[Audit], asked: Asked, *, damaged: bool) -> Iterator[str]:
+    if damaged:
+        yield "The ledger is not as it was written: see the findings."
+        return
     yield "Every row follows on the one before it, and every value has the hash by which it is named."
+    keys = sorted({key.hex() for audit in audits for key in audit.keys})
     if asked.keyed:
-        yield _sealed(sum(audit.unsealed for audit in audits), sum(audit.bare for audit in audits))
+        yield "Every seal is by the key that was given, and what is closed is sealed."
+    elif keys:
+        yield f"The seals are by {_keys(keys)}, as the ledger itself says: only --key tells whether that is the server's."
+    yield from _unsealed_words(audits, asked)
     if asked.pruned:
         yield f"Heads whose episodes were pruned, so that no row can be held against them any more: {asked.pruned}."
     if asked.heads > asked.pruned:
         yield f"Nothing up to the {'other ' if asked.pruned else ''}heads that were given was changed or dropped."
-    if not asked.keyed and not asked.heads:
-        yield (
-            "Without a key or a head from elsewhere this shows accidental damage only: somebody who can write the file "
-            "could have written it anew."
-        )
-    elif asked.heads == asked.pruned:
-        yield "Rows that were dropped from the end of a file, and files that are missing, show only with a head."
     bundles = sum(audit.bundle for audit in audits)
     if bundles:
         files = "It is a bundle, which has" if bundles == 1 else f"{bundles} files are bundles, of which each has"
         yield f"{files} one episode, and shows nothing of others."
 
 
-def _sealed(rows: int, chains: int) -> str:
-    bare = f", among them all of {chains} chains that have no seal" if chains else ""
+def _keys(keys: list[str]) -> str:
+    more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+    return f"the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST_KEYS])}{more}"
+
+
+def _unsealed_words(audits: list[Audit], asked: Asked) -> Iterator[str]:
+    """Yield how much is not sealed, why that may be, and what to do."""
+    found = [(audit, each) for audit in audits for each in audit.unsealed]
+    writing = [each.rows for audit, each in found if audit.live]
+    if writing:
+        yield (
+            f"A server is writing: {counted_rows(sum(writing))} in {_chains(len(writing))} come after the last seal of their "
+            "chain, and are sealed when the episode ends or the server stops."
+        )
+    left = [each.rows for audit, each in found if not audit.live]
+    if not left:
+        return
+    yield f"Nothing proves {counted_rows(sum(left))} in {_chains(len(left))}, which no seal covers and no server is seen writing to."
+    if asked.allow_unsealed:
+        return
+    if any(audit.bundle for audit, _ in found):
+        yield "Of a bundle, ask for the head of its last row, or for a new bundle when the episode is over."
+    if any(not audit.bundle for audit, _ in found):
+        yield (
+            "Either a server was killed, or somebody dropped the end of the record. Start the server on this folder again: it takes its sessions "
+            "up, and seals what it finds. Hold the heads that you kept against it first."
+        )
+    yield "To accept such rows without proof, use --allow-unsealed."
+
+
+def _chains(count: int) -> str:
+    return "1 chain" if count == 1 else f"{count} chains"
+
+
+def _proves(asked: Asked) -> str:
+    """Return what a look at the ledger can prove, and what it cannot."""
+    if asked.keyed and asked.heads > asked.pruned:
+        return (
+            "With the key and the heads this can prove that the owner of the key wrote every row up to the last seal of its chain and that "
+            "nothing up to the heads is missing; it cannot prove that nothing is missing after the heads, or of other chains."
+        )
+    if asked.keyed:
+        return (
+            "With the key this can prove that its owner wrote every row up to the last seal of its chain; it cannot prove that "
+            "nothing is missing: rows that were dropped from the end of a file, whole runs and whole files show only with a head."
+        )
+    if asked.heads > asked.pruned:
+        return (
+            "With the heads this can prove that nothing up to them was changed or dropped in their chains; of later rows and of other "
+            "chains it shows accidental damage only."
+        )
     return (
-        f"Every seal is by the key that was given, and what is closed is sealed; {rows} rows come after the last seal of "
-        f"their chain{bare}."
+        "Without a key or a head from elsewhere this shows accidental damage only: somebody who can write the file "
+        "could have written it anew."
     )

@@ -12,6 +12,7 @@ Rule 3: a reset begins a chain, which opens with the session's SessionOpened aga
 Rule 4: a session that an earlier run left open goes on where it stood.
 """
 
+import asyncio
 import os
 import sqlite3
 import time
@@ -27,14 +28,17 @@ from proctor.ledger.keys import Signer
 from proctor.ledger.lock import WriterLock
 from proctor.ledger.pen import Pen
 from proctor.ledger.recovery import Unfinished, recovered, unfinished
-from proctor.ledger.rows import Observations, RunBegan
-from proctor.ledger.schema import SUFFIX, VERSION, Durability, connected_for_writing
-from proctor.models.events import Event
+from proctor.ledger.rows import Observations, RunBegan, read_body, statement_in
+from proctor.ledger.schema import SUFFIX, VERSION, Durability, connected_for_writing, translated
+from proctor.ledger.storage import LARGE_BYTES, DiskSpace, LargeEventPace, StorageBudget, StorageLimits
+from proctor.ledger.tracks import Track
+from proctor.models.events import Event, SessionOpened
 
 __all__ = ["LedgerWriter", "Unfinished"]
 
 OFF_SECONDS: Final = 0.05
 _CLOSED: Final = "the recorder is closed"
+_STORED: Final = "SELECT coalesce(sum(length(body)), 0) FROM rows WHERE number BETWEEN ? AND ? AND chain = ?"
 _DURABILITIES: Final = ("full", "normal", "off")
 
 
@@ -42,7 +46,8 @@ class LedgerWriter:
     """A Recorder that appends to `worker-<n>.ledger` in a folder; see the rules at the head.
 
     `boot` names the run of the server, `server` is the version of Proctor, `wall` the time in seconds since 1970. With
-    a `signer`, what ends is sealed. A ComponentError says that the file cannot be written, a ValidationError that it is
+    a `signer`, what ends is sealed. `limits` and `space` say how much is stored: a RecordLimitError from `record` says that
+    an event is too much. A ComponentError says that the file cannot be written, a ValidationError that it is
     no ledger or of a newer version.
     """
 
@@ -57,6 +62,8 @@ class LedgerWriter:
         durability: Durability = "full",
         observations: Observations = "all",
         wall: Callable[[], float] = time.time,
+        limits: StorageLimits | None = None,
+        space: DiskSpace | None = None,
     ) -> None:
         _check_settings(durability, observations)
         self.path: Final = Path(folder) / f"worker-{worker}{SUFFIX}"
@@ -70,9 +77,14 @@ class LedgerWriter:
             self._file = LedgerFile(self.path, live=True)
             held.callback(self._file.close)
             self._found = found = recovered(self._file, observations)
-            self._pen = Pen(found.tracks, found.next, keeps=observations, signer=signer, has=self._has, wall=wall)
+            budget = StorageBudget(limits, space)
+            _count_again(budget, self._file, found.tracks)
+            self._pen = Pen(
+                found.tracks, found.next, keeps=observations, signer=signer, has=self._has, wall=wall, budget=budget
+            )
+            self._pace = LargeEventPace()
             delay = OFF_SECONDS if durability == "off" else None
-            self._commits = Commits(connection, self.path, self._pen, delay=delay)
+            self._commits = Commits(connection, self.path, self._pen, delay=delay, budget=budget)
             held.callback(self._commits.close)
             began = RunBegan(
                 at=wall(),
@@ -95,8 +107,14 @@ class LedgerWriter:
             raise ComponentError(self._over, expected="no more events")
         if self._commits.lost:
             self._commits.check(event)
+        pace, gathered = self._pace, self._pen.batch.gathered
+        pace.note(event.session)
         self._pen.write(event)
-        return self._commits.promise()
+        size = self._pen.batch.gathered - gathered
+        promise = self._commits.promise()
+        if size > LARGE_BYTES and asyncio._get_running_loop() is not None:
+            return _wait(promise, pace.wait_after(event.session, size))
+        return promise
 
     def head(self, session: str) -> str | None:
         """Return the head of the session's latest chain, of what is safe; None if there is none, or nothing of it is."""
@@ -133,10 +151,27 @@ class LedgerWriter:
             raise ComponentError(f"the ledger {self.path} cannot be read: {problem}") from problem
 
 
+async def _wait(promise: "asyncio.Future[None] | None", seconds: float) -> None:
+    """Return when the promise has ended, and some time after."""
+    if promise is not None:
+        await promise
+    await asyncio.sleep(seconds)
+
+
 def _check_settings(durability: str, observations: str) -> None:
     for value, allowed in ((durability, _DURABILITIES), (observations, ("all", "digest"))):
         if value not in allowed:
             raise ValidationError("not a setting of a ledger", found=value, expected=" or ".join(allowed))
+
+
+def _count_again(budget: StorageBudget, file: LedgerFile, tracks: dict[str, Track]) -> None:
+    """Count the rows that sessions of an earlier run stored in their latest episodes; their values count no more."""
+    for track in tracks.values():
+        opened = statement_in(read_body(track.opened))
+        with translated(file.path, ComponentError):
+            (stored,) = file.connection.execute(_STORED, (track.first, track.number, track.first)).fetchone()
+        if isinstance(opened, SessionOpened):
+            budget.open(opened, stored)
 
 
 def _close(connection: sqlite3.Connection) -> None:

@@ -80,7 +80,10 @@ def unpacked(value: Any, *, most: int = MOST_BYTES) -> Array:
     if size > most:
         raise ValidationError("a packed array is too large", found=size, expected=f"at most {most} bytes")
     raw = _raw(value["data"], size, zipped="zip" in value)
-    array: Array = np.frombuffer(raw, dtype).reshape(shape).copy()
+    try:
+        array: Array = np.frombuffer(raw, dtype).reshape(shape).copy()
+    except (ValueError, OverflowError):  # sides that are too long beside one of 0
+        raise ValidationError("not a shape", found=shape, expected="sides that an array can have") from None
     if dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
         raise ValidationError("packed bools are neither 0 nor 1", expected="bytes of 0 and 1")
     return array

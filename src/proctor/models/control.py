@@ -87,6 +87,12 @@ class Code(StrEnum):
     TOO_DEEP = "TOO_DEEP"
     RECORDING_FAILED = "RECORDING_FAILED"
     """What happened could not be put on record: the episode is lost."""
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
+    """One step puts more on record than a step may: the episode is lost."""
+    EPISODE_FULL = "EPISODE_FULL"
+    """The episode has put as much on record as it may, or its refused calls have: it is lost."""
+    DISK_LOW = "DISK_LOW"
+    """The disk that holds the record is nearly full: no session is opened, and an episode that runs is lost."""
     SHUTTING_DOWN = "SHUTTING_DOWN"
 
     GRANT_LIVE = "GRANT_LIVE"
@@ -95,11 +101,22 @@ class Code(StrEnum):
     """So many agents hold grants on this episode as the environment allows."""
     NO_AGENT_PLANE = "NO_AGENT_PLANE"
     """This server listens for no agents, or this session cannot have any."""
+    STALE_QUESTION = "STALE_QUESTION"
+    """Said to operators: no such question waits in this episode. It was answered or withdrawn. Nothing was done."""
     ENDED = "ENDED"
     """Said to agents: the episode is over, and only the orchestrator can begin another."""
 
 
-LOSSES: Final = frozenset({Code.EPISODE_LOST, Code.STALE_EPOCH, Code.STEP_TIMEOUT, Code.RECORDING_FAILED})
+LOSSES: Final = frozenset(
+    {
+        Code.EPISODE_LOST,
+        Code.STALE_EPOCH,
+        Code.STEP_TIMEOUT,
+        Code.RECORDING_FAILED,
+        Code.RECORD_TOO_LARGE,
+        Code.EPISODE_FULL,
+    }
+)
 """The codes after which a client cannot go on with its episode."""
 
 

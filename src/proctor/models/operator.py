@@ -2,7 +2,9 @@
 
 Rule 1: a request has exactly the fields that are described here; anything else is refused.
 Rule 2: what an operator does is a packet or a record of the episode: the answer (`Done`) says what the judge said of it.
-Rule 3: rows are numbered by server and never renumbered, so that whoever was cut off asks for those after the last one it
+Rule 3: an act names the episode that it is about, by session and epoch, and an answer the question besides. If another
+    episode runs by then, or the question does not wait any more, the act is refused.
+Rule 4: rows are numbered by server and never renumbered, so that whoever was cut off asks for those after the last one it
     has.
 
     request                 body           answer
@@ -19,7 +21,7 @@ Rule 3: rows are numbered by server and never renumbered, so that whoever was cu
     POST /operator/link     -              Link
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 from msgspec import Meta, Raw, Struct
 
@@ -27,6 +29,29 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300)]
 Words: TypeAlias = Annotated[str, Meta(max_length=10_000)]
 Amount: TypeAlias = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Severity: TypeAlias = Literal["INFO", "WARNING", "ERROR", "CRITICAL"]
+
+
+class InEpisode(Protocol):
+    """What belongs to one episode: a question, a row, how an episode stands, an act."""
+
+    @property
+    def session(self) -> str:
+        """The session's name."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Which of the session's episodes it is."""
+        ...
+
+
+class NamedQuestion(InEpisode, Protocol):
+    """What names one question of one episode."""
+
+    @property
+    def id(self) -> str:
+        """The question's id."""
+        ...
 
 
 class Choice(Struct):
@@ -40,7 +65,7 @@ class Waiting(Struct):
     """Something that waits for an operator: an agent's question, or its request of a token."""
 
     id: str
-    """Names it in `answer`, `approve` and `deny`."""
+    """Names it in `answer`, `approve` and `deny`, together with `session` and `epoch`."""
     session: str
     epoch: int
     kind: Literal["escalation", "token"]
@@ -133,62 +158,66 @@ class JudgedPage(Struct, omit_defaults=True):
     """Names this run of the server; in another one rows count from 1 again."""
 
 
-class Answer(Struct, forbid_unknown_fields=True):
-    """Answer an escalation: choose one of its options, say something, or both."""
+class EpisodeAct(Struct, forbid_unknown_fields=True):
+    """What every act says: which episode it is about."""
+
+    session: Name
+    epoch: Amount
+    """Which of the session's episodes is meant; if another one runs, the act is refused."""
+
+
+class QuestionAct(EpisodeAct, forbid_unknown_fields=True):
+    """What every answer says: which question of the episode it answers."""
 
     id: Name
+    """As `Waiting` has it; if it does not wait any more, the act is refused."""
+
+
+class Answer(QuestionAct, forbid_unknown_fields=True):
+    """Answer an escalation: choose one of its options, say something, or both."""
+
     choice: Name | None = None
     """An option's id."""
     text: Words = ""
 
 
-class Approve(Struct, forbid_unknown_fields=True):
+class Approve(QuestionAct, forbid_unknown_fields=True):
     """Issue the token that was asked for; uses and life may be less than that, never more than the policy's."""
 
-    id: Name
     uses: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     life_seconds: Annotated[float, Meta(gt=0, le=10**9)] | None = None
     text: Words = ""
 
 
-class Deny(Struct, forbid_unknown_fields=True):
+class Deny(QuestionAct, forbid_unknown_fields=True):
     """Do not issue the token that was asked for."""
 
-    id: Name
     text: Words = ""
 
 
-class RaiseAlert(Struct, forbid_unknown_fields=True):
+class RaiseAlert(EpisodeAct, forbid_unknown_fields=True):
     """State that something is wrong; CRITICAL puts the episode into safe mode at once."""
 
-    session: Name
     summary: Annotated[str, Meta(min_length=1, max_length=10_000)]
     severity: Severity = "CRITICAL"
-    epoch: Amount | None = None
-    """Which of the session's episodes is meant; if it is over, the act is refused. None: whichever runs."""
 
 
-class Clear(Struct, forbid_unknown_fields=True):
+class Clear(EpisodeAct, forbid_unknown_fields=True):
     """Lift safe mode."""
 
-    session: Name
     summary: Words = ""
-    epoch: Amount | None = None
-    """As for an alert."""
 
 
-class Withdraw(Struct, forbid_unknown_fields=True):
+class Withdraw(EpisodeAct, forbid_unknown_fields=True):
     """Take back a token, or an agent's whole grant; one of the two."""
 
-    session: Name
     token_id: Name | None = None
     grant: Name | None = None
 
 
-class ApproveBudget(Struct, forbid_unknown_fields=True):
+class ApproveBudget(EpisodeAct, forbid_unknown_fields=True):
     """Add to what may be spent in an episode."""
 
-    session: Name
     token_budget: Amount = 0
     tool_call_budget: Amount = 0
     time_budget_seconds: Amount = 0
@@ -212,3 +241,14 @@ class Done(Struct):
     packet_id: str | None = None
     rules: list[str] = []
     reason: str = ""
+    question: str = ""
+    """What was answered, in the words of `Waiting.question`; empty if the act answers no question."""
+
+
+def question_name(waiting: NamedQuestion) -> str:
+    """Return how people name a question: `SESSION.EPOCH.NUMBER`, or with its whole id where that says neither."""
+    for kind in ("pkt", "request"):
+        start = f"{kind}_{waiting.session}_{waiting.epoch}_"
+        if waiting.id.startswith(start):
+            return f"{waiting.session}.{waiting.epoch}.{waiting.id.removeprefix(start)}"
+    return f"{waiting.session}.{waiting.epoch}.{waiting.id}"

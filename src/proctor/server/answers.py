@@ -5,10 +5,10 @@ Rule 2: neither carries the text of an exception that was not written for a peer
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct
 from numpy.typing import NDArray
 from pydantic import ValidationError as ModelError
 
@@ -17,13 +17,19 @@ from proctor.models.control import Code, Problem
 
 MOST_ERRORS: Final = 20
 """An action with a thousand wrong numbers is not answered with a thousand sentences."""
-
-
+MOST_ACTIONS: Final = 1000
+"""That one call of a tool may ask for."""
+LONGEST_TEXT: Final = 2**18
+"""Characters of what a tool says in words."""
+MOST_CONTENT_BYTES: Final = 2**19
+"""Of what a tool answers with: it is written out value by value for an agent."""
+MOST_CONTAINERS: Final = 50_000
+"""Arrays and objects in it, and keys in the metadata beside it."""
 RAISED: Final = (Exception, SystemExit)
 """What somebody else's code may raise: an exit is no reason to end the server."""
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, forbid_unknown_fields=True):
     """What one environment answered: JSON texts of the observation's fields and of the metadata, and the rest."""
 
     observation: bytes
@@ -35,18 +41,18 @@ class Outcome(Struct, frozen=True):
     """For the record: what a picture needs."""
 
 
-class ToolAnswer(Struct, frozen=True):
+class ToolAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     """What a tool answered: in words, and as one JSON object, which is the observation's fields or a value.
 
     Of a tool that acts it says the action that ran and what that led to, and which further actions the call asked for;
     `outcome` has all that an orchestrator may know, so an agent sees only what the server takes from it.
     """
 
-    text: str
-    content: bytes
+    text: Annotated[str, Meta(max_length=LONGEST_TEXT)]
+    content: Annotated[bytes, Meta(max_length=MOST_CONTENT_BYTES)]
     action: bytes | None = None
     outcome: Outcome | None = None
-    left: list[bytes] = []
+    left: Annotated[list[bytes], Meta(max_length=MOST_ACTIONS)] = []
 
 
 class BatchOutcome(Struct, frozen=True):

@@ -9,6 +9,7 @@ import gc
 import logging
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -27,24 +28,27 @@ from proctor.door.gate import Policy, policy_for, policy_for_unix
 from proctor.door.visits import Visits
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
+from proctor.ledger.storage import DiskSpace
 from proctor.ledger.writer import LedgerWriter
+from proctor.server.connections import raise_open_files
 from proctor.server.control.description import description_of
 from proctor.server.control.granting import Granting
 from proctor.server.control.http import Described, http_routes
 from proctor.server.control.operating import Operating
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.sessions import Sessions
-from proctor.server.draining import DrainingServer, quiet_config
+from proctor.server.draining import DrainingServer, FairServer, quiet_config
 from proctor.server.for_agents import ForAgents
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
+from proctor.server.governed.stream import PacketLimits
 from proctor.server.grants import Grants
-from proctor.server.isolation import isolated
+from proctor.server.isolation import Isolation, isolated
 from proctor.server.leftovers import close_leftovers
 from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.recorders import JsonlRecorder, NullRecorder
-from proctor.server.settings import ServerSettings
+from proctor.server.settings import ServerSettings, StorageSettings
 from proctor.server.sockets import BoundedHttp, PatientHttp, PatientWebSocket, port_of
 from proctor.server.transforms import plan_of
 
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("proctor.server")
 PING_SECONDS: Final = 20.0
+SWITCH_SECONDS: Final = 0.0005
+AGENT_BUFFER_BYTES: Final = 64 * 1024
 SHORTEST_SWEEP, LONGEST_SWEEP = 0.05, 5.0
 
 
@@ -99,19 +105,22 @@ class Server:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
         policy = None if settings.governed is None else load_policy(settings.governed)
-        self.governance: Final = None if policy is None else Governance(policy, wall=wall, clock=clock)
+        self.governance: Final = (
+            None
+            if policy is None
+            else Governance(policy, wall=wall, clock=clock, packet_limits=_packet_limits(settings.storage))
+        )
         self.settings: Final = settings
         boot = secrets.token_hex(8)
         # First: a file that cannot be written is found out before a sandbox is started.
         self._wall = wall
         folder = settings.ledger if recorder is None else None
-        self._ledger_of = None if folder is None else partial(_ledger, folder, settings, keys, boot, wall)
+        self.space: Final = None if recorder is not None else _disk_space(settings)
+        self._ledger_of = None if folder is None else partial(_ledger, folder, settings, keys, boot, wall, self.space)
         self._ledger = None if self._ledger_of is None else self._ledger_of(listening.worker)
-        self.recorder: Final = recorder or self._ledger or _recorder(settings)
-        self.isolation: Final = isolated(settings, target)
+        self.recorder: Final = recorder or self._ledger or _recorder(settings, self.space)
+        self.isolation: Final = self._isolated(target)
         self.card: Final = self.isolation.card
-        if self.governance is not None:
-            self.governance.check(self.card.tools)
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
         opening = Opening(
@@ -142,6 +151,7 @@ class Server:
             boot=boot,
             clock=clock,
             wall=wall,
+            space=self.space,
         )
         description = description_of(self.card)
         limits = settings.limits.limits()
@@ -174,6 +184,22 @@ class Server:
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
         self._uvicorn = DrainingServer(_uvicorn_config(self._application(), settings), self._drained)
+
+    def _isolated(self, target: Target) -> Isolation:
+        """Return where environments will run; if nowhere, the record is closed, as of any run that ends."""
+        try:
+            found = isolated(self.settings, target)
+            try:
+                if self.governance is not None:
+                    self.governance.check(found.card.tools)
+            except BaseException:
+                if found.nest is not None:
+                    found.nest.end()
+                raise
+        except BaseException:
+            self.recorder.close()
+            raise
+        return found
 
     async def serve(self, ready: Callable[[], object] | None = None) -> None:
         """Serve until told to stop; `ready` is called when the sockets are being listened on."""
@@ -254,7 +280,7 @@ class Server:
         plane = AgentPlane(
             {port: policy_for(settings.host, port, None, allow_hosts=hosts, allow_origins=origins, many_tokens=True)},
             ForAgents(grants, self.metrics),
-            AgentServer(self.card.name, self.card.version, max_body_bytes=limits.max_body_bytes),
+            AgentServer(self.card.name, self.card.version, limits=limits),
             limits=limits,
             refused=self.metrics.turned_away,
         )
@@ -267,6 +293,8 @@ class Server:
         if self.agents is None or self._listening.agents is None:
             yield
             return
+        # Connections inherit it: what one peer can have read at once, however fast it sends.
+        self._listening.agents.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AGENT_BUFFER_BYTES)
         beside = _Beside(quiet_config(self.agents, http=BoundedHttp, ws="none"))
         async with self.agents.running():
             task = asyncio.create_task(beside.serve(sockets=[self._listening.agents]))
@@ -302,6 +330,7 @@ class Server:
 
 def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None:
     """Make a server and serve, on an event loop of its own, until told to stop; `ready` is told the tier."""
+    raise_open_files()
     # Made before there is a loop: an environment may run one of its own while it is made or closed.
     server = server_of()
 
@@ -311,11 +340,13 @@ def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None
         gc.freeze()
         ready(server.isolation.tier)
 
+    # Threads commit and start workers: while one computes, the loop does not wait for it as long as Python would let it.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve(begin))
 
 
-class _Beside(uvicorn.Server):
+class _Beside(FairServer):
     """uvicorn on a second socket; signals are the first one's."""
 
     @contextmanager
@@ -354,8 +385,24 @@ def _agents_address(settings: ServerSettings, listener: socket.socket | None) ->
     return f"http://{host}:{port_of(listener)}/mcp"
 
 
+def _packet_limits(storage: StorageSettings) -> PacketLimits:
+    return PacketLimits(storage.max_packet_bytes, storage.max_refused_bytes)
+
+
+def _disk_space(settings: ServerSettings) -> DiskSpace | None:
+    """Return what looks at the disk that the record is on; None: there is none."""
+    folder = settings.ledger if settings.record is None else settings.record.absolute().parent
+    return None if folder is None else DiskSpace(folder, settings.storage.min_free_bytes)
+
+
 def _ledger(
-    folder: Path, settings: ServerSettings, keys: Keys, boot: str, wall: Callable[[], float], worker: int
+    folder: Path,
+    settings: ServerSettings,
+    keys: Keys,
+    boot: str,
+    wall: Callable[[], float],
+    space: DiskSpace | None,
+    worker: int,
 ) -> LedgerWriter:
     return LedgerWriter(
         folder,
@@ -366,11 +413,16 @@ def _ledger(
         durability=settings.durability,
         observations=settings.observations,
         wall=wall,
+        limits=settings.storage.storage_limits(),
+        space=space,
     )
 
 
-def _recorder(settings: ServerSettings) -> Recorder:
-    return NullRecorder() if settings.record is None else JsonlRecorder(settings.record, sync=settings.record_sync)
+def _recorder(settings: ServerSettings, space: DiskSpace | None) -> Recorder:
+    if settings.record is None:
+        return NullRecorder()
+    limits = settings.storage.storage_limits()
+    return JsonlRecorder(settings.record, sync=settings.record_sync, limits=limits, space=space)
 
 
 def _policies(

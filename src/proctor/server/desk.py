@@ -26,14 +26,21 @@ from proctor.models.control import Code
 from proctor.models.infos import told_info
 from proctor.models.value_words import told_value
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
-from proctor.server.answers import RAISED, Outcome, ToolAnswer, failed, refusal_of, refusal_of_model, refused
+from proctor.server.answers import (
+    MOST_ACTIONS,
+    RAISED,
+    Outcome,
+    ToolAnswer,
+    failed,
+    refusal_of,
+    refusal_of_model,
+    refused,
+)
 
 LOG: Final = logging.getLogger("proctor.environment")
 NOTHING: Final = b"{}"
 NO_SCENE: Final = b"null"
 TOOL: Final = "a tool"
-MOST_ACTIONS: Final = 1000
-"""That one call of a tool may ask for."""
 Result = TypeVar("Result")
 MaybeLater: TypeAlias = Result | Awaitable[Result]
 

@@ -16,8 +16,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from proctor.contracts.tool_arguments import deepest_arguments
 from proctor.contracts.tools import Tool
+from proctor.door.limits import DEEPEST, KIB, LogBudget, has_duplicate_keys, has_infinite_number, too_deep
 from proctor.models.control import Code, Problem
+from proctor.models.json_schemas import arguments_in_words
 from proctor.server.accounts import Caller
 from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer
 from proctor.server.governed.errands import Errand
@@ -34,6 +37,8 @@ from proctor.server.telling import Told, instructions, refusal, seen_schema, tol
 LOG: Final = logging.getLogger("proctor.agents")
 MOST_WAITING: Final = 32
 """Calls of agents that may wait for their turn in one session."""
+SMALL: Final = 4 * KIB
+"""Arguments up to this are decoded by the agent plane; larger ones are checked here, and decoded by the tool alone."""
 PROGRESS_SECONDS: Final = 1.0
 """How long a call may wait for its agent to hear how far it is."""
 ENDED: Final = Problem(
@@ -74,6 +79,8 @@ class AgentView:
             self.instructions, tools = governed_view(governor, grant.tools)
         self.tools: Final = tuple(AgentTool(tool, schema) for tool, schema in tools)
         self._by_name = {tool.name: tool for tool, _ in tools}
+        self._depths = {tool.name: deepest_arguments(tool.input_schema) for tool, _ in tools}
+        self._log = LogBudget()
         self._governor = governor
         self._grant = grant
         self._grants = grants
@@ -85,6 +92,9 @@ class AgentView:
         if known is None:
             names = ", ".join(self._by_name)
             return self._refused(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
+        misfit = self._misfit(known, arguments) if len(arguments) > SMALL else None
+        if misfit is not None:
+            return self._refused(misfit, tool)
         if self._governor is None:
             call = _Call(self._grant, self._grants, known, arguments, progress)
         else:
@@ -102,6 +112,15 @@ class AgentView:
         except NotDone as problem:
             return self._refused(problem.problem, tool)
 
+    def _misfit(self, tool: Tool, arguments: bytes) -> Problem | None:
+        """Return why large arguments are refused, which costs less than to build them; None if they are not."""
+        depth = self._depths[tool.name]
+        if depth is not None and too_deep(arguments, min(depth, DEEPEST)):
+            return _no_arguments(tool, "lists or objects are nested deeper than it takes")
+        if has_infinite_number(arguments):
+            return _no_arguments(tool, "a number is too large")
+        return _no_arguments(tool, "an object has the same key twice") if has_duplicate_keys(arguments) else None
+
     def taken(self) -> float:
         """Take one call of the agent's rate and return 0.0, or return the seconds to wait."""
         return 0.0 if self._grant.bucket is None else self._grant.bucket.take()
@@ -111,8 +130,10 @@ class AgentView:
         return refusal(problem)
 
     def _note(self, code: str, tool: str) -> None:
-        LOG.info("a call of %s was refused: %s", tool, code, extra={"grant": self.grant})
         self._metrics.refused(code)
+        fields = self._log.take()
+        if fields is not None:
+            LOG.info("a call of %s was refused: %s", tool, code, extra={"grant": self.grant, **fields})
 
 
 class ForAgents:
@@ -312,6 +333,14 @@ class _GovernedCall(_Call):
         self._governor.stream.check_lasts()
         if not self._grants.holds(self._grant):
             raise Refused(ENDED)
+
+
+def _no_arguments(tool: Tool, why: str) -> Problem:
+    return Problem(
+        f"these are no arguments of {tool.name}: {why}",
+        Code.VALIDATION_ERROR,
+        expected=arguments_in_words(tool.input_schema),
+    )
 
 
 def _counted(done: int, count: int) -> str:

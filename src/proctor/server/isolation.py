@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.envs.imports import search_here
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.cards import Card, card_of
@@ -33,6 +34,9 @@ class Isolation:
 
 def isolated(settings: ServerSettings, target: Target) -> Isolation:
     """Return where the target's environments will run, or raise why they cannot; this may take some seconds."""
+    if ":" in target.text:
+        # A sandbox shows a user's own module by its place, which is looked up here.
+        search_here()
     wish = settings.sandbox_wish()
     if wish.tier is Tier.NONE:
         return Isolation(Tier.NONE, card_of(target))

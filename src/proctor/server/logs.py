@@ -23,5 +23,10 @@ def set_up_logs(settings: ServerSettings, redactor: Redactor) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
+    quiet_libraries()
+
+
+def quiet_libraries() -> None:
+    """Log no more what libraries say about each bad request: it repeats what the peer sent, and has no bound."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)

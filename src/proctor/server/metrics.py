@@ -31,6 +31,18 @@ class Metrics:
         self._pending = Gauge(
             "proctor_pending_requests", "Requests that wait.", registry=self.registry, multiprocess_mode="livesum"
         )
+        self._disk_free = Gauge(
+            "proctor_disk_free_bytes",
+            "Bytes that are free on the disk that holds the record.",
+            registry=self.registry,
+            multiprocess_mode="livemin",
+        )
+        self._disk_low = Gauge(
+            "proctor_disk_low",
+            "1 while that disk is nearly full: no session is opened.",
+            registry=self.registry,
+            multiprocess_mode="livemax",
+        )
         self._steps = Counter("proctor_steps", "Environment steps taken.", registry=self.registry)
         self._opened = Counter("proctor_sessions_opened", "Sessions opened so far.", registry=self.registry)
         self._errors = Counter("proctor_errors", "Errors told to clients.", ["code"], registry=self.registry)
@@ -76,6 +88,11 @@ class Metrics:
         self._sessions.set(sessions)
         self._waiting.set(waiting)
         self._pending.set(pending)
+
+    def note_disk(self, *, free: int, is_low: bool) -> None:
+        """Set how full the disk is that holds the record."""
+        self._disk_free.set(free)
+        self._disk_low.set(is_low)
 
     def page(self) -> bytes:
         """Return all counts in Prometheus's text format."""

@@ -46,6 +46,10 @@ class Nest(Protocol):
         """End every process that it started."""
         ...
 
+    def end(self) -> None:
+        """Do the same without an event loop."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:

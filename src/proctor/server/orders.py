@@ -1,6 +1,6 @@
 """What a reset asks for: read from a request, or from the record of one that was carried out. Pure."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -14,6 +14,14 @@ from proctor.server.answers import refused
 from proctor.server.desk import ResetOrder
 
 AnyReset = EpisodeReset | BatchReset
+MOST_SEED_BYTES: Final = 2**20
+"""Of a batch's seeds that were compressed."""
+
+
+class Seeded(msgspec.Struct, frozen=True):
+    """As much of an environment's metadata as is read again; nothing else of them is built."""
+
+    seed: Raw
 
 
 def order_of(reset: Reset, episode_id: str) -> ResetOrder:
@@ -43,22 +51,29 @@ def order_again(event: AnyReset) -> ResetOrder:
 
 
 def _seed_in(metadata: Raw) -> int | None:
-    told = msgspec.json.decode(metadata)
-    seed = told.get("seed") if isinstance(told, dict) else None
-    return seed if type(seed) is int and seed >= 0 else None
+    seed = _told_seed(metadata, int)
+    return seed if seed is not None and seed >= 0 else None
 
 
 def _seeds_in(infos: Raw) -> list[int] | None:
     """Return a seed for each sub-environment; those that did not begin have any."""
-    told = msgspec.json.decode(infos)
-    if not isinstance(told, dict) or "seed" not in told:
+    told = _told_seed(infos, list[int] | dict[str, str | list[int]])
+    if told is None:
         return None
     try:
-        seeds = _array(told["seed"])
+        seeds = _array(told)
         return None if seeds.dtype.kind not in "iu" or seeds.ndim != 1 else [max(0, int(each)) for each in seeds]
     except (ValidationError, ValueError, TypeError):
         return None
 
 
 def _array(value: Any) -> Any:
-    return unpacked(value) if isinstance(value, dict) else np.array(value)
+    return unpacked(value, most=MOST_SEED_BYTES) if isinstance(value, dict) else np.array(value)
+
+
+def _told_seed(metadata: Raw, kind: Any) -> Any:
+    """Return what an environment said of its seed; None if it said nothing, or nothing of this kind."""
+    try:
+        return msgspec.json.decode(msgspec.json.decode(metadata, type=Seeded).seed, type=kind)
+    except msgspec.ValidationError:
+        return None

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.events import Event, decoded, encoded, kept
+from proctor.ledger.storage import DiskSpace, StorageBudget, StorageLimits
+from proctor.models.events import Event, SessionClosed, decoded, encoded, kept
 
 NEW_FILE_MODE: Final = 0o600
 CLOSED: Final = "the recorder is closed"
@@ -74,10 +75,19 @@ class JsonlRecorder:
     Safe means: given to the operating system, so that a killed server loses nothing. With `sync` it means: on the disk,
     so that a power cut loses nothing; `record` then blocks for as long as the disk takes. A file that is removed or
     renamed while it is open goes on receiving events under its new name or none: rotate it when the server is down.
+    `limits` and `space` say how much is stored: a RecordLimitError says that an event is too much.
     """
 
-    def __init__(self, path: Path | str, *, sync: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        sync: bool = False,
+        limits: StorageLimits | None = None,
+        space: DiskSpace | None = None,
+    ) -> None:
         self._sync = sync
+        self._budget = StorageBudget(limits, space)
         self._over = ""
         """Why nothing more is taken; empty while events are."""
         self._file = _opened(Path(path))
@@ -91,6 +101,7 @@ class JsonlRecorder:
         if self._over:
             raise ComponentError(self._over, expected="no more events")
         line = encoded(event) + b"\n"
+        self._budget.check(event, len(line))
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
@@ -101,6 +112,14 @@ class JsonlRecorder:
             raise ComponentError("an event could not be recorded", found=problem.strerror) from problem
         if self._sync:
             self._flush()
+        self._count(event, len(line))
+
+    def _count(self, event: Event, size: int) -> None:
+        self._budget.begin(event)
+        self._budget.add(event.session, size)
+        if isinstance(event, SessionClosed):
+            self._budget.forget(event.session)
+        self._budget.add_written(size)
 
     def _append(self, line: bytes) -> None:
         """Write the whole line at the end of the file, or leave the file as it is and raise; the lock is held."""

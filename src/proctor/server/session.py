@@ -4,7 +4,7 @@ Rule 1: one call at a time, the orchestrator's and the agents' alike: whoever ca
 Rule 2: an outcome is on record before its reply exists. What cannot be recorded did not happen: the episode is lost.
 Rule 3: when nobody can know where the episode stands (an exception inside, a time-out, a call given up while it ran, a
     record that failed) the environment is let go. Steps and states are refused with EPISODE_LOST until a reset, which
-    makes a new environment. Nothing goes on in silence.
+    makes a new environment, after a wait where environments of this session break again and again. Nothing goes on in silence.
 """
 
 import asyncio
@@ -13,13 +13,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 from proctor.contracts.recorder import Recorder
+from proctor.door.limits import Pace
 from proctor.errors import ComponentError
 from proctor.models.control import Code, Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
 from proctor.server.accounts import Account, Caller, Stand
 from proctor.server.answers import Failed, NotDone, Outcome, ToolAnswer, failed, refused
 from proctor.server.companions import Companion, Conclusion
-from proctor.server.minutes import Minutes
+from proctor.server.minutes import CODES, Minutes
 from proctor.server.opening import Opening
 from proctor.server.orders import order_of
 from proctor.server.patience import in_time, left
@@ -31,8 +32,13 @@ from proctor.server.statements import failure, opened, row_of
 __all__ = ["Companion", "Conclusion", "Loss", "Session"]
 
 Result = TypeVar("Result")
+LIMITS: Final = frozenset(CODES.values())
 CLOSE_SECONDS: Final = 10.0
 """How long an environment may take to close before it is abandoned."""
+LOSSES_AT_ONCE: Final = 8
+LOSSES_PER_SECOND: Final = 1.0
+MOST_WAIT_SECONDS: Final = 2.0
+"""An environment that breaks again and again is made anew so often, and no more."""
 
 
 class Session:
@@ -79,6 +85,7 @@ class Session:
         self._clock = clock
         self._boot = boot
         self._place: Place | None = None
+        self._losses = Pace(LOSSES_PER_SECOND, LOSSES_AT_ONCE, MOST_WAIT_SECONDS)
         self._resets = 0
         """Of the environment that is there now."""
         self._concluded = True
@@ -277,6 +284,8 @@ class Session:
         if self.closed:
             raise refused(Code.SESSION_ERROR, "this session is closed")
         self._resets = 0
+        # To start a worker, and to end one, takes time from everybody on this machine.
+        await asyncio.sleep(self._losses.wait_seconds())
         return self._told_time(await self.opening.place(self.name))
 
     def _told_time(self, place: Place) -> Place:
@@ -310,7 +319,9 @@ class Session:
         if lost:
             self.lose(told.problem.code, told.problem.message)
         stand = self._stand(self.step_count, request_id, caller)
-        await self._minutes.note(failure(told.problem, request, stand, data if lost else b"null"))
+        # What is too large for the record is not repeated there.
+        kept = data if lost and told.problem.code not in LIMITS else b"null"
+        await self._minutes.note(failure(told.problem, request, stand, kept))
         return problem if isinstance(problem, asyncio.CancelledError) else told
 
     def _told(self, problem: BaseException, request: str) -> NotDone:
@@ -326,6 +337,7 @@ class Session:
         self.loss = Loss(code, message)
         place, self._place = self._place, None
         if place is not None:
+            self._losses.note()
             place.abandon()
         self.rows.wake()
 
@@ -334,8 +346,16 @@ class Session:
         try:
             await self._minutes.record(event)
         except Failed as problem:
-            self.lose(problem.problem.code, problem.problem.message)
+            if problem.problem.code in LIMITS:
+                await self.break_off(problem)
+            else:
+                self.lose(problem.problem.code, problem.problem.message)
             raise
+
+    async def break_off(self, problem: Failed) -> None:
+        """Lose the episode, and put on record why."""
+        self.lose(problem.problem.code, problem.problem.message)
+        await self._minutes.note(failure(problem.problem, "", self._stand(self.step_count, None), b"null"))
 
 
 def _flags(outcome: AnyOutcome) -> tuple[bool, bool]:

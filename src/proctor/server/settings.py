@@ -14,7 +14,9 @@ from pydantic import ValidationError as ModelError
 from proctor.door.gate import is_loopback
 from proctor.door.limits import Limits
 from proctor.errors import ValidationError
+from proctor.ledger.storage import StorageLimits
 from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
+from proctor.small_files import read_small_text
 
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
@@ -32,6 +34,10 @@ class LimitSettings(BaseModel):
 
     max_message_bytes: Some = 16 * 2**20
     max_body_bytes: Some = 2**20
+    max_arguments_bytes: Some = 64 * 2**10
+    """Of one tool call; a tool can ask for more, up to `max_body_bytes`."""
+    agent_bytes_per_second: Some = 4 * 2**20
+    """Everything that one agent sends."""
     max_depth: Some = 64
     requests_per_second: Annotated[float, Field(gt=0, le=10**9)] | None = None
     burst: Some = 100
@@ -59,6 +65,8 @@ class WorkerSettings(BaseModel):
     tmp_mb: Some = 64
     """All that it can write."""
     open_files: Annotated[int, Field(ge=16, le=2**20)] = 256
+    answer_mb: Annotated[int, Field(ge=1, le=32)] = 8
+    """The largest answer to a reset, a step, a tool or a state."""
 
     def limits(self) -> SandboxLimits:
         """Return them as a sandbox reads them."""
@@ -69,7 +77,35 @@ class WorkerSettings(BaseModel):
             file_bytes=self.file_mb * MIB,
             tmp_bytes=self.tmp_mb * MIB,
             open_files=self.open_files,
+            answer_bytes=self.answer_mb * MIB,
         )
+
+
+Bytes = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: value or None)]
+"""Bytes; 0 is no limit."""
+
+
+class StorageSettings(BaseModel):
+    """How much sessions put on record, in the ledger or in the file of `record`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_step_bytes: Bytes = 16 * MIB
+    """One step or reset: the observation with everything beside it. More loses the episode. 0: no limit."""
+    max_episode_bytes: Bytes = 1024 * MIB
+    """One episode, as it is stored; a batch may store so much for each of its environments. More loses the episode. 0: no
+    limit."""
+    max_packet_bytes: Annotated[int, Field(ge=4096)] = 64 * 1024
+    """One packet of a governed agent, or the arguments of one call. A longer one is refused."""
+    max_refused_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
+    """All refused calls of a governed episode. More loses the episode."""
+    min_free_bytes: Annotated[int, Field(ge=0)] | None = None
+    """What stays free on the disk: below it no session is opened and no episode goes on. None: 5 % of the disk, at most 512
+    MiB."""
+
+    def storage_limits(self) -> StorageLimits:
+        """Return what a recorder needs of them."""
+        return StorageLimits(self.max_step_bytes, self.max_episode_bytes)
 
 
 class ServerSettings(BaseModel):
@@ -123,7 +159,7 @@ class ServerSettings(BaseModel):
     mounts: list[str] = []
     """What a sandbox sees of this host besides Python and the environment: PATH, read-only, or PATH:rw."""
     network: bool = False
-    """Whether environments in a sandbox have a network."""
+    """Whether environments have a network: one of their own in the tier docker, which alone can give them one."""
     image: str | None = None
     """For the tier docker: the image, made by `proctor image`."""
     worker: WorkerSettings = WorkerSettings()
@@ -137,6 +173,7 @@ class ServerSettings(BaseModel):
     """What a reply waits for: the disk, the operating system, or nothing."""
     observations: Literal["all", "digest"] = "all"
     """Whether the ledger has the observations' values or their digests only."""
+    storage: StorageSettings = StorageSettings()
     governed: str | None = None
     """The policy that governs agents' episodes: open, standard, strict, or a TOML file; None: they are free."""
     operator_token_file: Path | None = None
@@ -154,6 +191,7 @@ class ServerSettings(BaseModel):
                 found=self.host,
                 expected="--insecure with a loopback address only",
             )
+        self._check_network()
         if self.agent_port is not None and self.agent_url is None and self.host in ANYWHERE:
             raise ValidationError(
                 "a grant could not say where agents are served",
@@ -168,8 +206,29 @@ class ServerSettings(BaseModel):
             raise ValidationError(
                 "an operator would reach one worker of several", expected="one worker, to be governed"
             )
+        if self.agent_url is not None and self.workers > 1:
+            raise ValidationError(
+                "one agent_url for several workers, each of which serves only the agents that it gave a grant to",
+                found=f"workers = {self.workers}",
+                expected="one worker with agent_url; or no agent_url, so that each grant names its worker's own port",
+            )
         if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
             raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
+
+    def _check_network(self) -> None:
+        """Refuse a network by which environments would reach this machine's own addresses."""
+        if self.network and self.insecure:
+            raise ValidationError(
+                "environments with a network, and a server without a credential that they might reach",
+                found="--network with --insecure",
+                expected="a credential, with --network and --sandbox docker; or no --network",
+            )
+        if self.network and self.sandbox != "docker":
+            raise ValidationError(
+                "only a container has a network that does not lead to this machine's loopback addresses",
+                found=f"--network with --sandbox {self.sandbox}",
+                expected="--sandbox docker, or no --network",
+            )
 
     def sandbox_wish(self) -> SandboxWish:
         """Return how environments are to be kept apart."""
@@ -208,9 +267,8 @@ def settings_of(values: dict[str, Any]) -> ServerSettings:
 
 def settings_in(path: Path) -> dict[str, Any]:
     """Return what a TOML file says, unchecked; a file that cannot be read is a ValidationError."""
+    expected = "a TOML file with settings"
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise ValidationError(f"cannot read {path}: {reason}", expected="a TOML file with settings") from None
+        return tomllib.loads(read_small_text(path, expected=expected))
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise ValidationError(f"cannot read {path}: {problem}", expected=expected) from None

@@ -1,85 +1,219 @@
-"""Listening sockets, and uvicorn's protocols with bounds on patience.
+"""Listening sockets, and uvicorn's protocols with bounds on time and memory. The only file that uses uvicorn's inner parts.
 
 Rule 1: a peer that sends no complete request, or never reads its replies, is cut off after a while; it holds a file
     descriptor and nothing else.
 Rule 2: nothing that a peer sent is logged here: paths and headers may hold what must not be written down. That it was
     refused is.
+Rule 3: what is kept for a peer is bounded, whatever it sends. Without a credential: the request line and the headers, one read
+    of a body, and `MOST_PIPELINED` requests. Frames of a WebSocket are read once its handshake was accepted, not before.
+Rule 4: frames that bring nothing, or nearly nothing, are read slowly if there are many, so that a peer who floods its own connection
+    takes no time from the others.
 """
 
-import logging
-import resource
 import socket
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
+from websockets.frames import Opcode
 
 from proctor.errors import ValidationError
+from proctor.server.connections import (
+    AUTHENTICATED,
+    MOST_UNAUTHENTICATED,
+    MOST_UNREAD_BYTES,
+    REFUSED,
+    Connections,
+    most_connections,
+)
 
-LOG: Final = logging.getLogger("proctor.server")
 HEADER_SECONDS: Final = 20.0
-MOST_HEADER_BYTES: Final = 64 * 1024
-"""Of one request, before its body; what was read together with the last of them may come on top."""
+MOST_HEADER_BYTES: Final = 16 * 1024
+"""Of one request, before its body, and again after it (chunk sizes and trailers); one piece may come on top."""
+MOST_HEADERS: Final = 100
+"""Of one request, and as many trailers."""
+MOST_PIPELINED: Final = 8
+"""Requests of one connection that may wait for the reply to an earlier one."""
+PIECE_BYTES: Final = 4 * 1024
+"""What is parsed at once of an HTTP request."""
+FRAMES_BYTES: Final = 16 * 1024
+"""What is parsed at once of a WebSocket's frames."""
+SMALL_FRAMES_BYTES: Final = 1024
+"""The same of a peer that has sent small frames; as frames of 6 bytes this takes about a millisecond."""
+SMALL_BYTES: Final = 1024
+SMALL_PER_SECOND: Final = 2000.0
+MOST_SMALL: Final = 32
+"""Fragments smaller than `SMALL_BYTES`, pings and pongs of one connection: so many may come at once, and so many in a second."""
 LINGER_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
 UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 MOST_CONNECTIONS: Final = 4096
+"""Of a listener for agents, or for browsers."""
 LARGE: Final = 64 * 1024
 MOST_UNREAD: Final = 8
 """Messages that may have arrived before they are looked at; after a large one, none."""
+PONG: Final = bytes([0x80 | Opcode.PONG])
+"""How a pong frame begins."""
 ABORT, WRITABLE, LISTEN = "proctor.abort", "proctor.writable", "proctor.listen"
 """What a WebSocket's scope has besides: a function that cuts the connection, an event (is there room to write?), and a
 function that takes a listener to which texts are handed at once."""
 
 
-class PatientHttp(HttpToolsProtocol):
-    """HTTP, with a limit on how long a request may take to arrive, and a reply to be read."""
+class RefusedRequest(Exception):
+    """Stops the parser in the middle of a request that is refused; it reaches nobody."""
 
+
+class PatientHttp(HttpToolsProtocol):
+    """HTTP, with limits on what a request may hold, how long it may take to arrive, and a reply to be read.
+
+    What comes is counted before it is parsed: bytes since the last piece of a body, headers, and requests that wait for the
+    reply to an earlier one. Trailers are counted and dropped: what comes after the body was not judged with the headers.
+    """
+
+    _late: TimerHandle | None = None
     _unread: TimerHandle | None = None
+    _wait: TimerHandle | None = None
+    """Runs while nothing is read, because too much was refused."""
+    _early = b""
+    """What came all the same, before reading could be stopped."""
     _in_headers = True
-    _header_bytes = 0
+    _trailers = 0
+    _overhead = 0
+    """Bytes since the request began, or since the last piece of its body."""
+    _refused = False
+
+    def most_connections(self) -> int:
+        """Return how many connections this listener may have."""
+        return most_connections(share=2)
 
     def connection_made(self, transport: Any) -> None:
-        """Start the clock."""
+        """Start the clock; a connection counts as unauthenticated until it has shown a credential."""
         super().connection_made(transport)
-        self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
+        self._start_clock()
+        self._kept = _connections(self.server_state, self.most_connections)
+        self._kept.add(transport)
+        self._wait_for_refusals()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
-        self._late.cancel()
+        self._kept.remove(self.transport)
+        self._stop_clock()
         self._is_read()
+        if self._wait is not None:
+            self._wait.cancel()
+            self._take_early()
         super().connection_lost(exc)
         self._let_go()
 
     def data_received(self, data: bytes) -> None:
-        """Read, but no headers without end."""
-        super().data_received(data)
-        if self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
+        """Read, in pieces that are small enough to stop in time."""
+        if self._wait is not None:
+            self._keep_early(data)
+            return
+        if self.timeout_keep_alive_task is not None:
+            # Whatever this is: what uvicorn's own clock waited for has come, and empty lines begin no request.
+            self._start_clock()
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            self._overhead += len(piece)
+            super().data_received(piece)
+            if self.parser is None or self.transport.is_closing():
+                return
+            if self._overhead > MOST_HEADER_BYTES:
                 self._refuse("its headers are too large")
-                self.transport.write(UNREADABLE)
-                self.transport.close()
+                return
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; a trailer is dropped."""
+        if not self._in_headers:
+            self._trailers += 1
+            if self._trailers > MOST_HEADERS:
+                raise self._refuse("it has too many trailers")
+            return
+        if len(self.headers) >= MOST_HEADERS:
+            raise self._refuse("it has too many headers")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Let the body come, which whoever reads it bounds."""
+        """Let the body come, which whoever reads it bounds; let the application say that a credential was shown."""
         self._in_headers = False
+        extensions = {
+            AUTHENTICATED: partial(self._kept.authenticate, self.transport),
+            REFUSED: self._kept.refusals.note,
+        }
+        self.scope["extensions"] = extensions  # type: ignore[typeddict-item]  # ASGI allows a server's own
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._overhead = 0
+        super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
         """Note what is no HTTP; the library's own words would repeat what the peer sent."""
-        self._refuse("it is no HTTP")
-        super().send_400_response(msg)
+        if not self._refused:
+            self._log_refusal("it is no HTTP")
+            super().send_400_response(msg)
+            self._wait_for_reading()
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> RefusedRequest:
+        """Refuse the request and end the connection; what is returned stops the parser, if it is raised."""
+        self._refused = True
+        self._log_refusal(reason)
+        if self._in_headers and (self.cycle is None or self.cycle.response_complete):
+            self.transport.write(UNREADABLE)
+            self.transport.close()
+        else:
+            self._cut()
+        return RefusedRequest(reason)
+
+    def _log_refusal(self, reason: str) -> None:
+        if not self._kept.is_authenticated(self.transport):
+            self._kept.refusals.note()
         peer = "unknown" if self.client is None else self.client[0]
-        LOG.info("a request was refused: %s", reason, extra={"peer": peer})
+        self._kept.log.write("a request was refused: %s", reason, extra={"peer": peer})
+
+    def _wait_for_refusals(self) -> None:
+        """Read nothing for a while, if too many of those without a credential were refused."""
+        seconds = self._kept.refusals.wait_seconds()
+        if seconds and self._wait is None and not self.transport.is_closing():
+            self._wait = self.loop.call_later(seconds, self._read_on)
+            # Not at once: uvloop begins to read a new connection whatever was said before.
+            self.loop.call_soon(self._stop_reading)
+
+    def _stop_reading(self) -> None:
+        if self._wait is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _keep_early(self, data: bytes) -> None:
+        self._early += data
+        self._kept.unread_bytes += len(data)
+        if self._kept.unread_bytes > MOST_UNREAD_BYTES:
+            self._cut()
+
+    def _take_early(self) -> bytes:
+        early, self._early = self._early, b""
+        self._kept.unread_bytes -= len(early)
+        return early
+
+    def _read_on(self) -> None:
+        self._wait = None
+        early = self._take_early()
+        if self.transport.is_closing():
+            return
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+        if early:
+            self.data_received(early)
 
     def pause_writing(self) -> None:
         """Start the clock for a peer that leaves much unread."""
@@ -109,14 +243,23 @@ class PatientHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Start the clock for this request; the first one's runs since the connection was made."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise self._refuse("too many requests wait for a reply")
         super().on_message_begin()
-        self._in_headers, self._header_bytes = True, 0
-        self._late.cancel()
+        self._in_headers, self._overhead, self._trailers = True, 0, 0
+        self._start_clock()
+
+    def _start_clock(self) -> None:
+        self._stop_clock()
         self._late = self.loop.call_later(HEADER_SECONDS, self._cut)
+
+    def _stop_clock(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
 
     def handle_websocket_upgrade(self) -> None:
         """Stop the clock; from here on the WebSocket's own pings watch over the connection."""
-        self._late.cancel()
+        self._stop_clock()
         super().handle_websocket_upgrade()
         self._let_go()
 
@@ -126,28 +269,41 @@ class PatientHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop the clock: the request is there."""
-        self._late.cancel()
+        self._stop_clock()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; a peer that does not read the last reply is cut after a while."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._wait_for_reading()
+        elif not self._kept.is_authenticated(self.transport):
+            self._wait_for_refusals()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, whether or not its peer reads what is left."""
+        super().timeout_keep_alive_handler()
+        self._wait_for_reading()
 
     def _cut(self) -> None:
         self.transport.abort()
 
 
 class BoundedHttp(PatientHttp):
-    """HTTP for peers of whom nobody knows anything before they have sent a token: not more than so many at once."""
+    """HTTP for a listener beside the one of those who drive the environments, to whom it leaves file descriptors."""
 
-    def connection_made(self, transport: Any) -> None:
-        """Turn away whoever is one too many: file descriptors are shared with those who drive the environments."""
-        super().connection_made(transport)
-        if len(self.connections) > most_connections():
-            self._refuse("there are too many connections")
-            self._cut()
+    def most_connections(self) -> int:
+        """Return how many connections this listener may have."""
+        return most_connections(share=4, most=MOST_CONNECTIONS)
 
 
-def most_connections() -> int:
-    """Return how many connections may take their file descriptors from everybody else's."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(MOST_CONNECTIONS, soft // 4))
+def _connections(state: ServerState, most: Callable[[], int]) -> Connections:
+    """Return the connections of a server, all of whose protocols share one state."""
+    found: Connections | None = getattr(state, "proctor_connections", None)
+    if found is None:
+        unauthenticated = most_connections(share=8, most=MOST_UNAUTHENTICATED)
+        found = vars(state)["proctor_connections"] = Connections(most(), unauthenticated)
+    return found
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):
@@ -157,18 +313,31 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """Takes a text at once, or leaves it (False) to be fetched by `receive`."""
     _linger: TimerHandle | None = None
     _unsent: Handle | None = None
+    _pong: bytes = b""
+    """The reply to the last ping, for a peer that does not read."""
+    _unparsed: bytes = b""
+    """What has come and is not parsed yet; it is bounded by one read, or two."""
+    _pause: TimerHandle | None = None
+    """Runs while nothing is parsed, because there were too many small frames."""
+    _small = 0.0
+    _counted_at = 0.0
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
+        super().__init__(config, server_state, app_state, **more)
+        self._kept = _connections(server_state, partial(most_connections, share=2))
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._reading = False
 
     def handle_connect(self, event: Any) -> None:
-        """Let the application cut the connection, and know whether its peer reads."""
+        """Let the application cut the connection, and know whether its peer reads; until it has decided, nothing is read."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
+            self.read_paused = True
+            self.transport.pause_reading()
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT] = self._cut
+            extensions[REFUSED] = self._kept.refusals.note
             extensions[WRITABLE] = self.writable
             extensions[LISTEN] = self._listen
 
@@ -176,10 +345,14 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self.listener = listener
 
     def data_received(self, data: bytes) -> None:
-        """Read; a handshake that cannot be read is refused, left to itself it would wait for ever."""
+        """Read, or keep what comes for later; a handshake that cannot be read is refused, left to itself it would wait for ever."""
+        self._unparsed += data
+        if self._pause is not None:
+            self.transport.pause_reading()
+            return
         self._reading = True
         try:
-            super().data_received(data)
+            self._parse()
         finally:
             self._reading = False
             self._flush()
@@ -188,12 +361,76 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self.transport.write(UNREADABLE)
             self.transport.close()
 
+    def _parse(self) -> None:
+        """Parse what has come, until there are too many small frames."""
+        data, self._unparsed = self._unparsed, b""
+        # One ping now and then is no flood.
+        size = FRAMES_BYTES if self._small <= 1.0 else SMALL_FRAMES_BYTES
+        for start in range(0, len(data), size):
+            end = start + size
+            super().data_received(data[start:end])
+            if self.transport.is_closing():
+                return
+            if self._small > MOST_SMALL:
+                self._unparsed = data[end:]
+                self.transport.pause_reading()
+                self._pause = self.loop.call_later(self._small / SMALL_PER_SECOND, self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        """Read on after a pause, unless the application still has enough to do."""
+        self._pause = None
+        if not self.read_paused:
+            self.transport.resume_reading()
+        self.data_received(b"")
+
+    def _count_small(self) -> None:
+        """Count a small frame; as time passes they are forgotten."""
+        now = self.loop.time()
+        self._small = max(0.0, self._small - (now - self._counted_at) * SMALL_PER_SECOND) + 1.0
+        self._counted_at = now
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of what was kept for a peer that has gone."""
+        self._kept.remove(self.transport)
         super().connection_lost(exc)
         self.frames = []
-        if self._linger is not None:
-            self._linger.cancel()
+        for clock in (self._linger, self._pause):
+            if clock is not None:
+                clock.cancel()
+
+    def handle_cont(self, event: Any) -> None:
+        """Add a fragment to the one message that is kept: a list would grow with every fragment, empty ones too."""
+        if len(event.data) < SMALL_BYTES:
+            self._count_small()
+        if len(self.frames) == 1 and isinstance(self.frames[0], bytearray):
+            self.frames[0] += event.data
+        else:
+            self.frames = [bytearray().join([*self.frames, event.data])]  # type: ignore[list-item]  # only read as bytes
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        """Answer a ping; to a peer that does not read only the last one, when it reads again."""
+        self._count_small()
+        output = self.conn.data_to_send()
+        if not self.writable.is_set():
+            pongs = [each for each in output if each.startswith(PONG)]
+            self._pong = pongs[-1] if pongs else self._pong
+            output = [each for each in output if not each.startswith(PONG)]
+        self.transport.write(b"".join(output))
+
+    def handle_pong(self, event: Any) -> None:
+        """Note a pong, which a peer may also send unasked."""
+        self._count_small()
+        super().handle_pong(event)
+
+    def resume_writing(self) -> None:
+        """Go on; the peer reads again."""
+        super().resume_writing()
+        if self._pong:
+            pong, self._pong = self._pong, b""
+            self.transport.write(pong)
 
     def send_receive_event_to_app(self) -> None:
         """Hand a message over.
@@ -226,6 +463,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         """Send; replies to messages that came together leave together, in one system call."""
+        if message["type"] == "websocket.accept":
+            self._kept.authenticate(self.transport)
         text = message.get("text")
         if text is None or self.close_sent or not (self.handshake_complete and self.writable.is_set()):
             self._flush()
@@ -237,10 +476,12 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self.conn.send_text(text.encode())
         except InvalidState:
             raise ClientDisconnected from None
-        self._out += self.conn.data_to_send()
-        if self._reading:
+        output = self.conn.data_to_send()
+        self._out += output
+        self._out_bytes += sum(map(len, output))
+        if self._reading and self._out_bytes < LARGE:
             return
-        if self.queue.empty():
+        if self._reading or self.queue.empty():
             self._flush()
         elif self._unsent is None:
             # Whoever is next may take long, or answer nothing.
@@ -261,7 +502,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self._unsent.cancel()
             self._unsent = None
         if self._out:
-            out, self._out = self._out, []
+            out, self._out, self._out_bytes = self._out, [], 0
             self.transport.write(b"".join(out))
 
     def keepalive_timeout(self) -> None:

@@ -22,7 +22,16 @@ SEEN: Final = "observation"
 OVER: Final = "The episode is over."
 LOST: Final = "The episode is lost, and there is nothing more to do."
 encode: Final = msgspec.json.Encoder().encode
+
+
+class OneField(Struct, frozen=True, forbid_unknown_fields=True):
+    """An observation whose only field is called so."""
+
+    observation: Raw
+
+
 _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_one_field: Final = msgspec.json.Decoder(OneField).decode
 
 
 class Told(Struct, frozen=True):
@@ -144,5 +153,7 @@ def _seen_schema(observation: bytes, shows_reward: bool, agent_info: tuple[str, 
 
 def _observed(content: bytes) -> Raw:
     """Return the observation; where it has one field that is called so, that field."""
-    fields = _fields(content)
-    return fields[SEEN] if len(fields) == 1 and SEEN in fields else Raw(content)
+    try:
+        return _one_field(content).observation
+    except msgspec.ValidationError:
+        return Raw(content)

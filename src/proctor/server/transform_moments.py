@@ -8,7 +8,8 @@ Rule 4: a batch that ends and begins an episode in the same step shows two scene
     the one that the next episode opens with.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -18,12 +19,16 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from proctor.errors import ComponentError
-from proctor.models.arrays import PLAIN_KEYS, ZIPPED_KEYS, listed, unpacked
+from proctor.errors import ComponentError, ValidationError
+from proctor.models.arrays import PLAIN_KEYS, ZIPPED_KEYS, listed, packed_form, unpacked
 
 Rewards: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
+MOST_CONTAINERS: Final = 2**18
+"""Arrays, objects and keys that are built of one text for a transform to look at."""
+MOST_NUMBERS: Final = 2**23
+"""Of packed arrays in it."""
 ASIDE: Final = frozenset({"final_obs", "final_info"})
 """Keys of a batch's infos that speak of the episode before."""
 
@@ -109,7 +114,7 @@ class Form:
 
 
 class _Later:
-    """JSON that is read once, when it is first looked at."""
+    """JSON that is read once, when it is first looked at; a ComponentError if it is too much to build on the event loop."""
 
     __slots__ = ("_form", "_raw", "_value")
 
@@ -121,12 +126,28 @@ class _Later:
     def __call__(self) -> Any:
         raw, self._raw = self._raw, None
         if raw is not None:
+            _check_containers(bytes(raw), is_packed=self._form is not None)
             try:
                 value = msgspec.json.decode(raw)
-            except msgspec.DecodeError as problem:
+                self._value = value if self._form is None else self._form(value)
+            except (msgspec.DecodeError, ValidationError) as problem:
                 raise ComponentError("what the environment said cannot be read", expected="JSON") from problem
-            self._value = value if self._form is None else self._form(value)
         return self._value
+
+
+def _check_containers(text: bytes, *, is_packed: bool) -> None:
+    count = text.count(b"[") + text.count(b"{") + text.count(b":")
+    if is_packed:
+        # Every value is looked at, whether it is a packed array; there are few where arrays are packed.
+        count += text.count(b",")
+    if count > MOST_CONTAINERS:
+        raise _too_many(count, MOST_CONTAINERS, "arrays, objects and keys")
+
+
+def _too_many(found: int, most: int, what: str) -> ComponentError:
+    return ComponentError(
+        "the environment said more than a transform can look at", found=found, expected=f"at most {most} {what}"
+    )
 
 
 class OneScene:
@@ -135,7 +156,7 @@ class OneScene:
     __slots__ = ("_metadata", "_observation")
 
     def __init__(self, moment: Moment, packed: bool) -> None:
-        self._observation = _Later(moment.raw_observation, unpacked_leaves if packed else None)
+        self._observation = _Later(moment.raw_observation, _all_unpacked if packed else None)
         self._metadata = _Later(moment.raw_metadata)
 
     def observation(self, index: int) -> Any:
@@ -166,7 +187,7 @@ class BatchScene:
     def __init__(self, moment: Moment, packed: bool, space: gym.Space[Any] | None) -> None:
         self.infos = _Later(moment.raw_metadata)
         self.packed = packed
-        self._observations = _Later(moment.raw_observation, unpacked_leaves if packed else None)
+        self._observations = _Later(moment.raw_observation, _all_unpacked if packed else None)
         self._space = space
 
     def observation(self, index: int) -> Any:
@@ -204,12 +225,12 @@ class BatchScene:
 
     def _entry(self, values: Any, index: int) -> Any:
         if self.packed and _is_packed(values):
-            return listed(unpacked(values)[index])
+            return listed(_array_in(values)[index])
         return self.info(values, index) if isinstance(values, dict) else values[index]
 
     def _array(self, values: Any) -> NDArray[Any]:
         if self.packed and _is_packed(values):
-            return unpacked(values)
+            return _array_in(values)
         try:
             return np.asarray(values)
         except ValueError:  # a ragged list
@@ -272,6 +293,42 @@ def unpacked_leaves(value: Any) -> Any:
             return listed(unpacked(value))
         return {key: unpacked_leaves(each) for key, each in value.items()}
     return [unpacked_leaves(each) for each in value] if isinstance(value, list) else value
+
+
+def _all_unpacked(value: Any) -> Any:
+    """Return the JSON value with every packed array in it as nested lists; a ComponentError if that would be too much."""
+    _check_arrays(_packed_in(value))
+    return unpacked_leaves(value)
+
+
+def _array_in(packed: Any) -> NDArray[Any]:
+    """Return a packed array; a ComponentError if it is none, or too much."""
+    try:
+        _check_arrays([packed])
+        return unpacked(packed)
+    except ValidationError as problem:
+        raise ComponentError("what the environment said cannot be read", expected="a packed array") from problem
+
+
+def _check_arrays(arrays: Iterable[Any]) -> None:
+    """Raise a ComponentError if packed arrays are too much to be made, or to be listed."""
+    numbers = lists = 0
+    for each in arrays:
+        sides = packed_form(each)[1]
+        numbers += math.prod(sides)
+        lists += sum(math.prod(sides[:depth]) for depth in range(len(sides)))
+    if numbers > MOST_NUMBERS:
+        raise _too_many(numbers, MOST_NUMBERS, "numbers")
+    if lists > MOST_CONTAINERS:
+        raise _too_many(lists, MOST_CONTAINERS, "lists")
+
+
+def _packed_in(value: Any) -> Iterator[Any]:
+    if _is_packed(value):
+        yield value
+        return
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _packed_in(each)
 
 
 def _is_packed(value: Any) -> bool:

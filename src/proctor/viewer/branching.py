@@ -121,14 +121,10 @@ class Branching:
         """Yield the reset and the steps, to be compared."""
         return moments(self._rows, self._value, paid=paid)
 
-    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes]:
+    def values(self, digests: Iterable[str], most: int) -> dict[str, bytes]:
         """Return the values that rows name; one that is not there, or longer than `most`, is missing."""
-        found = {digest: self._value(digest) for digest in digests}
-        return {
-            digest: value
-            for digest, value in found.items()
-            if value is not None and (most is None or len(value) <= most)
-        }
+        found = ((digest, self._value(digest)) for digest in digests)  # one at a time: the others may be very long
+        return {digest: value for digest, value in found if value is not None and len(value) <= most}
 
     def _value(self, digest: str) -> bytes | None:
         held = self._held.get(digest)

@@ -51,7 +51,7 @@ OPENING: Final = 1
 class Values(Protocol):
     """Where the values are that rows name and do not hold."""
 
-    def values(self, digests: Iterable[str], most: int | None = None) -> Mapping[str, bytes | None]:
+    def values(self, digests: Iterable[str], most: int) -> Mapping[str, bytes | None]:
         """Return the values by their hashes, without those that are not there or longer than `most`.
 
         One that is not as it was written is None.

@@ -7,7 +7,6 @@ Rule 3: reading changes nothing, asks for no lock, and takes no longer than what
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Final
 from msgspec import UNSET
 
 from proctor.errors import ValidationError
-from proctor.ledger.blobs import Blob, value_of
+from proctor.ledger.blobs import Blob, ValueTooLarge, value_of
 from proctor.ledger.chain import SERVER, is_episode
 from proctor.ledger.files import Chain, LedgerFile, Row, Stored
 from proctor.ledger.glances import glanced
@@ -288,19 +287,17 @@ class Volume:
                     return step
         return 0
 
-    def values(self, digests: Iterable[str], most: int | None = None) -> dict[str, bytes | None]:
+    def values(self, digests: Iterable[str], most: int) -> dict[str, bytes | None]:
         """Return the stored values with these hashes, without those that are not there or longer than `most`.
 
         One that is not as it was written is None.
         """
-        longest = sys.maxsize if most is None else most
         wanted = [bytes.fromhex(digest) for digest in {*digests} if _HASH.fullmatch(digest)]
         found: dict[str, bytes | None] = {}
         for place in range(0, len(wanted), LOOKED_UP):
-            for blob in self._blobs(wanted[place : place + LOOKED_UP], longest):
-                value = _value_or_none(blob)
-                if value is None or len(value) <= longest:
-                    found[blob[0].hex()] = value
+            for blob in self._blobs(wanted[place : place + LOOKED_UP], most):
+                with suppress(ValueTooLarge):
+                    found[blob[0].hex()] = _value_or_none(blob, most)
         return found
 
     def _blobs(self, wanted: list[bytes], longest: int) -> list[Blob]:
@@ -312,9 +309,11 @@ class Volume:
         return found
 
 
-def _value_or_none(blob: Blob) -> bytes | None:
+def _value_or_none(blob: Blob, most: int) -> bytes | None:
     try:
-        return value_of(*blob)
+        return value_of(*blob, most)
+    except ValueTooLarge:
+        raise
     except ValidationError:
         return None
 

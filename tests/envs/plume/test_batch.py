@@ -239,7 +239,7 @@ def test_without_numba_the_error_names_the_extra() -> None:
         "except ImportError as error:\n    print(error)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
 
     assert "pip install 'proctor[vector]'" in done.stdout
 

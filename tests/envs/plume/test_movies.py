@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from proctor.contracts.chance import Chance
 from proctor.contracts.components import ConcentrationField, VaryingPlume
 from proctor.contracts.spatial import Coordinates, GridSize
+from proctor.envs.plume import movies
 from proctor.envs.plume.movies import MovieFrame, MoviePlume, load_movie
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
@@ -251,6 +253,13 @@ def test_a_truncated_archive_is_refused_as_unreadable(tmp_path: Path) -> None:
         load_movie(path)
 
 
+def test_a_zarr_store_with_chunks_of_gigabytes_is_refused(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "film.zarr"), shape=(1, 2**20, 2**20), chunks=(1, 2**20, 2**20), dtype="f8")
+
+    with pytest.raises(ValidationError, match="too large to be unpacked"):
+        load_movie(tmp_path / "film.zarr")
+
+
 def test_an_empty_folder_is_no_zarr_array(tmp_path: Path) -> None:
     (tmp_path / "film.zarr").mkdir()
 
@@ -279,6 +288,28 @@ def test_an_archive_of_several_arrays_asks_which_one_is_the_movie(tmp_path: Path
         load_movie(tmp_path / "film.npz")
 
     assert caught.value.found == ["one", "two"]
+
+
+def test_an_archive_that_says_more_than_can_be_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_npz(tmp_path, np.zeros((40, 20, 20)))
+    monkeypatch.setattr(movies, "MOST_UNPACKED", 100_000)
+
+    assert path.stat().st_size < 10_000
+    with pytest.raises(ValidationError, match="too large to be unpacked"):
+        load_movie(path)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_array_that_says_more_than_its_archive_holds_is_refused(tmp_path: Path, version: int) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000, 1000), }".ljust(117) + b"\n"
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    with zipfile.ZipFile(tmp_path / "film.npz", "w") as archive:
+        archive.writestr("frames.npy", b"\x93NUMPY" + bytes([version, 0]) + length + header)
+
+    with pytest.raises(ValidationError, match="not a readable movie"):
+        load_movie(tmp_path / "film.npz")
 
 
 def test_a_zarr_group_is_no_movie(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from proctor.door.gate import Policy, policy_for
 from proctor.door.limits import Limits
 from proctor.server.agents.endpoint import AgentServer
 from proctor.server.agents.plane import AgentPlane
+from proctor.server.draining import FairServer
 from proctor.server.for_agents import AgentTool, AgentView, ForAgents, Progress
 from proctor.server.sockets import PatientHttp, bound_tcp, port_of
 from proctor.server.telling import Told
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 TOKEN = "a-token-of-the-first-agent"
 OTHER_TOKEN = "a-token-of-the-second-agent"
 MODERN = "2026-07-28"
@@ -214,7 +215,7 @@ def plane_of(
     port = port_of(listener)
     assert port is not None
     refused: list[int] = []
-    server = AgentServer("proctor", "1", max_body_bytes=bounds.max_body_bytes, **keywords)
+    server = AgentServer("proctor", "1", limits=bounds, **keywords)
     policies: dict[int | None, Policy] = {port: policy_for("127.0.0.1", port, None, pages=pages)}
     plane = AgentPlane(policies, held.for_agents, server, limits=bounds, refused=refused.append)
     config = uvicorn.Config(plane, http=PatientHttp, ws="none", lifespan="off", log_config=None, access_log=False)
@@ -232,7 +233,7 @@ def plane_of(
         assert not thread.is_alive(), "the plane did not stop"
 
 
-class _Uvicorn(uvicorn.Server):
+class _Uvicorn(FairServer):
     def __init__(self, config: uvicorn.Config, plane: AgentPlane) -> None:
         super().__init__(config)
         self.ready = threading.Event()

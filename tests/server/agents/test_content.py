@@ -12,6 +12,7 @@ from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from proctor.contracts.tools import Tool, ToolSafety
+from proctor.door.limits import Limits
 from proctor.server.agents.content import ERROR_KEY, answer, catalogue_of, described
 from proctor.server.for_agents import AgentTool
 from proctor.server.telling import Told
@@ -31,7 +32,7 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_listing_is_one_that_every_revision_can_carry(version: str) -> None:
-    listing = catalogue_of(TOOLS).listing
+    listing = catalogue_of(TOOLS, Limits()).listing
 
     sent = methods.serialize_server_result("tools/list", version, listing)
 
@@ -117,3 +118,20 @@ def test_whatever_is_told_reaches_the_client_unchanged(text: str, structured: di
 
         assert back["content"] == [{"type": "text", "text": text}]
         assert (back["_meta"][ERROR_KEY] if is_error else back["structuredContent"]) == structured
+
+
+def test_a_tool_takes_what_its_author_says_else_what_its_schema_needs_and_never_more_than_a_body() -> None:
+    limits = Limits(max_arguments_bytes=1000, max_body_bytes=50_000)
+
+    def limit(schema: dict[str, Any], most: int | None = None) -> int:
+        named = Tool(name="a", description="A.", safety=ToolSafety.READ, input_schema=schema, max_arguments_bytes=most)
+        return catalogue_of([AgentTool(named, {})], limits).argument_limits["a"]
+
+    def numbers(count: int) -> dict[str, Any]:
+        part = {"type": "array", "items": {"type": "number"}, "minItems": count, "maxItems": count}
+        return {"type": "object", "properties": {"action": part}, "additionalProperties": False}
+
+    assert limit({"type": "object"}) == limit(numbers(2)) == 1000
+    assert 24 * 1000 < limit(numbers(1000)) < 50_000
+    assert limit(numbers(100_000)) == limit({"type": "object"}, 10**9) == 50_000
+    assert limit(numbers(1000), 10) == 10

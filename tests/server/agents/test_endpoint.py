@@ -15,6 +15,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from sse_starlette.sse import AppStatus
 
+from proctor.door.limits import Limits
 from proctor.server.agents import endpoint
 from proctor.server.agents.content import ERROR_KEY
 from proctor.server.agents.guests import MOST_SESSIONS
@@ -52,8 +53,8 @@ def shared() -> Iterator[Plane]:
 async def client_of(plane: Plane, era: str, token: str = TOKEN) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=20) as http,
-        Client(streamable_http_client(plane.url, http_client=http), mode=era, read_timeout_seconds=20) as client,
+        httpx2.AsyncClient(headers=headers, timeout=300) as http,
+        Client(streamable_http_client(plane.url, http_client=http), mode=era, read_timeout_seconds=300) as client,
     ):
         yield client
 
@@ -423,6 +424,6 @@ def test_space_around_a_header_is_not_part_of_it(shared: Plane) -> None:
 def test_a_server_that_stopped_before_in_this_process_ends_nobody_s_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AppStatus, "should_exit", True)
 
-    endpoint.AgentServer("again", "1", max_body_bytes=1000)
+    endpoint.AgentServer("again", "1", limits=Limits())
 
     assert AppStatus.should_exit is False

@@ -3,12 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.door.limits import Limits
 from proctor.server.agents.content import catalogue_of
-from proctor.server.agents.guests import MOST_SESSIONS, OTHERS_AT_ONCE, Guest
+from proctor.server.agents.guests import ALL_HELD_BYTES, HELD_BYTES, MOST_SESSIONS, OTHERS_AT_ONCE, Guest, HeldBodies
+from proctor.server.agents.messages import ENVELOPE_BYTES
 
 
 def a_guest() -> Guest:
-    return Guest("first", catalogue_of(()), lambda: 0.0)
+    return Guest("first", catalogue_of((), Limits()), lambda: 0.0, Limits(), HeldBodies())
 
 
 def test_the_session_that_was_used_least_lately_goes_for_one_too_many() -> None:
@@ -84,6 +86,50 @@ def test_requests_that_are_no_calls_are_bounded() -> None:
 
     assert waits[:-1] == [0.0] * OTHERS_AT_ONCE
     assert waits[-1] > 0
+
+
+def guest_of(all_held: HeldBodies | None = None, **limits: int) -> Guest:
+    bounds = Limits(**limits)
+    return Guest("first", catalogue_of((), bounds), lambda: 0.0, bounds, all_held or HeldBodies())
+
+
+def test_a_grant_pays_for_every_byte_and_for_every_request() -> None:
+    guest = guest_of(agent_bytes_per_second=10**6, max_arguments_bytes=1000)
+
+    assert guest.take_request(10**6) == 0.0
+    assert guest.take_request(0) > 0
+    assert guest.take_bytes(10) > 0
+
+
+def test_the_largest_body_can_always_be_paid_for() -> None:
+    guest = guest_of(agent_bytes_per_second=1000, max_arguments_bytes=500_000)
+
+    assert guest.take_request(guest.largest) == 0.0
+
+
+def test_a_body_is_no_larger_than_the_server_allows() -> None:
+    assert guest_of(max_body_bytes=1000).largest == 1000
+    assert guest_of().largest == Limits().max_arguments_bytes + ENVELOPE_BYTES
+
+
+def test_a_grant_holds_so_many_bytes_at_once_or_one_body() -> None:
+    guest = guest_of()
+
+    assert guest.hold(HELD_BYTES)
+    assert not guest.hold(1)
+    guest.release(HELD_BYTES)
+    assert guest.hold(2 * HELD_BYTES)
+
+
+def test_where_all_hold_much_a_grant_that_holds_nothing_may_still_bring_a_body() -> None:
+    held = HeldBodies()
+    held.count = ALL_HELD_BYTES
+    guest = guest_of(held)
+
+    assert guest.hold(1000)
+    assert not guest.hold(1)
+    guest.release(1000)
+    assert held.count == ALL_HELD_BYTES
 
 
 @given(st.lists(st.tuples(st.sampled_from(["open", "begin", "answer", "close"]), st.integers(0, 30)), max_size=200))

@@ -7,17 +7,22 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from sse_starlette.sse import AppStatus
 
+from proctor.contracts.tools import Tool, ToolSafety
 from proctor.door.limits import Limits
+from proctor.server import connections
+from proctor.server.agents import guests
 from proctor.server.agents import plane as plane_module
 from proctor.server.agents.guests import OTHERS_AT_ONCE
 from proctor.server.agents.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
-from proctor.server.for_agents import AgentView, Progress
+from proctor.server.for_agents import AgentTool, AgentView, Progress
 from proctor.server.telling import Told
 from tests.server.agents.stand_in import (
+    MODERN,
     OTHER_TOKEN,
     PATIENCE,
     TOKEN,
@@ -179,7 +184,7 @@ def test_a_call_that_comes_too_soon_is_told_when_to_come_again(shared: Plane, wa
     finally:
         shared.stand_in.wait = 0.0
 
-    assert error_of(reply) == (429, INVALID_REQUEST, "too many requests")
+    assert error_of(reply) == (429, INVALID_REQUEST, f"too many requests or bytes: try again in {said} s")
     assert reply.headers["retry-after"] == said
     assert len(view.calls) == before
 
@@ -375,3 +380,141 @@ def test_a_plane_that_stops_takes_nothing_new() -> None:
 
         assert error_of(plane.post(handshake())) == (503, INVALID_REQUEST, "the server is stopping")
         assert plane.request("GET", None, "/health").status_code == 503
+
+
+def arguments_of(size: int) -> dict[str, Any]:
+    return {"name": "move", "arguments": {"steps": 0, "note": "x" * size}}
+
+
+def test_a_call_has_the_arguments_that_its_tool_takes_and_no_more() -> None:
+    wide = Tool(name="move", description="Wide.", safety=ToolSafety.WRITE, input_schema={}, max_arguments_bytes=200_000)
+    views: dict[str | None, StandInView] = {
+        TOKEN: StandInView("first"),
+        OTHER_TOKEN: StandInView("second", tools=(AgentTool(wide, {}),)),
+    }
+    with plane_of(StandIn(views)) as plane:
+        by_default = Limits().max_arguments_bytes
+
+        fitting = plane.modern("tools/call", arguments_of(by_default - 100))
+        large = plane.modern("tools/call", arguments_of(by_default))
+        larger = plane.modern("tools/call", arguments_of(150_000))
+        raised = plane.modern("tools/call", arguments_of(150_000), OTHER_TOKEN)
+        beyond = plane.modern("tools/call", arguments_of(200_000), OTHER_TOKEN)
+
+        assert (fitting.status_code, raised.status_code) == (200, 200)
+        assert error_of(large) == (413, INVALID_REQUEST, "the arguments are too large for this tool")
+        assert error_of(larger) == (413, INVALID_REQUEST, "the body is too large")
+        assert beyond.status_code == 413
+        assert [len(view.calls) for view in views.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover"])
+def test_what_stands_beside_the_arguments_has_few_values(shared: Plane, method: str) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": "look", "_meta": {"a": [[]] * 1000}}}
+
+    reply = shared.post(body, MCP_Protocol_Version=MODERN, Mcp_Method=method, Mcp_Name="look")
+
+    assert error_of(reply)[:2] == (413, INVALID_REQUEST)
+    assert "too many values" in error_of(reply)[2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**PING, "id": "x" * 1000},
+        {**PING, "method": "x" * 1000},
+        {**PING, "params": {"_meta": {"progressToken": "x" * 1000}}},
+    ],
+)
+def test_names_that_replies_repeat_are_short(shared: Plane, body: dict[str, Any]) -> None:
+    status, code, text = error_of(shared.post(body))
+
+    assert (status, code) == (400, INVALID_REQUEST)
+    assert "longer than" in text
+
+
+def test_a_grant_that_has_sent_too_much_is_refused_before_its_message_is_read() -> None:
+    with plane_of(limits=Limits(agent_bytes_per_second=200_000), clock=lambda: 0.0) as plane:
+        unreadable = b"[" * 60_000
+
+        statuses = [plane.post(unreadable).status_code for _ in range(5)]
+        in_pieces = _posted_in_pieces(plane, unreadable)
+        by_another = plane.modern("tools/list", token=OTHER_TOKEN)
+
+        assert statuses == [400, 400, 400, 429, 429]
+        assert in_pieces.startswith(b"HTTP/1.1 429")
+        assert by_another.status_code == 200
+
+
+def test_a_call_at_the_wrong_time_is_refused_before_its_arguments_are_looked_at(shared: Plane) -> None:
+    shared.stand_in.wait = 1.0
+    try:
+        reply = shared.modern("tools/call", arguments_of(Limits().max_arguments_bytes))
+    finally:
+        shared.stand_in.wait = 0.0
+
+    assert reply.status_code == 429
+
+
+def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guests, "HELD_BYTES", 1000)
+    head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: 2000\r\n\r\n"
+    with plane_of() as plane, socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as slow:
+        slow.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\n{head}".encode() + b" " * 900)
+        guest = plane.server.guest(plane.stand_in.seen_by(TOKEN))
+        until(lambda: guest._held == 900)
+
+        refused = plane.post(b" " * 200)
+        other = plane.modern("tools/list", token=OTHER_TOKEN)
+
+        assert error_of(refused) == (429, INVALID_REQUEST, "too many bytes at once")
+        assert other.status_code == 200
+        slow.close()
+        until(lambda: guest._held == 0)
+        assert plane.modern("tools/list").status_code == 200
+        until(lambda: guest._all_held.count == 0)
+
+
+def test_a_grant_that_is_refused_all_the_time_waits_for_its_replies_and_the_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "REFUSALS_AT_ONCE", 2)
+    monkeypatch.setattr(connections, "REFUSALS_PER_SECOND", 1 / 3600)
+    monkeypatch.setattr(connections, "MOST_WAIT_SECONDS", 2.0)
+    with plane_of() as plane:
+        statuses = [plane.request("PUT").status_code for _ in range(2)]
+        with pytest.raises(httpx.ReadTimeout):
+            plane.http.put(
+                f"http://127.0.0.1:{plane.port}/mcp", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=0.2
+            )
+        statuses.append(plane.request("PUT", OTHER_TOKEN).status_code)
+
+        assert statuses == [405, 405, 405]
+        assert plane.opened()
+
+
+def test_one_grants_refusals_do_not_fill_the_log_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with plane_of(clock=lambda: 0.0) as plane:
+        for _ in range(60):
+            plane.post(b"{")
+            plane.modern("nothing/at-all")
+        plane.on_loop(lambda: plane.plane.forget("first"))
+        plane.post(PING, OTHER_TOKEN, Accept="nothing")
+        until(lambda: len(plane.refused) == 121)
+
+        lines = [record for record in caplog.records if record.name == "proctor.agents"]
+        of_first = [record for record in lines if getattr(record, "grant", "") == "first"]
+        assert len(of_first) == 21
+        assert of_first[-1].getMessage() == "more requests of an agent were refused: 100"
+        assert [record for record in lines if getattr(record, "grant", "") == "second"]
+
+
+def test_a_library_that_says_the_same_again_and_again_is_heard_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    with plane_of():
+        for _ in range(100):
+            logging.getLogger("mcp.server.anything").warning(CANARY)
+
+    lines = [record.getMessage() for record in caplog.records if "reports a problem" in record.getMessage()]
+    assert 1 <= len(lines) < 50
+    assert not any(CANARY in line for line in lines)

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 120.0
 """Seconds after which a server that says nothing has failed."""
 MOST: Final = 64 * 2**20
 

@@ -21,7 +21,7 @@ from tests.server.attacks.raw_socket import Address, RawSocket
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 SECRET: Final = "a-secret-for-attacks-only-0123456789"
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 GAUGES: Final = ("proctor_sessions", "proctor_connections")
 
 

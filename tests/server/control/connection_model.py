@@ -116,6 +116,8 @@ class Ask:
     expected: dict[str, Any] | None = None
     sent: int = 0
     heard: int = 0
+    asker: Any = None
+    """The connection that it was sent on last."""
     text: str | None = None
     """The reply as it came first; it may come again, but not change."""
 

@@ -331,16 +331,77 @@ def test_a_request_that_runs_while_the_connection_breaks_is_finished_and_its_rep
     driven(drive)
 
 
-def test_a_reply_goes_to_the_connection_that_holds_the_session_when_it_is_there() -> None:
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_reply_goes_to_the_connection_that_holds_the_session_if_it_asks_for_it(repeats: bool) -> None:
     async def play() -> None:
         first, second = Outlet(), Outlet()
         sessions = made_sessions()
         channel, token = await opened(sessions, first)
         await held(channel, first, HELD)
         sessions.resume(Resume(channel.session.name, token), second)
+        if repeats:
+            assert await taken(channel, "step", step(HELD, "hold"), 2, epoch=1) is None
         LEDGER.release(HELD)
-        reply = await second.message()
-        assert (reply["id"], len(first.messages)) == (2, 1)
+        await holds(lambda: not channel.busy)
+        assert [reply["id"] for reply in second.messages] == ([2] if repeats else [])
+        assert len(first.messages) == 1
+        assert (await taken(channel, "step", step(HELD, "hold"), 2, epoch=1))["data"]["step"] == 1
+        await sessions.drain()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_same_id_of_two_clients_never_brings_one_the_reply_to_the_others_request(waits: bool) -> None:
+    async def play() -> None:
+        first, second = Outlet(), Outlet()
+        sessions = made_sessions()
+        channel, token = await opened(sessions, first)
+        await held(channel, first, HELD)
+        number = 2
+        if waits:
+            number = 3
+            assert await taken(channel, "step", step(3), number, epoch=1) is None
+        sessions.resume(Resume(channel.session.name, token), second)
+        refused = await taken(channel, "step", step(99), number, epoch=1)
+        LEDGER.release(HELD)
+        await holds(lambda: not channel.busy)
+        assert refused["data"]["code"] == "ID_REUSED"
+        assert second.messages == []
+        assert 99 not in LEDGER.asked
+        await sessions.drain()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["runs", "waits"])
+def test_the_id_of_a_request_without_a_reply_used_for_another_takes_no_reply_away(number: int) -> None:
+    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+        await held(channel, outlet, HELD)
+        await taken(channel, "step", step(3), 3, epoch=1)
+        refused = await taken(channel, "step", step(99), number, epoch=1)
+        LEDGER.release(HELD)
+        await holds(lambda: not channel.busy)
+        assert refused["data"]["code"] == "ID_REUSED"
+        assert [reply["id"] for reply in outlet.messages] == [1, 2, 3]
+
+    driven(drive)
+
+
+def test_a_request_that_another_client_left_waiting_is_given_up_without_a_reply_to_who_did_not_ask() -> None:
+    async def play() -> None:
+        first, second = Outlet(), Outlet()
+        sessions = made_sessions()
+        channel, token = await opened(sessions, first)
+        await held(channel, first, HELD)
+        await taken(channel, "step", step(3), 3, epoch=1)
+        sessions.resume(Resume(channel.session.name, token), second)
+        cancelled = await taken(channel, "cancel", {"id": 3}, 4)
+        again = await taken(channel, "step", step(3), 3, epoch=1)
+        LEDGER.release(HELD)
+        await holds(lambda: not channel.busy)
+        assert (cancelled["data"]["outcome"], again["data"]["code"]) == ("dropped", "CANCELLED")
+        assert (second.messages, 3 in LEDGER.asked) == ([], False)
         await sessions.drain()
 
     asyncio.run(play())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -158,16 +159,16 @@ def test_a_cancel_gets_through_a_full_queue(served: Served) -> None:
 
 
 def test_a_peer_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "SEND_SECONDS", 0.1)
-
     async def never_read(served: Served) -> None:
         raw = await RawSocket.upgraded(Address(served.port, None))
         await raw.ask({"type": "hello", "data": {"protocols": [1]}, "id": 1})
         opened = await raw.ask({"type": "open", "data": {}, "id": 2})
+        monkeypatch.setattr(endpoint, "SEND_SECONDS", 0.1)
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads, too
         for number in range(1, 33):  # each reply has a megabyte
             await raw.say({"type": "reset", "session": opened["session"], "data": {"seed": 1}, "id": number})
         await asyncio.to_thread(until, lambda: connections(served) == 0)
+        monkeypatch.undo()
         raw.reset()
 
     with serving("tests.server.witness:Talkative") as served:
@@ -507,6 +508,8 @@ def test_a_resume_elsewhere_closes_the_connection_that_held_the_session_with_400
         wish = {"session": session.name, "resume_token": session.opened["resume_token"]}
         resumed = second.ask("resume", wish, id=1)
         assert closed_with(first) == 4000
+        second.send("step", step(HELD, "hold"), id=number, session=session.name, epoch=1)
+        assert second.ask("metadata", id=2)["id"] == 2  # so the step was taken, and runs
         LEDGER.release(HELD)
         reply = second.receive()
 
@@ -524,6 +527,68 @@ def test_a_session_is_resumed_by_its_own_connection_too(served: Served) -> None:
 
         assert (resumed["type"], resumed["id"], resumed["epoch"], resumed["data"]["step"]) == ("resumed", 7, 1, 0)
         assert session.ask("step", step(3))["type"] == "observation"
+
+
+class LateReader:
+    """Reads large frames only when it is told to."""
+
+    def __init__(self) -> None:
+        self.reads = threading.Event()
+        self._released = asyncio.Event()
+
+    async def read(self, work: Callable[[], Any], name: str) -> Any:
+        self.reads.set()
+        await self._released.wait()
+        return work()
+
+    def release(self, served: Served) -> None:
+        """Let the frame be read and answered."""
+        assert self.reads.wait(PATIENCE)
+        served.on_loop(self._released.set)
+        served.on_loop(lambda: asyncio.sleep(0))
+
+
+def large(kind: str, data: Any, **beside: Any) -> str:
+    return json.dumps({"type": kind, "data": data, **beside}) + " " * (endpoint.LARGE + 1)
+
+
+def test_a_resume_that_is_read_when_its_connection_is_gone_takes_the_session_from_nobody(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = LateReader()
+    with Talk(served, greet=True) as holder:
+        session = Session(holder)
+        session.ask("reset", {"seed": 1})
+        monkeypatch.setattr(endpoint, "on_thread", reader.read)
+        gone = Talk(served, greet=True)
+        wish = {"session": session.name, "resume_token": session.opened["resume_token"]}
+        gone.socket.send(large("resume", wish, id=1))
+        assert reader.reads.wait(PATIENCE)
+        gone.socket.close_socket()
+        until(lambda: connections(served) == 1)
+
+        reader.release(served)
+
+        assert session.ask("step", step(3))["type"] == "observation"
+
+
+def test_a_request_that_is_read_when_its_connection_is_gone_opens_no_session(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = LateReader()
+    monkeypatch.setattr(endpoint, "on_thread", reader.read)
+    gone = Talk(served)
+    gone.socket.send(large("reset", {"seed": 1}))
+    assert reader.reads.wait(PATIENCE)
+    gone.socket.close_socket()
+    until(lambda: connections(served) == 0)
+
+    reader.release(served)
+    monkeypatch.undo()
+
+    with Talk(served) as other:  # what came before it has been begun by now
+        assert other.ask("reset", {"seed": 1})["type"] == "observation"
+        assert taken(served) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- encodings

@@ -97,7 +97,7 @@ def test_a_server_that_stops_begins_nothing_new_in_the_sessions_that_it_has() ->
         held_up.ask("reset")
         free.ask("reset")
         held_up.send("step", {"action": 9})
-        assert diary(key).reached.wait(15)
+        assert diary(key).reached.wait(300)
         served.loop.call_soon_threadsafe(served.server.stop)
         assert other.receive()["type"] == "warning"
 

@@ -20,9 +20,10 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from proctor.client import OperatorClient
-from proctor.errors import ValidationError
+from proctor.errors import RemoteError, ValidationError
 from proctor.models.control import Code, Reset
 from proctor.models.operator import Answer, Done
+from proctor.server import connections
 from proctor.server.answers import Refused, failed, refused
 from proctor.server.asking import order_of
 from proctor.server.control import operating
@@ -45,23 +46,24 @@ from tests.server.operated import (
 from tests.server.rooms import Room
 from tests.server.served import PATIENCE, until
 
+EPISODE = {"session": "a-session", "epoch": 1}
 GOOD: dict[str, dict[str, Any]] = {
-    "/operator/answer": {"id": "q1", "choice": "go", "text": "but slowly"},
-    "/operator/approve": {"id": "q1", "uses": 2, "life_seconds": 5.5, "text": "two"},
-    "/operator/deny": {"id": "q1", "text": "no"},
-    "/operator/alert": {"session": "a-session", "severity": "CRITICAL", "summary": "stop"},
-    "/operator/clear": {"session": "a-session", "summary": "looked at"},
-    "/operator/revoke": {"session": "a-session", "token_id": "t1"},
-    "/operator/budget": {"session": "a-session", "tool_call_budget": 3, "note": "three more"},
+    "/operator/answer": {**EPISODE, "id": "q1", "choice": "go", "text": "but slowly"},
+    "/operator/approve": {**EPISODE, "id": "q1", "uses": 2, "life_seconds": 5.5, "text": "two"},
+    "/operator/deny": {**EPISODE, "id": "q1", "text": "no"},
+    "/operator/alert": {**EPISODE, "severity": "CRITICAL", "summary": "stop"},
+    "/operator/clear": {**EPISODE, "summary": "looked at"},
+    "/operator/revoke": {**EPISODE, "token_id": "t1"},
+    "/operator/budget": {**EPISODE, "tool_call_budget": 3, "note": "three more"},
 }
 DONE: dict[str, tuple[Any, ...]] = {
-    "/operator/answer": ("answer", "q1", "go", "but slowly"),
-    "/operator/approve": ("approve", "q1", 2, 5.5, "two"),
-    "/operator/deny": ("deny", "q1", "no"),
-    "/operator/alert": ("alert", "a-session", "CRITICAL", "stop"),
-    "/operator/clear": ("clear", "a-session", "looked at"),
-    "/operator/revoke": ("revoke", "a-session", "t1", None),
-    "/operator/budget": ("budget", "a-session", 0, 3, 0, "three more"),
+    "/operator/answer": ("answer", "a-session.1", "q1", "go", "but slowly"),
+    "/operator/approve": ("approve", "a-session.1", "q1", 2, 5.5, "two"),
+    "/operator/deny": ("deny", "a-session.1", "q1", "no"),
+    "/operator/alert": ("alert", "a-session.1", "CRITICAL", "stop"),
+    "/operator/clear": ("clear", "a-session.1", "looked at"),
+    "/operator/revoke": ("revoke", "a-session.1", "t1", None),
+    "/operator/budget": ("budget", "a-session.1", 0, 3, 0, "three more"),
 }
 ROUTES = [
     *(("GET", each.path) for each in READINGS),
@@ -180,7 +182,11 @@ def test_host_and_origin_are_judged_before_the_operators_credential(
     assert there.operator.acts == []
 
 
-def test_a_refusal_at_the_door_is_logged_without_the_secret(there: Operated, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_at_the_door_is_logged_without_the_secret(
+    there: Operated, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests may have used up the lines of these seconds.
+    monkeypatch.setattr(connections, "MOST_LINES", 10**6)
     with caplog.at_level(logging.INFO, "proctor.control"):
         asked(there, "POST", "/operator/clear", GOOD["/operator/clear"], CONTROL_SECRET)
 
@@ -261,9 +267,35 @@ def test_what_is_not_there_is_a_conflict_with_a_code(there: Operated, path: str)
 
     answer = asked(there, "POST", path, GOOD[path])
 
-    assert (answer.status_code, answer.json()["code"]) == (409, "VALIDATION_ERROR")
+    code = "STALE_QUESTION" if "id" in GOOD[path] else "VALIDATION_ERROR"
+    assert (answer.status_code, answer.json()["code"]) == (409, code)
     assert there.operator.acts == []
     assert count(there, "proctor_errors_total") == errors + 1
+
+
+@pytest.mark.parametrize("path", GOOD)
+def test_an_act_that_names_another_episode_of_the_session_is_a_conflict(there: Operated, path: str) -> None:
+    answer = asked(there, "POST", path, {**GOOD[path], "epoch": 2})
+
+    assert (answer.status_code, answer.json()["code"]) == (
+        409,
+        "STALE_QUESTION" if "id" in GOOD[path] else "STALE_EPOCH",
+    )
+    assert there.operator.acts == []
+
+
+@pytest.mark.parametrize("missing", ["session", "epoch", "id"])
+@pytest.mark.parametrize("path", GOOD)
+def test_an_act_that_does_not_say_what_it_is_about_is_refused(there: Operated, path: str, missing: str) -> None:
+    body = {key: value for key, value in GOOD[path].items() if key != missing}
+
+    answer = asked(there, "POST", path, body)
+
+    if missing in GOOD[path]:
+        assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+        assert there.operator.acts == []
+    else:
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -297,12 +329,13 @@ BAD_BODIES = {
     "null": (b"null", "VALIDATION_ERROR"),
     "a field too few": (b"{}", "VALIDATION_ERROR"),
     "a field too many": (
-        b'{"id": "q1", "session": "a-session", "summary": "x", "reset": true}',
+        b'{"id": "q1", "session": "a-session", "epoch": 1, "summary": "x", "reset": true}',
         "VALIDATION_ERROR",
     ),
-    "a wrong type": (b'{"id": 1, "session": 1, "summary": 1}', "VALIDATION_ERROR"),
-    "an empty name": (b'{"id": "", "session": "", "summary": "x"}', "VALIDATION_ERROR"),
-    "a long name": (b'{"id": "%s"}' % (b"x" * 301), "VALIDATION_ERROR"),
+    "a wrong type": (b'{"id": 1, "session": 1, "epoch": "1", "summary": 1}', "VALIDATION_ERROR"),
+    "an empty name": (b'{"id": "", "session": "", "epoch": 1, "summary": "x"}', "VALIDATION_ERROR"),
+    "a long name": (b'{"session": "%s", "epoch": 1, "id": "q1"}' % (b"x" * 301), "VALIDATION_ERROR"),
+    "a negative epoch": (b'{"session": "a-session", "epoch": -1, "id": "q1"}', "VALIDATION_ERROR"),
     "a depth": (b"[" * 17 + b"]" * 17, "TOO_DEEP"),
     "half of one": (b'{"id', "INVALID_JSON"),
 }
@@ -320,9 +353,12 @@ def test_a_body_that_is_none_gets_a_code_and_changes_nothing(there: Operated, pa
     assert there.operator.acts == []
 
 
+TWICE = b'{"session":"a-session","epoch":1,"id":"q1","choice":"go","choice":"stop"}'
+
+
 def test_a_key_that_is_there_twice_is_refused(there: Operated) -> None:
     with client(there) as made:
-        answer = made.post("/operator/answer", content=b'{"id":"q1","choice":"go","choice":"stop"}')
+        answer = made.post("/operator/answer", content=TWICE)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_JSON")
     assert there.operator.acts == []
@@ -570,7 +606,7 @@ def test_acts_of_many_operators_are_all_done(there: Operated) -> None:
 
     def clear(number: int) -> int:
         barrier.wait(PATIENCE)
-        body = {"session": "a-session", "summary": str(number)}
+        body = {**EPISODE, "summary": str(number)}
         return int(asked(there, "POST", "/operator/clear", body).status_code)
 
     with ThreadPoolExecutor(8) as pool:
@@ -594,15 +630,18 @@ def test_an_operator_stops_a_real_episode_and_lets_it_go_on() -> None:
 
         room = there.on_loop(begin)
         before = client.sessions()[0]
-        too_early = client.clear(before.session)
-        alert = client.alert(before.session, "it circles")
+        too_early = client.clear(before)
+        alert = client.alert(before, "it circles")
         halted = client.sessions()[0]
-        cleared = client.clear(before.session, "looked at")
+        cleared = client.clear(before, "looked at")
         rows = list(client.watch(follow=False))
-        with pytest.raises(ValidationError, match="nothing of this id waits"):
-            client.answer("nothing", "go")
+        with pytest.raises(RemoteError) as stale:
+            client.answer(question("nothing", session=before.session), "go")
+        with pytest.raises(RemoteError) as gone_on:
+            client.clear(f"{before.session}.2")
         there.on_loop(lambda: room.session.close("closed"))
 
+    assert (stale.value.code, gone_on.value.code) == (Code.STALE_QUESTION, Code.STALE_EPOCH)
     assert (before.state, before.safe_mode, before.policy) == ("S1_SENSE", False, "standard")
     assert (too_early.accepted, alert.accepted, cleared.accepted) == (False, True, True)
     assert (alert.state, halted.safe_mode, cleared.state) == ("S9_SAFEMODE", True, "S7_REVIEW")

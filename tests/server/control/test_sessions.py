@@ -38,7 +38,7 @@ async def swept(sessions: Sessions, clock: Clock, seconds: float) -> None:
     """Let time pass and the sessions be looked at; whatever ends has ended."""
     clock.now += seconds
     await sessions.sweep()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while sessions._ending:
             await asyncio.wait(sessions._ending)
 
@@ -277,8 +277,13 @@ def test_a_step_that_takes_longer_than_its_client_allows_is_lost_and_a_reset_beg
         outlet = Outlet()
         sessions = made_sessions()
         channel, _ = await opened(sessions, outlet, step_timeout_seconds=0.2)
-        await held(channel, outlet, HELD)
+        session: Any = channel.session
+        allowed, session.step_timeout = session.step_timeout, None  # the reset is not about time
+        await asked(channel, outlet, "reset", {"seed": 1}, 1)
+        session.step_timeout = allowed
+        await taken(channel, "step", {"nonce": HELD, "how": "hold"}, 2, epoch=1)
         told = await outlet.message(1)
+        session.step_timeout = None
         assert (told["data"]["code"], told["data"]["lost"]) == ("STEP_TIMEOUT", True)
         lost = await asked(channel, outlet, "state", None, 3)
         again = await asked(channel, outlet, "reset", {"seed": 2}, 4)
@@ -372,7 +377,7 @@ def test_draining_waits_for_what_runs_and_ends_every_session() -> None:
             await opened(sessions, Outlet())
         assert refusal(problem) == ("SHUTTING_DOWN", False)
         LEDGER.release(HELD)
-        await asyncio.wait_for(draining, 20)
+        await asyncio.wait_for(draining, 300)
         assert busy.codes == ["observation", "SHUTTING_DOWN", "observation"]
         assert set(closings(recorder).values()) == {"shutdown"}
         assert (sessions.slots.taken, sessions.channels) == (0, {})
@@ -396,7 +401,7 @@ def test_nothing_more_is_begun_in_a_server_that_stops(target: str, kind: str, da
         answer = await taken(channel, kind, data, 2, epoch=1)
         assert answer is None or answer["data"]["code"] in {"SHUTTING_DOWN", "EPISODE_LOST"}
         LEDGER.release_all()
-        await asyncio.wait_for(draining, 20)
+        await asyncio.wait_for(draining, 300)
         assert LEDGER.asked[3] == 0
 
     asyncio.run(drive())
@@ -411,7 +416,7 @@ def test_draining_gives_up_what_runs_for_too_long() -> None:
         draining = asyncio.create_task(sessions.drain())
         await holds(lambda: len(outlet.messages) == 2)
         clock.now += 5
-        await asyncio.wait_for(draining, 20)
+        await asyncio.wait_for(draining, 300)
         assert outlet.codes == ["observation", "SHUTTING_DOWN"]
         assert set(closings(recorder).values()) == {"shutdown"}
 
@@ -425,9 +430,9 @@ def test_who_waits_for_a_slot_while_the_server_stops_gets_no_session() -> None:
         await opened(sessions, Outlet())
         late = asyncio.create_task(opened(sessions, Outlet()))
         await holds(lambda: sessions.slots.waiting == 1)
-        await asyncio.wait_for(sessions.drain(), 20)
+        await asyncio.wait_for(sessions.drain(), 300)
         with pytest.raises(NotDone) as problem:
-            await asyncio.wait_for(late, 20)
+            await asyncio.wait_for(late, 300)
         assert refusal(problem) == ("SHUTTING_DOWN", False)
         assert len(closings(recorder)) == 1
         assert (sessions.slots.taken, sessions.slots.waiting, sessions.channels) == (0, 0, {})

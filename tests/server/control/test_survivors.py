@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from proctor.errors import ComponentError
+from proctor.errors import ComponentError, RecordLimitError
 from proctor.ledger.writer import Unfinished
 from proctor.models.control import Resume
 from proctor.models.events import (
@@ -226,6 +226,23 @@ def test_a_session_whose_resumption_cannot_be_recorded_has_lost_its_episode() ->
         return sessions
 
     assert lost(asyncio.run(drive())) == "what happened could not be put on record"
+
+
+def test_a_session_that_is_not_taken_up_is_closed_on_record_where_nothing_else_can_be_said() -> None:
+    class NearlyFull(MemoryRecorder):
+        def record(self, event: Event) -> None:
+            if not isinstance(event, EpisodeClosed | SessionClosed):
+                raise RecordLimitError("the disk that holds the record is nearly full", limit="disk")
+            super().record(event)
+
+    async def drive() -> MemoryRecorder:
+        _, events, _ = await whole([RESET, STEP])
+        recorder = NearlyFull()
+        sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, grace_seconds=0)
+        await sessions.take_up([left(events)])
+        return recorder
+
+    assert [type(event) for event in asyncio.run(drive()).events] == [EpisodeClosed, SessionClosed]
 
 
 def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -> None:

@@ -14,12 +14,14 @@ from proctor.episode.judge import Judge
 from proctor.episode.verdicts import Verdict
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, PacketJudged
+from proctor.models.operator import EpisodeAct
 from proctor.server.control.granting import Granting
 from proctor.server.for_agents import AgentView
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.governor import Governor, governor_of
 from proctor.server.governed.operator import Operator
 from proctor.server.governed.policy import GovernancePolicy, load_policy, policy_of
+from proctor.server.governed.stream import PacketLimits
 from proctor.server.telling import Told
 from tests.server.rooms import Room
 
@@ -39,12 +41,17 @@ class Hall(Room):
     """One governed session of an environment."""
 
     def __init__(
-        self, target: str = PLUME, policy: str | GovernancePolicy = "standard", seed: int = 1, **settings: Any
+        self,
+        target: str = PLUME,
+        policy: str | GovernancePolicy = "standard",
+        seed: int = 1,
+        packet_limits: PacketLimits | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(target, **settings)
         self.policy = load_policy(policy) if isinstance(policy, str) else policy
         self.seed = seed
-        self.governance = Governance(self.policy, wall=self.wall, clock=lambda: self.now)
+        self.governance = Governance(self.policy, wall=self.wall, clock=lambda: self.now, packet_limits=packet_limits)
         self.granting = Granting(self.grants, wall=self.wall, governance=self.governance)
 
     def wall(self) -> float:
@@ -53,6 +60,11 @@ class Hall(Room):
     @property
     def operator(self) -> Operator:
         return self.governance.operator
+
+    @property
+    def episode(self) -> EpisodeAct:
+        """What an operator's act says of the episode that runs."""
+        return EpisodeAct(self.session.name, self.session.epoch)
 
     @property
     def governor(self) -> Governor:

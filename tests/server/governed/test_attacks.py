@@ -187,7 +187,7 @@ def test_a_forged_clear_does_not_lift_safe_mode() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
-        await hall.operator.alert("s", "CRITICAL", "stop")
+        await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
         for layer in (5, "Integrity", 1):
             told = await agent.submit(packet(hall.policy, "IntegrityAlertPacket", CLEAR, layer))

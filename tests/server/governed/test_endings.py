@@ -203,7 +203,7 @@ def test_safe_mode_at_the_end_leaves_the_episode_open() -> None:
     async def scenario() -> None:
         hall = Hall()
         await hall.begin()
-        await hall.operator.alert("s", "CRITICAL", "stop")
+        await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
         await hall.session.close("closed")
 

@@ -113,7 +113,7 @@ def test_a_strict_episode_verifies_first_and_a_human_permits() -> None:
         decided = await agent.decide("ACT", assumptions={"the odor is steady": True})
         asked = await agent.use("request_token", tools=["move"], uses=2, rationale="upwind", wait_seconds=0)
         (waiting,) = hall.operator.pending()
-        done = await hall.operator.approve(waiting.id)
+        done = await hall.operator.approve(waiting)
         issued = await agent.use("request_token", wait_seconds=0)
         moved = await agent.use("move", direction="up", steps=2)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+import msgspec
 import pytest
 
 from proctor.server.governed.judging import attempt
 from tests.server.governed.rooms import DECISION, Agent, Hall, assert_judged_alike, packet, policy_with
 from tests.server.rooms import run
+
+CROWDED = "tests.server.environments:Crowded"
 
 
 async def verify(agent: Agent) -> None:
@@ -59,7 +64,7 @@ def test_an_act_at_stakes_that_the_policy_escalates_needs_an_answer_first() -> N
         await agent.believe()
         await agent.decide("ESCALATE")
         await agent.use("escalate", question="may I?", options=["yes", "no"], wait_seconds=0)
-        await hall.operator.answer(hall.operator.pending()[0].id, choice="option_1")
+        await hall.operator.answer(hall.operator.pending()[0], choice="option_1")
         after = [await agent.submit(grave), await agent.use("request_token", tools=["move"], rationale="r")]
 
         assert (barred.rules, written.rules) == (["POLICY-2"], ["POLICY-2"])
@@ -77,6 +82,45 @@ def test_an_act_at_stakes_that_the_policy_escalates_needs_an_answer_first() -> N
         assert_judged_alike(hall.lines, hall.policy)
 
     run(scenario())
+
+
+def test_an_answer_is_for_the_agent_who_asked_and_no_other_acts_on_it() -> None:
+    async def scenario() -> None:
+        hall = Hall(CROWDED, policy_with(escalation={"when": ["act at LOW stakes"]}))
+        asker, other = await hall.agent(), await hall.agent()
+        await ask(hall, asker)
+
+        taken = await other.decide("ACT")
+        own = await asker.decide("ACT")
+
+        assert (taken.rules, own.refused) == (["POLICY-2"], False)
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_what_is_done_on_an_answer_is_done_by_the_agent_who_asked() -> None:
+    async def scenario() -> None:
+        hall = Hall(CROWDED, policy_with(escalation={"when": ["write at LOW stakes"]}))
+        asker, other = await hall.agent(), await hall.agent()
+        await ask(hall, asker)
+        await asker.decide("ACT")
+
+        barred = await other.use("request_token", tools=["act"], rationale="r")
+        own = await asker.use("request_token", tools=["act"], rationale="r")
+
+        assert (barred.rules, own.refused) == (["POLICY-2"], False)
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+async def ask(hall: Hall, agent: Agent) -> None:
+    """Have an agent ask an operator, who answers."""
+    await agent.believe()
+    await agent.decide("ESCALATE")
+    await agent.use("escalate", question="may I?", options=["yes", "no"], wait_seconds=0)
+    await hall.operator.answer(hall.operator.pending()[0], choice="option_1")
 
 
 def test_the_policy_speaks_only_where_the_machine_would_accept() -> None:
@@ -106,20 +150,23 @@ def test_house_rules_of_a_policy_are_kept() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("arguments", [b"", b"{", b"\xff", b'"\\ud800"', b"1e999", b"[" * 5000])
+@pytest.mark.parametrize("arguments", [b"", b"{", b"\xff", b'"\\ud800"', b"1e999", b"[" * 4000])
 def test_what_cannot_be_said_as_json_is_on_record_by_its_length(arguments: bytes) -> None:
     assert attempt("believe", arguments) == b'{"tool":"believe","unreadable":%d}' % len(arguments)
 
 
-def test_what_is_too_long_is_not_on_record_at_all() -> None:
-    assert attempt("believe", b'"%b"' % (b"x" * 2**17)) == b'{"tool":"believe"}'
+def test_of_what_is_too_long_the_size_and_the_digest_are_on_record() -> None:
+    arguments = b'"%b"' % (b"x" * 2**17)
+    said = msgspec.json.decode(attempt("believe", arguments))
+
+    assert said == {"tool": "believe", "bytes": len(arguments), "sha256": sha256(arguments).hexdigest()}
 
 
 async def allowed(agent: Agent, hall: Hall, choice: str = "option_1") -> None:
     """Ask the operator and be answered."""
     await agent.decide("ESCALATE")
     await agent.use("escalate", question="may I?", options=["yes", "no"], wait_seconds=0)
-    await hall.operator.answer(hall.operator.pending()[0].id, choice=choice)
+    await hall.operator.answer(hall.operator.pending()[0], choice=choice)
 
 
 def test_what_is_done_on_a_grave_decision_is_grave() -> None:

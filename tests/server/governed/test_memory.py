@@ -40,7 +40,7 @@ def test_what_is_remembered_of_a_submitted_belief_is_no_part_of_its_line() -> No
         hall = Hall()
         agent = await hall.agent()
         change = {"domain": "d", "prior_value": None}
-        names = ("k", "n" * 100_000)
+        names = ("k", "n" * 50_000)
         payload = {**BELIEF, "belief_changes": [{**change, "key": name, "new_value": 1} for name in names]}
 
         told = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", payload, 3))

@@ -10,13 +10,15 @@ import pytest
 
 from proctor.models.events import AgentRevoked, EpisodeStepped
 from proctor.models.grants import Revoke
-from proctor.models.operator import JudgedRow
+from proctor.models.operator import EpisodeAct, JudgedRow, QuestionAct
 from proctor.server.answers import Refused
 from proctor.server.governed.governor import MOST_WAITING
 from proctor.server.governed.operator import Operator
 from tests.server.governed.rooms import PLUME, Agent, Hall, Heard, assert_judged_alike, policy_with, until
 from tests.server.rooms import run
 
+EPISODE, NO_EPISODE = EpisodeAct("s", 1), EpisodeAct("nobody", 1)
+NO_QUESTION = QuestionAct("s", 1, "pkt_none")
 QUESTION = {"question": "left or right?", "options": ["left", "right"], "gaps": ["where the source is"]}
 
 
@@ -42,7 +44,7 @@ def test_an_escalation_waits_and_is_answered() -> None:
         await until(hall.operator.pending)
 
         (waiting,) = hall.operator.pending()
-        done = await hall.operator.answer(waiting.id, choice="option_2", text="and slowly")
+        done = await hall.operator.answer(waiting, choice="option_2", text="and slowly")
         told = await asked
         repeated = await agent.use("escalate")
         decided = await agent.decide("ACT")
@@ -106,7 +108,7 @@ def test_an_escalation_without_an_answer_can_be_waited_for_again() -> None:
         second = await agent.use("escalate", wait_seconds=0.01)
         acting = await agent.decide("ACT")
         (waiting,) = hall.operator.pending()
-        await hall.operator.answer(waiting.id, text="go")
+        await hall.operator.answer(waiting, text="go")
         third = await agent.use("escalate")
 
         assert [first.said["verdict"], second.said["verdict"]] == ["waiting", "waiting"]
@@ -127,7 +129,7 @@ def test_waiting_for_an_operator_does_not_hold_others_up() -> None:
 
         told = await bob.believe()
         free = not hall.session.turn.locked() and hall.session.callers == 0
-        await hall.operator.answer(hall.operator.pending()[0].id, text="go")
+        await hall.operator.answer(hall.operator.pending()[0], text="go")
         await asked
 
         assert told.refused
@@ -159,7 +161,7 @@ def test_safe_mode_ends_the_wait_of_an_agent() -> None:
         asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
         await until(hall.operator.pending)
 
-        await hall.operator.alert("s", "CRITICAL", "stop")
+        await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
         assert (await asked).code == "SAFE_MODE"
 
@@ -175,7 +177,7 @@ def test_too_many_calls_that_wait_are_refused() -> None:
         await until(lambda: hall.governor.bell.waiting == MOST_WAITING)
 
         told = await agent.use("escalate", wait_seconds=290.0)
-        await hall.operator.answer(hall.operator.pending()[0].id, text="go")
+        await hall.operator.answer(hall.operator.pending()[0], text="go")
         answers = await asyncio.gather(*waits)
 
         assert told.code == "BUSY"
@@ -193,7 +195,7 @@ def test_a_token_can_be_denied() -> None:
         )
         await until(hall.operator.pending)
 
-        done = await hall.operator.deny(hall.operator.pending()[0].id, text="not now")
+        done = await hall.operator.deny(hall.operator.pending()[0], text="not now")
         told = await asked
         moved = await agent.use("move", direction="up")
 
@@ -226,10 +228,10 @@ def test_an_approval_may_be_smaller_than_the_request_and_never_larger_than_the_p
         (waiting,) = hall.operator.pending()
 
         with pytest.raises(Refused):
-            await hall.operator.approve(waiting.id, uses=6)
+            await hall.operator.approve(waiting, uses=6)
         with pytest.raises(Refused):
-            await hall.operator.approve(waiting.id, life_seconds=10**6)
-        await hall.operator.approve(waiting.id, uses=1, life_seconds=10, text="one")
+            await hall.operator.approve(waiting, life_seconds=10**6)
+        await hall.operator.approve(waiting, uses=1, life_seconds=10, text="one")
         told = [await agent.use("move", direction="up") for _ in range(2)]
 
         assert [one.refused for one in told] == [False, True]
@@ -248,7 +250,7 @@ def test_an_approval_that_comes_too_late_is_refused_by_the_judge() -> None:
         await agent.use("sniff")
         (waiting,) = hall.operator.pending()
 
-        done = await hall.operator.approve(waiting.id)
+        done = await hall.operator.approve(waiting)
 
         assert (done.accepted, done.rules) == (False, ["FSM"])
         assert hall.governor.stream.standing.tokens == {}
@@ -262,7 +264,7 @@ def test_a_token_that_is_revoked_opens_nothing() -> None:
         agent = await hall.agent()
         issued = await agent.permitted("move")
 
-        done = await hall.operator.revoke("s", token_id=issued.said["token"]["token_id"])
+        done = await hall.operator.revoke(hall.episode, token_id=issued.said["token"]["token_id"])
         told = await agent.use("move", direction="up")
 
         assert done.accepted
@@ -279,7 +281,7 @@ def test_a_grant_that_is_revoked_is_dead_and_on_record_as_the_operators() -> Non
         await hall.begin()
         granted = hall.give()
 
-        done = [await hall.operator.revoke("s", grant=granted.grant) for _ in range(2)]
+        done = [await hall.operator.revoke(hall.episode, grant=granted.grant) for _ in range(2)]
 
         assert [one.accepted for one in done] == [True, False]
         assert hall.for_agents.admitted(granted.token) is None
@@ -336,20 +338,15 @@ def test_a_watcher_sees_every_line_with_its_verdict_and_waits_for_the_next() -> 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda operator: operator.answer("pkt_none", text="x"),
-        lambda operator: operator.answer("pkt_none"),
-        lambda operator: operator.approve("request_none"),
-        lambda operator: operator.deny("request_none"),
-        lambda operator: operator.alert("nobody", "CRITICAL", "x"),
-        lambda operator: operator.alert("s", "LOUD", "x"),
-        lambda operator: operator.alert("s", "CRITICAL", "x", epoch=99),
-        lambda operator: operator.clear("s", "x", epoch=99),
-        lambda operator: operator.clear("nobody"),
-        lambda operator: operator.revoke("s"),
-        lambda operator: operator.revoke("s", token_id="token_x", grant="g"),
-        lambda operator: operator.revoke("s", token_id="token_x"),
-        lambda operator: operator.approve_budget("s"),
-        lambda operator: operator.approve_budget("s", tool_call_budget=-1),
+        lambda operator: operator.answer(NO_QUESTION),
+        lambda operator: operator.alert(NO_EPISODE, "CRITICAL", "x"),
+        lambda operator: operator.alert(EPISODE, "LOUD", "x"),
+        lambda operator: operator.clear(NO_EPISODE),
+        lambda operator: operator.revoke(EPISODE),
+        lambda operator: operator.revoke(EPISODE, token_id="token_x", grant="g"),
+        lambda operator: operator.revoke(EPISODE, token_id="token_x"),
+        lambda operator: operator.approve_budget(EPISODE),
+        lambda operator: operator.approve_budget(EPISODE, tool_call_budget=-1),
     ],
 )
 def test_what_an_operator_cannot_do_is_a_refusal_with_a_code(act: Callable[[Operator], Awaitable[object]]) -> None:
@@ -375,13 +372,28 @@ def test_a_wrong_sort_of_answer_is_refused() -> None:
         (waiting,) = hall.operator.pending()
 
         for act in (
-            hall.operator.approve(waiting.id),
-            hall.operator.deny(waiting.id),
-            hall.operator.answer(waiting.id, choice="option_9"),
+            hall.operator.approve(waiting),
+            hall.operator.deny(waiting),
+            hall.operator.answer(waiting, choice="option_9"),
         ):
             with pytest.raises(Refused):
                 await act
 
+        assert hall.operator.pending() == [waiting]
+
+    run(scenario())
+
+
+def test_a_token_is_not_answered_but_approved_or_denied() -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        await (await hall.agent()).permitted("move", wait_seconds=0)
+        (waiting,) = hall.operator.pending()
+
+        with pytest.raises(Refused) as problem:
+            await hall.operator.answer(waiting, text="yes")
+
+        assert problem.value.problem.code == "VALIDATION_ERROR"
         assert hall.operator.pending() == [waiting]
 
     run(scenario())
@@ -392,7 +404,7 @@ def test_there_is_nothing_to_clear_where_there_is_no_safe_mode() -> None:
         hall = Hall()
         await hall.begin()
 
-        done = await hall.operator.clear("s")
+        done = await hall.operator.clear(hall.episode)
 
         assert (done.accepted, done.reason) == (False, "the episode is not in safe mode")
         assert not any(isinstance(event, EpisodeStepped) for event in hall.events)
@@ -411,7 +423,7 @@ def test_a_grant_that_is_revoked_in_the_wrap_up_is_dead_and_on_record(by: str) -
         await agent.use("move", direction="up", steps=2)
 
         if by == "operator":
-            live = (await hall.operator.revoke("s", grant=granted.grant)).accepted
+            live = (await hall.operator.revoke(hall.episode, grant=granted.grant)).accepted
         else:
             live = (await hall.granting.revoke(hall.session, Revoke(granted.grant), 3)).live
 
@@ -440,7 +452,7 @@ def test_who_decides_anew_has_withdrawn_what_it_asked_for() -> None:
         assert asked.said["verdict"] == "waiting"
         assert waiting.id != before.id
         assert "anew" in waiting.question
-        assert (await hall.operator.approve(waiting.id)).accepted
+        assert (await hall.operator.approve(waiting)).accepted
 
     run(scenario())
 
@@ -472,14 +484,14 @@ def test_a_lost_episode_is_not_listed_and_takes_no_acts() -> None:
         hall.session.lose("X", "gone")
 
         with pytest.raises(Refused) as by_id:
-            await hall.operator.answer(waiting.id, text="go")
+            await hall.operator.answer(waiting, text="go")
         with pytest.raises(Refused) as alerted:
-            await hall.operator.alert("s", "INFO", "x")
+            await hall.operator.alert(hall.episode, "INFO", "x")
         with pytest.raises(Refused) as directly:
             await acts.answer(waiting.id, None, "go")
 
         assert (hall.operator.pending(), hall.operator.sessions()) == ([], [])
-        assert {each.value.problem.code for each in (by_id, alerted)} == {"VALIDATION_ERROR"}
+        assert [each.value.problem.code for each in (by_id, alerted)] == ["STALE_QUESTION", "VALIDATION_ERROR"]
         assert directly.value.problem.code == "ENDED"
 
     run(scenario())
@@ -492,7 +504,7 @@ def test_an_approval_that_cannot_be_said_is_a_refusal_with_a_code() -> None:
         await agent.use("request_token", tools=["move"], rationale="please", wait_seconds=0)
 
         with pytest.raises(Refused) as problem:
-            await hall.operator.approve(hall.operator.pending()[0].id, uses=0)
+            await hall.operator.approve(hall.operator.pending()[0], uses=0)
 
         assert problem.value.problem.code == "VALIDATION_ERROR"
 

@@ -29,12 +29,12 @@ def test_every_tool_is_refused_until_the_operator_clears() -> None:
         agent = await hall.agent()
         await agent.permitted("move")
 
-        halted = await hall.operator.alert("s", "CRITICAL", "smoke")
+        halted = await hall.operator.alert(hall.episode, "CRITICAL", "smoke")
         before = len(hall.lines)
         told = {tool: await agent.use(tool, **arguments) for tool, arguments in CALLS.items()}
         told["submit_packet"] = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
         refusals = hall.lines[before:]
-        cleared = await hall.operator.clear("s", "it was toast")
+        cleared = await hall.operator.clear(hall.episode, "it was toast")
         again = await agent.use("move", direction="up")
         anew = await agent.believe()
 
@@ -60,7 +60,7 @@ def test_a_longer_call_stops_after_the_action_that_runs() -> None:
 
         async def progress(done: int, count: int) -> None:
             if done == 2:
-                await hall.operator.alert("s", "CRITICAL", "stop")
+                await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
         told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
@@ -82,8 +82,8 @@ def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_
 
         async def progress(done: int, count: int) -> None:
             if done == 2:
-                await hall.operator.alert("s", "CRITICAL", "stop")
-                await hall.operator.clear("s")
+                await hall.operator.alert(hall.episode, "CRITICAL", "stop")
+                await hall.operator.clear(hall.episode)
 
         told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
@@ -106,7 +106,7 @@ def test_an_alert_between_a_directive_and_its_action_stops_the_action() -> None:
         def slow(event: Event) -> Any:
             quick(event)
             directed = isinstance(event, PacketJudged) and event.kind == "TaskDirectivePacket"
-            return hall.operator.alert("s", "CRITICAL", "stop") if directed else None
+            return hall.operator.alert(hall.episode, "CRITICAL", "stop") if directed else None
 
         hall.diary.record = slow  # type: ignore[method-assign]  # a disk that an operator is quicker than
         told = await agent.use("move", direction="up")
@@ -125,7 +125,7 @@ def test_an_alert_that_is_not_critical_stops_nothing() -> None:
         agent = await hall.agent()
         await agent.permitted("move")
 
-        done = await hall.operator.alert("s", "WARNING", "watch out")
+        done = await hall.operator.alert(hall.episode, "WARNING", "watch out")
 
         assert (done.accepted, done.state) == (True, "S5_AUTHORIZE")
         assert not (await agent.use("move", direction="up")).refused
@@ -164,7 +164,7 @@ def test_a_budget_that_is_used_up_refuses_the_next_call_until_more_is_approved()
         await agent.permitted("move")
 
         told = [await agent.use("move", direction="up") for _ in range(3)]
-        done = await hall.operator.approve_budget("s", tool_call_budget=1, note="one more")
+        done = await hall.operator.approve_budget(hall.episode, tool_call_budget=1, note="one more")
         again = [await agent.use("move", direction="up") for _ in range(2)]
 
         assert [one.refused for one in told] == [False, False, True]
@@ -188,9 +188,9 @@ def test_a_directive_that_was_voided_while_it_was_written_never_runs_though_safe
         with disk.held():
             asked = asyncio.create_task(agent.use("move", direction="up", steps=3))
             await turns()
-            acts = [asyncio.create_task(hall.operator.alert("s", "CRITICAL", "stop"))]
+            acts = [asyncio.create_task(hall.operator.alert(hall.episode, "CRITICAL", "stop"))]
             await turns()
-            acts.append(asyncio.create_task(hall.operator.clear("s", "go on")))
+            acts.append(asyncio.create_task(hall.operator.clear(hall.episode, "go on")))
             await turns()
         told = await asked
         await asyncio.gather(*acts)

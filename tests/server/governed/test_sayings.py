@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.server.governed.judging import MOST_KEPT
@@ -69,7 +70,7 @@ def test_a_belief_that_is_refused_after_the_review_has_moved_nothing() -> None:
         await agent.believe()
         await agent.decide("CANCEL")
         await agent.believe()
-        await hall.operator.alert("s", "INFO", "note")
+        await hall.operator.alert(hall.episode, "INFO", "note")
 
         told = await agent.believe()
         await hall.session.close("closed")
@@ -119,7 +120,7 @@ def test_a_submitted_escalation_has_no_two_options_of_one_id() -> None:
     run(scenario())
 
 
-def test_of_a_long_packet_that_is_refused_only_its_kind_is_on_record() -> None:
+def test_of_a_long_packet_that_is_refused_the_kind_the_size_and_the_digest_are_on_record() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
@@ -129,7 +130,9 @@ def test_of_a_long_packet_that_is_refused_only_its_kind_is_on_record() -> None:
         short = await agent.submit({"record": "close"})
 
         assert (long.rules, short.rules) == (["GOV-1"], ["GOV-1"])
-        assert (line.kind, bytes(line.line)) == ("X", b'{"tool":"submit_packet"}')
+        said = msgspec.json.decode(line.line)
+        assert (line.kind, said.keys()) == ("X", {"tool", "bytes", "sha256"})
+        assert said["bytes"] > MOST_KEPT
         assert bytes(hall.lines[-1].line) == b'{"record":"close"}'
 
     run(scenario())

@@ -168,10 +168,10 @@ def test_a_token_that_opens_nothing_any_more_is_told_as_that(how: str) -> None:
         hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
         agent = await hall.agent()
         await agent.permitted("move", uses=1, wait_seconds=0)
-        await hall.operator.approve(hall.operator.pending()[0].id)
+        await hall.operator.approve(hall.operator.pending()[0])
         good = await agent.use("request_token")
         if how == "revoked":
-            await hall.operator.revoke("s", token_id=good.said["token"]["token_id"])
+            await hall.operator.revoke(hall.episode, token_id=good.said["token"]["token_id"])
         elif how == "used up":
             await agent.use("move", direction="up")
         else:

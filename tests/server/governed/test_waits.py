@@ -40,7 +40,7 @@ def test_what_an_operator_says_reaches_the_agent_only_when_it_is_on_record(what:
         hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
         # Who waits itself is out of time before the disk is done.
         agent, asked = await (asking if what == "an answer" else wanting)(hall, 0.0 if again else 0.05)
-        waiting = hall.operator.pending()[0].id
+        waiting = hall.operator.pending()[0]
         operator = hall.operator
         acts: dict[str, Callable[[], Awaitable[object]]] = {
             "an answer": lambda: operator.answer(waiting, choice="option_1"),
@@ -74,7 +74,7 @@ def test_an_answer_that_could_not_be_recorded_is_not_told() -> None:
         full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         hall.diary.record = lambda event: full  # type: ignore[assignment, method-assign]  # a slow disk
 
-        act = asyncio.ensure_future(hall.operator.answer(hall.operator.pending()[0].id, text="go"))
+        act = asyncio.ensure_future(hall.operator.answer(hall.operator.pending()[0], text="go"))
         await turns()
         again = asyncio.create_task(agent.use("escalate"))
         await turns()
@@ -113,10 +113,10 @@ def test_an_agent_whose_grant_is_revoked_is_woken_and_not_told_the_answer() -> N
         hall = Hall()
         agent, asked = await asking(hall, 290.0)
 
-        await hall.operator.revoke("s", grant=agent.view.grant)
+        await hall.operator.revoke(hall.episode, grant=agent.view.grant)
         await turns()
         woken = asked.done()
-        await hall.operator.answer(hall.operator.pending()[0].id, text="the secret way")
+        await hall.operator.answer(hall.operator.pending()[0], text="the secret way")
         told = await asked
 
         assert woken

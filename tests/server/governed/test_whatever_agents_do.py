@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.models.events import EpisodeStepped, Event, PacketJudged
+from proctor.models.operator import NamedQuestion, QuestionAct
 from proctor.server.answers import Refused
 from proctor.server.governed.tools import NAMES
 from tests.server.governed.rooms import (
@@ -86,17 +87,17 @@ calls = st.lists(sensible | sensible | sensible | nonsense | raw | acts, max_siz
 async def operated(hall: Hall, act: str) -> None:
     """Do what an operator, or time, does; what cannot be done is refused."""
     operator = hall.operator
-    waiting = [*(one.id for one in operator.pending()), "nothing"][0]
+    waiting: NamedQuestion = next(iter(operator.pending()), QuestionAct("s", hall.session.epoch, "nothing"))
     tokens = [*hall.governor.stream.standing.tokens, "token_none"]
     doing: Any = {
         "answer": lambda: operator.answer(waiting, text="yes"),
         "approve": lambda: operator.approve(waiting),
         "deny": lambda: operator.deny(waiting),
-        "alert": lambda: operator.alert("s", "CRITICAL", "stop"),
-        "warn": lambda: operator.alert("s", "WARNING", "careful"),
-        "clear": lambda: operator.clear("s"),
-        "budget": lambda: operator.approve_budget("s", tool_call_budget=1),
-        "revoke": lambda: operator.revoke("s", token_id=tokens[0]),
+        "alert": lambda: operator.alert(hall.episode, "CRITICAL", "stop"),
+        "warn": lambda: operator.alert(hall.episode, "WARNING", "careful"),
+        "clear": lambda: operator.clear(hall.episode),
+        "budget": lambda: operator.approve_budget(hall.episode, tool_call_budget=1),
+        "revoke": lambda: operator.revoke(hall.episode, token_id=tokens[0]),
         "sweep": hall.granting.wrap_up,
         "time": lambda: asyncio.sleep(0),
     }

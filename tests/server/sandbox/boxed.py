@@ -44,6 +44,6 @@ def told(program: str, *, worker: bool = True, target: str = "proctor", mounts: 
     wish = SandboxWish(Tier.STRICT, limits=SandboxLimits(tmp_bytes=2**20))
     text = f"{PREFACE}{WORKER if worker else ''}{program}"
     line = command(wish, binds_for(target, mounts), [sys.executable, "-c", text])
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -16,7 +16,7 @@ def kept(tier: Tier, others: Mapping[Probe, Verdict] | None = None) -> TierRepor
     return TierReport(tier, tuple(Finding(probe, verdict, "so it is") for probe, verdict in expected.items()))
 
 
-def reported(tiers: Iterable[TierReport] = (), *, network: bool = False) -> Report:
+def reported(tiers: Iterable[TierReport] = ()) -> Report:
     """Return a report where every tier keeps its promises, but for those that are given."""
     given = {each.tier: each for each in tiers}
-    return Report(HOST, tuple(given.get(tier, kept(tier)) for tier in reversed(CHOICES)), network)
+    return Report(HOST, tuple(given.get(tier, kept(tier)) for tier in reversed(CHOICES)))

@@ -151,7 +151,7 @@ say({
     "processes": os.listdir("/proc"), "tmp": os.listdir("/tmp") + os.listdir("/dev/shm"),
     "written": [tried(open, path, "w") for path in ("/x", "/proc/x", "/dev/x", "/usr/x", "/tmp/x", "/dev/shm/x")],
     "filled": tried(lambda: open("/tmp/large", "wb").write(bytes(2**21))),
-    "network": tried(socket.socket), "unshare": confine._LIBC.unshare(confine.CLONE_NEWUSER),
+    "network": tried(socket.socket), "unshare": confine._LIBC.unshare(0x10000000),
     "files": tried(lambda: [open("/dev/null") for _ in range(300)]),
 })
 """
@@ -237,21 +237,18 @@ confine.adopt_orphans()
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("\\0of-the-sandbox")
 listener.listen()
-outcomes = []
-for network in (True, False):
-    if os.fork() == 0:
-        confine.own_namespaces(limits, network=network)
-        confine.settle(Tier.STRICT, limits)
-        os._exit(tried(socket.socket(socket.AF_UNIX).connect, "\\0of-the-sandbox"))
-    os.wait()
-    outcomes.append(os.waitstatus_to_exitcode(os.wait()[1]))
-say(outcomes)
+if os.fork() == 0:
+    confine.own_namespaces(limits)
+    confine.settle(Tier.STRICT, limits)
+    os._exit(tried(socket.socket(socket.AF_UNIX).connect, "\\0of-the-sandbox"))
+os.wait()
+say(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
 @pytest.mark.system
-def test_a_worker_without_network_does_not_even_reach_abstract_sockets_of_its_sandbox() -> None:
-    assert told(SOCKETS, worker=False) == [0, errno.ECONNREFUSED]
+def test_a_worker_does_not_even_reach_abstract_sockets_of_its_sandbox() -> None:
+    assert told(SOCKETS, worker=False) == errno.ECONNREFUSED
 
 
 @pytest.mark.system

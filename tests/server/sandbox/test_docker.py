@@ -22,24 +22,38 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.control import Code, Problem
+from proctor.models.control import Code
 from proctor.server.answers import Failed, Refused
 from proctor.server.cards import Card
 from proctor.server.desk import ResetOrder
-from proctor.server.sandbox.container import Container, plain
+from proctor.server.sandbox import container as container_module
+from proctor.server.sandbox.container import Container
 from proctor.server.sandbox.docker import DockerNest, ServerMark, began, orphans
 from proctor.server.sandbox.engine import VERSION_LABEL, Engine, Found
-from proctor.server.sandbox.pipe import Answer, Work
+from proctor.server.sandbox.pipe import Answer, Work, WorkerProblem
 from proctor.server.sandbox.tiers import SandboxLimits, SandboxWish, Tier
-from proctor.server.sandbox.words import Loaded, Start
+from proctor.server.sandbox.words import Loaded, Start, plain
 from tests.server.sandbox.engines import StandIn, canned, stand_in
 from tests.server.served import PATIENCE, until
 
 CARTPOLE = Target("CartPole-v1")
 WORK = Work("CartPole-v1", {}, False, False, None, None, False)
 ORDER = ResetOrder(1, "e", None)
+DRIPS = """
+import os, time
+os.write(1, (60_000).to_bytes(4, "big"))
+while True:
+    os.write(1, b"x")
+    time.sleep(0.05)
+"""
+FLOODS = """
+import os
+for _ in range(512):
+    os.write(2, b"x" * 65536)
+"""
 HANGS = f'exec "{sys.executable}" -S -c "import threading; threading.Event().wait()"\n'
 Result = TypeVar("Result")
 
@@ -152,6 +166,16 @@ def test_an_image_of_another_version_is_refused(engine: StandIn) -> None:
         DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), "x", engine.engine)
 
 
+def test_an_image_with_volumes_is_refused_because_they_would_be_writable_without_limit(engine: StandIn) -> None:
+    config = {"Labels": {VERSION_LABEL: __version__}, "Volumes": {"/var/data": {}, "/cache": {}}}
+    engine.answers("image", [{"Id": "abc", "Size": 5, "Config": config}])
+
+    with pytest.raises(ComponentError, match="volumes") as caught:
+        DockerNest.started(CARTPOLE, SandboxWish(Tier.DOCKER), "x", engine.engine)
+
+    assert caught.value.found == "/cache, /var/data"
+
+
 def test_an_engine_that_cannot_set_the_limits_is_refused(engine: StandIn) -> None:
     engine.answers("info", {"ServerVersion": "1", "MemoryLimit": True, "CpuCfsQuota": True})
 
@@ -210,7 +234,7 @@ def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandI
     (boot,) = re.findall(r"--label proctor=(\w+)", line)
     assert f"--name proctor-{boot}-1 " in line
     assert f"--label proctor.server={ServerMark.own()} " in line
-    assert line.endswith("proctor-env:x -P -B -m proctor.server.sandbox.stdio_worker")
+    assert line.endswith("sha256:abc -P -B -m proctor.server.sandbox.stdio_worker")
 
 
 def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: StandIn) -> None:
@@ -232,7 +256,7 @@ def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: S
     [
         ((Loaded("cannot import\x1b it"),), ValidationError, r"cannot import\? it"),
         (
-            (Loaded(), Answer(refused=Problem("no such setting", Code.FACTORY_ERROR))),
+            (Loaded(), Answer(refused=WorkerProblem("no such setting", Code.FACTORY_ERROR))),
             ValidationError,
             "no such setting",
         ),
@@ -285,6 +309,46 @@ def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_wit
     assert str(problem.incident) in caplog.text
     assert "space" not in problem.message
     assert len(removed(engine)) == 1
+
+
+def refused_start(engine: StandIn, script: str) -> str:
+    """Return why a container that runs a script of Python's does not begin."""
+    (engine.folder / "script.py").write_text(script)
+    engine.runs(f'exec "{sys.executable}" -S "{engine.folder}/script.py"\n')
+    with ThreadPoolExecutor(1) as undertaker:
+        container = Container(engine.engine, "proctor-x-1", undertaker, lambda _: None)
+        try:
+            with pytest.raises(ComponentError) as caught:
+                container.start(["run"], Start("CartPole-v1", {}, Tier.DOCKER, SandboxLimits(), False), 2.0)
+        finally:
+            container.kill()
+    assert container._client is not None
+    assert container._client.stderr is not None
+    assert container._client.stderr.closed
+    return caught.value.message
+
+
+def test_a_container_that_says_a_byte_now_and_then_is_not_waited_for_any_longer(engine: StandIn) -> None:
+    assert refused_start(engine, DRIPS) == "the container was not ready within 2 seconds"
+
+
+def test_a_container_that_floods_its_error_stream_fills_no_disk(engine: StandIn) -> None:
+    ended = engine.folder / "ended"
+
+    reason = refused_start(engine, f"{FLOODS}\nopen({str(ended)!r}, 'w')\nos.read(0, 1)\nimport time; time.sleep(9)")
+
+    assert reason == "the container was not ready within 2 seconds"
+    assert not ended.exists()  # most of the flood is where it came from
+
+
+def test_a_container_that_hangs_up_and_lives_on_without_a_word_is_refused(
+    engine: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_module, "BURIAL_SECONDS", 0.2)
+
+    reason = refused_start(engine, "import os, threading\nos.close(0), os.close(1)\nthreading.Event().wait()")
+
+    assert reason == "docker says no: it gave no reason"
 
 
 def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
@@ -407,6 +471,27 @@ def test_a_container_that_was_killed_before_its_start_never_starts(engine: Stand
     assert "run" not in engine.verbs()
     assert removed(engine) == ["it"]
     assert not container.out_of_memory()
+
+
+def test_a_container_that_is_buried_while_it_starts_has_nothing_to_say(
+    engine: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buried = threading.Event()
+
+    def greet_too_late(*_: object) -> None:
+        assert buried.wait(PATIENCE)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(container_module, "_greeted", greet_too_late)
+    engine.runs(HANGS)
+    with ThreadPoolExecutor(2) as threads:
+        container = Container(engine.engine, "it", threads, lambda _: buried.set())
+        starting = threads.submit(container.start, ["run"], start(), PATIENCE)
+        until(lambda: "run" in engine.verbs())
+        container.kill()
+
+        with pytest.raises(ComponentError, match="ended at once"):
+            starting.result(PATIENCE)
 
 
 def test_a_container_that_is_killed_while_it_starts_ends_at_once(engine: StandIn) -> None:

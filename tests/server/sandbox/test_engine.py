@@ -20,6 +20,7 @@ from proctor.server.sandbox.engine import (
     refusal,
     run_words,
 )
+from proctor.server.sandbox.hold import FIRST_USER
 from proctor.server.sandbox.tiers import Mount, SandboxLimits, SandboxWish, Tier
 from tests.server.sandbox.engines import stand_in
 
@@ -29,7 +30,7 @@ LIMITS = SandboxLimits(memory_bytes=100, processes=7, cpus=0.5, file_bytes=200, 
 
 def words(engine: str = "docker", image: ImageFacts = OURS, wish: SandboxWish | None = None) -> list[str]:
     wish = SandboxWish(Tier.DOCKER, limits=LIMITS) if wish is None else wish
-    return run_words(engine, image, "proctor-b-1", {"proctor": "b"}, wish, ["-m", "worker"])
+    return run_words(engine, image, "proctor-b-1", {"proctor": "b"}, wish, ["-m", "worker"], user=FIRST_USER)
 
 
 def after(said: list[str], option: str) -> list[str]:
@@ -42,12 +43,13 @@ def test_a_container_is_closed_in_every_direction() -> None:
     said = words()
 
     assert said[0] == "run"
-    assert said[-3:] == ["proctor-env:x", "-m", "worker"]
+    assert said[-3:] == ["sha256:abc", "-m", "worker"]
+    assert "proctor-env:x" not in said  # a name may mean another image by now
     assert after(said, "--network") == ["none"]
-    assert {"--rm", "--interactive", "--read-only"} <= set(said)
+    assert {"--rm", "--interactive", "--read-only", "--no-healthcheck"} <= set(said)
     assert after(said, "--cap-drop") == ["ALL"]
     assert after(said, "--security-opt") == ["no-new-privileges"]
-    assert after(said, "--user") == ["65534:65534"]
+    assert after(said, "--user") == ["536870912:65534"]
     assert after(said, "--pull") == ["never"]
     assert after(said, "--ipc") == ["private"]
     assert after(said, "--log-driver") == ["none"]
@@ -65,7 +67,10 @@ def test_the_limits_are_those_of_the_wish() -> None:
     assert after(said, "--cpus") == ["0.5"]
     assert after(said, "--shm-size") == ["300"]
     assert after(said, "--tmpfs") == ["/tmp:rw,noexec,nosuid,nodev,mode=1777,size=300"]
-    assert after(said, "--ulimit") == ["fsize=200:200", "core=0:0", "nofile=40:40"]
+    assert after(said, "--ulimit") == [
+        *("fsize=200:200", "core=0:0", "nofile=40:40"),
+        *("memlock=0:0", "msgqueue=0:0", "sigpending=256:256"),
+    ]
 
 
 def test_only_what_is_named_is_mounted_and_the_network_only_if_asked_for() -> None:
@@ -78,7 +83,7 @@ def test_only_what_is_named_is_mounted_and_the_network_only_if_asked_for() -> No
         "type=bind,source=/out,target=/out",
         "type=bind,source=/a,target=/b,readonly",
     ]
-    assert "--network" not in said
+    assert after(said, "--network") == ["bridge"]
 
 
 @pytest.mark.parametrize("path", ["/a,source=/etc", '/a"b', "/a\nb"])
@@ -179,6 +184,14 @@ def test_docker_says_what_it_lacks() -> None:
     told = {"ServerVersion": "20.10", "MemoryLimit": True, "PidsLimit": False, "SecurityOptions": ["name=apparmor"]}
 
     assert facts_in(told) == EngineFacts("20.10", "none", ("processes", "cpus"))
+
+
+@pytest.mark.parametrize("option", ["name=rootless", "name=userns"])
+def test_an_engine_says_whether_it_gives_users_other_numbers(option: str) -> None:
+    assert facts_in({"SecurityOptions": ["name=seccomp,profile=default", option]}).maps_users
+    assert facts_in({"host": {"security": {"rootless": True}}}).maps_users
+    assert not facts_in({"SecurityOptions": ["name=seccomp"]}).maps_users
+    assert not facts_in({"host": {"security": {"rootless": False}}}).maps_users
 
 
 def test_podman_says_what_it_lacks() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
+from proctor.server.sandbox import hold as hold_module
 from proctor.server.sandbox.cgroups import Cgroups
 from proctor.server.sandbox.control_group import Folders
-from proctor.server.sandbox.hold import Hold
+from proctor.server.sandbox.hold import FIRST_USER, Hold, descends, move, new_users, pid_of
 from proctor.server.sandbox.tiers import SandboxLimits
+from proctor.server.sandbox.words import heard, listen_for_words
 from tests.server.sandbox.processes import files
 from tests.server.served import PATIENCE, until
 
@@ -39,6 +45,13 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+def take(hold: Hold, pid: int) -> None:
+    """Have a process of this test held."""
+    descriptor = os.pidfd_open(pid)
+    hold.take(descriptor)
+    os.close(descriptor)
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder with its files, as the kernel does for a group."""
     for each in folder.iterdir():
@@ -60,7 +73,7 @@ def test_a_process_that_is_held_is_killed_and_buried(
     before = files()
     over: list[Hold] = []
     hold = Hold(undertaker, over.append)
-    hold.take(child.pid)
+    take(hold, child.pid)
 
     hold.kill()
     hold.kill()
@@ -76,7 +89,7 @@ def test_what_a_process_started_ends_with_it(undertaker: ThreadPoolExecutor) -> 
         assert leader.stdout is not None
         started = int(leader.stdout.readline())
         hold = Hold(undertaker, lambda _: None)
-        hold.take(leader.pid)
+        take(hold, leader.pid)
 
         hold.kill()
 
@@ -91,8 +104,8 @@ def test_the_process_that_was_held_before_is_let_go(
     over: list[Hold] = []
     hold = Hold(undertaker, over.append)
     with subprocess.Popen(["sleep", "60"]) as first:
-        hold.take(first.pid)
-        hold.take(child.pid)
+        take(hold, first.pid)
+        take(hold, child.pid)
         hold.kill()
         child.wait(PATIENCE)
 
@@ -109,7 +122,7 @@ def test_a_process_that_comes_too_late_is_killed_too(
     hold = Hold(undertaker, lambda _: None)
     hold.kill()
 
-    hold.take(child.pid)
+    take(hold, child.pid)
 
     assert child.wait(PATIENCE) == -9
     assert files() == before
@@ -119,7 +132,7 @@ def test_a_hold_is_buried_even_when_the_undertaker_has_gone(child: subprocess.Po
     over: list[Hold] = []
     with ThreadPoolExecutor(1) as undertaker:
         hold = Hold(undertaker, over.append)
-        hold.take(child.pid)
+        take(hold, child.pid)
 
     hold.kill()
 
@@ -132,9 +145,9 @@ def test_a_group_is_made_asked_and_removed(
     cgroups = Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree))
     over: list[Hold] = []
     hold = Hold(undertaker, over.append)
-    hold.take(child.pid)
+    take(hold, child.pid)
 
-    hold.enclose(cgroups, "worker", SandboxLimits(), child.pid)
+    hold.enclose(cgroups, "worker", SandboxLimits())
     members = (tmp_path / "family" / "worker" / "cgroup.procs").read_text()
     hungry = hold.out_of_memory()
     (tmp_path / "family" / "worker" / "cgroup.procs").write_text("")
@@ -150,22 +163,205 @@ def test_no_group_is_made_for_a_process_that_was_given_up(undertaker: ThreadPool
     hold = Hold(undertaker, lambda _: None)
     hold.kill()
 
-    hold.enclose(Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree)), "w", SandboxLimits(), 1)
+    hold.enclose(Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree)), "w", SandboxLimits())
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_group_that_stays_is_said_to(
-    undertaker: ThreadPoolExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    undertaker: ThreadPoolExecutor,
+    child: subprocess.Popen[bytes],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def stay(_: Path) -> None:
         raise OSError(16, os.strerror(16))
 
     over: list[Hold] = []
     hold = Hold(undertaker, over.append)
-    hold.enclose(Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, stay)), "w", SandboxLimits(), 0)
+    take(hold, child.pid)
+    hold.enclose(Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, stay)), "w", SandboxLimits())
+    (tmp_path / "family" / "w" / "cgroup.procs").write_text("")
 
     hold.kill()
     until(lambda: over)
 
     assert "could not be removed" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------- whose number it is
+@pytest.fixture
+def gone() -> Iterator[int]:
+    """Give the descriptor of a process of which nothing is left."""
+    with subprocess.Popen(["sleep", "0"]) as process:
+        descriptor = os.pidfd_open(process.pid)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_a_process_has_a_number_as_long_as_something_is_left_of_it(child: subprocess.Popen[bytes], gone: int) -> None:
+    descriptor = os.pidfd_open(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    dead = pid_of(descriptor)
+    os.close(descriptor)
+
+    assert dead == child.pid
+    assert pid_of(gone) == pid_of(-1) == 0
+
+
+def test_who_comes_from_a_process_is_told_from_who_does_not(child: subprocess.Popen[bytes], gone: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", LEADER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as leader:
+        assert leader.stdout is not None
+        started, beside = os.pidfd_open(int(leader.stdout.readline())), os.pidfd_open(child.pid)
+
+        found = [descends(each, leader.pid) for each in (started, beside, gone)]
+        ours = [descends(each, os.getpid()) for each in (started, beside)]
+
+        signal.pidfd_send_signal(started, signal.SIGKILL)
+        leader.kill()
+        os.close(started)
+        os.close(beside)
+    assert found == [True, False, False]
+    assert ours == [True, True]
+
+
+def test_a_line_of_parents_that_never_stays_the_same_is_not_believed(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = count(2)
+    monkeypatch.setattr(hold_module, "_ancestors", lambda _: [os.getpid(), next(numbers)])
+    descriptor = os.pidfd_open(child.pid)
+
+    assert not descends(descriptor, os.getpid())
+    os.close(descriptor)
+
+
+def test_a_process_that_ended_is_not_moved_and_its_group_is_gone(tmp_path: Path, gone: int) -> None:
+    group = Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree)).make("w", SandboxLimits())
+
+    assert not move(gone, group)
+    assert not group.folders[0].exists()
+
+
+def test_whoever_was_moved_instead_of_a_process_that_ended_is_let_go_unhurt(
+    tmp_path: Path, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree)).make("w", SandboxLimits())
+    (tmp_path / "cgroup.procs").touch()
+    numbers = iter((child.pid, 0))
+    monkeypatch.setattr(hold_module, "pid_of", lambda _: next(numbers))
+
+    assert not move(-1, group)
+    assert (tmp_path / "cgroup.procs").read_text() == str(child.pid)
+    assert not group.folders[0].exists()
+    assert child.poll() is None
+
+
+def test_a_group_that_takes_no_process_is_removed(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    group = Cgroups(2, (tmp_path,), "family", kernel=Folders(make_group, remove_tree)).make("w", SandboxLimits())
+    (group.folders[0] / "cgroup.procs").unlink()
+    descriptor = os.pidfd_open(child.pid)
+
+    with pytest.raises(FileNotFoundError):
+        move(descriptor, group)
+    os.close(descriptor)
+
+    assert not group.folders[0].exists()
+
+
+def test_a_process_that_ended_has_no_group(undertaker: ThreadPoolExecutor, tmp_path: Path, gone: int) -> None:
+    hold = Hold(undertaker, lambda _: None)
+    hold.take(gone)
+
+    with pytest.raises(ProcessLookupError):
+        hold.enclose(Cgroups(2, (tmp_path,), "f", kernel=Folders(make_group, remove_tree)), "w", SandboxLimits())
+    hold.kill()
+
+    assert not (tmp_path / "f" / "w").exists()
+
+
+def test_only_a_member_of_the_group_is_taken_for_the_worker(
+    undertaker: ThreadPoolExecutor, tmp_path: Path, child: subprocess.Popen[bytes]
+) -> None:
+    over: list[Hold] = []
+    hold = Hold(undertaker, over.append)
+    take(hold, child.pid)
+    inside, outside = os.pidfd_open(child.pid), os.pidfd_open(os.getpid())
+    without = hold.has_member(inside)
+    hold.enclose(Cgroups(2, (tmp_path,), "f", kernel=Folders(make_group, remove_tree)), "w", SandboxLimits())
+
+    members = [hold.has_member(each) for each in (inside, outside)]
+
+    for each in (inside, outside):
+        os.close(each)
+    (tmp_path / "f" / "w" / "cgroup.procs").write_text("")
+    hold.kill()
+    until(lambda: over)
+    assert (without, members) == (False, [True, False])
+
+
+def test_no_user_is_given_to_a_process_that_has_no_namespace_of_its_own_or_has_ended(
+    undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(undertaker, lambda _: None)
+    take(hold, child.pid)
+
+    with pytest.raises(PermissionError):
+        hold.map_user(FIRST_USER)
+    numbers = iter((child.pid, 0))
+    monkeypatch.setattr(hold_module, "pid_of", lambda _: next(numbers))
+    with pytest.raises(ProcessLookupError):
+        hold.map_user(FIRST_USER)
+    monkeypatch.undo()
+    hold.kill()
+
+
+@pytest.mark.parametrize(("mapped", "first", "last"), [(False, FIRST_USER, 2**31), (True, 1000, 65534)])
+def test_users_are_all_different_and_nobody_elses(mapped: bool, first: int, last: int) -> None:
+    users = list(islice(new_users(mapped=mapped), 2000))
+
+    assert len(set(users)) == len(users)
+    assert all(first <= user < last for user in users)
+
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+
+
+@pytest.mark.system
+def test_a_number_that_became_another_process_is_not_taken_for_the_one_that_spoke(
+    undertaker: ThreadPoolExecutor,
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        listen_for_words(ours)
+        speaking = f"import socket; socket.socket(fileno={theirs.fileno()}).send(b'h')"
+        speaker = subprocess.Popen([sys.executable, "-c", speaking], pass_fds=[theirs.fileno()])
+        speaker.wait(PATIENCE)
+        with process_with_number(speaker.pid) as innocent, heard(ours) as word:
+            hold = Hold(undertaker, lambda _: None)
+            if word.speaker >= 0:
+                hold.take(word.speaker)
+            hold.kill()
+            is_own = pid_of(word.speaker) == innocent.pid
+            undertaker.submit(lambda: None).result(PATIENCE)
+            ended = innocent.poll()
+
+    assert not is_own
+    assert ended is None
+
+
+@contextmanager
+def process_with_number(pid: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a new process with a number that was another's; the kernel can be told which number comes next."""
+    for _ in range(200):
+        LAST_PID.write_text(str(pid - 1))
+        with subprocess.Popen(["sleep", "60"]) as process:
+            if process.pid == pid:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+                return
+            process.kill()
+    pytest.skip("other processes take the numbers faster than this one")

@@ -17,6 +17,7 @@ import pytest
 
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.server.sandbox import zygote
+from proctor.server.sandbox.hold import pid_of
 from proctor.server.sandbox.keeper import Keeper, Plan
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.words import HERE, Loaded, Start, heard, listen_for_words
@@ -64,7 +65,9 @@ def test_a_zygote_is_ready_forks_and_is_gone_when_it_was_killed() -> None:
         listen_for_words(ours)
         with theirs:
             keeper.fork(theirs)
-        word = heard(ours)
+        with heard(ours) as word:
+            pid = pid_of(word.speaker)
+            is_its_own = keeper.started(word.speaker)
         alive = keeper.alive
         keeper.kill()
         keeper.kill()
@@ -72,7 +75,8 @@ def test_a_zygote_is_ready_forks_and_is_gone_when_it_was_killed() -> None:
 
     assert ready == Loaded()
     assert (word.kind, alive, left) == (HERE, True, b"")
-    until(lambda: not Path(f"/proc/{word.pid}").exists())
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert is_its_own
     assert keeper.join(PATIENCE)
     assert not keeper.alive
     until(lambda: descendants() == before)

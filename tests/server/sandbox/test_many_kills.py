@@ -1,4 +1,7 @@
-"""A thousand workers are killed at random instants under load: nobody else notices, and nothing is left of them."""
+"""Many workers are killed at random instants under load: nobody else notices, and nothing is left of them.
+
+PROCTOR_WORKER_KILLS=1000 kills a thousand, which takes a minute on an idle machine.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from proctor.models.control import Code
 from proctor.server.answers import NotDone, Outcome
 from proctor.server.sandbox.control_group import Group
 from proctor.server.sandbox.nest import Nest
-from proctor.server.sandbox.place import InWorker
+from proctor.server.sandbox.place import Held, InWorker
 from proctor.server.sandbox.tiers import SandboxWish, Tier
 from tests.server.sandbox.processes import (
     ENVIRONMENTS,
@@ -37,12 +40,12 @@ from tests.server.served import until
 
 pytestmark = pytest.mark.system
 
-KILLS = 1000
+KILLS = int(os.environ.get("PROCTOR_WORKER_KILLS", "250"))
 LANES = 10
 """Sessions that are opened again whenever their worker was killed."""
 STEADY = 4
 """Sessions that nobody kills."""
-PATIENCE_SECONDS = 220.0
+PATIENCE_SECONDS = 800.0
 COUNTING = work(f"{ENVIRONMENTS}:Counting", end=10**9, cut=10**9)
 
 
@@ -53,8 +56,9 @@ class Load:
     nest: Nest
     chance: random.Random
     steady: set[int] = field(default_factory=set)
-    stepping: set[int] = field(default_factory=set)
-    killed: set[int] = field(default_factory=set)
+    stepping: dict[int, Held] = field(default_factory=dict)
+    killed: dict[int, Held] = field(default_factory=dict)
+    """By the number of the process; nothing tells this number any more when the process is gone, so the hold is kept."""
     told: Counter[str] = field(default_factory=Counter)
     instants: Counter[str] = field(default_factory=Counter)
     stray: list[int] = field(default_factory=list)
@@ -64,20 +68,22 @@ class Load:
     def over(self) -> bool:
         return len(self.killed) >= KILLS
 
-    def victims(self) -> list[int]:
+    def victims(self) -> dict[int, Held]:
         """Return every process of every worker but the steady ones', from the instant at which it has a group."""
-        held = [hold._group for hold in list(self.nest._holds)]
-        return [pid for group in held if group is not None for pid in group.pids() if pid not in self.steady]
+        held = [(hold, hold._group) for hold in list(self.nest._holds)]
+        found = {pid: hold for hold, group in held if group is not None for pid in group.pids()}
+        return {pid: hold for pid, hold in found.items() if pid not in self.steady}
 
     def kill_one(self) -> None:
         # Starting takes longer than stepping: without a preference most would never come to a step.
         prefers_steps = self.chance.random() < 0.7 and self.stepping
-        victims = sorted({*(self.stepping if prefers_steps else self.victims())} - self.killed)
-        if victims:
-            victim = self.chance.choice(victims)
+        victims = self.stepping if prefers_steps else self.victims()
+        living = sorted(victims.keys() - self.killed.keys())
+        if living:
+            victim = self.chance.choice(living)
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-                self.killed.add(victim)
+                self.killed[victim] = victims[victim]
 
     async def be_steady(self) -> int:
         """Step one session until all is over; return how many steps it had, each of which was answered in order."""
@@ -111,7 +117,7 @@ class Load:
         try:
             await place.reset(ORDER)
             instant = "step"
-            self.stepping.add(pid)
+            self.stepping[pid] = place._hold
             for _ in range(self.chance.randrange(1, 2000)):
                 if self.over:
                     break
@@ -121,10 +127,10 @@ class Load:
         except NotDone as problem:
             self.told[problem.problem.code] += 1
             self.instants[instant] += 1
-            if pid not in self.killed:
+            if place._hold not in self.killed.values():
                 self.stray.append(pid)
         finally:
-            self.stepping.discard(pid)
+            self.stepping.pop(pid, None)
             place.abandon()
 
     async def kill(self) -> None:
@@ -151,8 +157,7 @@ def left_groups(nest: Nest) -> list[Path]:
     return [folder for home in homes if home.is_dir() for folder in home.iterdir() if folder.name.startswith("worker")]
 
 
-@pytest.mark.timeout(300)
-def test_a_thousand_workers_are_killed_and_nobody_else_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_workers_are_killed_and_nobody_else_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     run(asyncio.sleep(0))  # what a loop keeps for ever

@@ -6,8 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from proctor.server.batch_desk import BatchDesk
 from proctor.server.cards import Card, card_of
 from proctor.server.sandbox import nest as nest_module
 from proctor.server.sandbox import zygote
+from proctor.server.sandbox.hold import FIRST_USER
 from proctor.server.sandbox.nest import MOST_STARTS, Nest, NoNamespaces, Unborn
 from proctor.server.sandbox.pipe import as_arrays
 from proctor.server.sandbox.place import InWorker
@@ -226,7 +230,8 @@ def test_trouble_in_a_step_ends_its_own_session_and_no_other(
 
     problem, after, beside = run(scenario())
 
-    assert problem.code == (Code.STEP_TIMEOUT if how in LATE else Code.EXECUTION_ERROR)
+    late = dict.fromkeys(LATE, Code.STEP_TIMEOUT)
+    assert problem.code == {**late, "huge": Code.TOO_LARGE}.get(how, Code.EXECUTION_ERROR)
     assert problem.lost
     assert str(problem.incident) in caplog.text
     assert HIDDEN_TEXT not in problem.message
@@ -437,18 +442,22 @@ def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(own: Nest, m
 
 
 def test_a_zygote_that_does_not_fork_in_time_is_replaced(own: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = own._zygotes.current()
     os.kill(zygote_pid(own), signal.SIGSTOP)
     monkeypatch.setattr(own, "_seconds", 0.3)
 
-    async def scenario() -> tuple[Problem, Any]:
+    async def scenario() -> tuple[Problem, set[Any], Any]:
         problem = await refusal(own.place(COUNTING))
+        # Whoever waited has waited long enough: the next one is started for the next session, with all its time.
+        zygotes = set(own._zygotes._all)
         monkeypatch.undo()
         async with at_work(own) as place:
-            return problem, await place.step(GO)
+            return problem, zygotes, await place.step(GO)
 
-    problem, stepped = run(scenario())
+    problem, zygotes, stepped = run(scenario())
 
     assert problem.code == Code.FACTORY_ERROR
+    assert zygotes == {stopped}
     assert stepped.observation == b'{"observation":1}'
 
 
@@ -486,6 +495,95 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
     assert tries == MOST_FAILURES
     assert "times in a row" in caplog.text
     assert stepped.observation == b'{"observation":1}'
+
+
+FOREIGN = """
+import signal, socket, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+s.send(b"h")
+s.recv(1)
+s.close()
+signal.pause()
+"""
+"""A process that says what a worker says, and is none."""
+
+
+def test_a_process_that_does_not_come_from_the_zygote_is_no_worker_and_stays_unhurt(
+    nest: Nest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = nest._zygotes.current()
+    keeper.ready.result(PATIENCE)
+    with ExitStack() as stack:
+        foreign: list[subprocess.Popen[bytes]] = []
+
+        def fork(channel: socket.socket) -> None:
+            command = [sys.executable, "-I", "-S", "-c", FOREIGN, str(channel.fileno())]
+            foreign.append(stack.enter_context(subprocess.Popen(command, pass_fds=[channel.fileno()])))
+            stack.callback(foreign[-1].kill)
+
+        monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+        monkeypatch.setattr(keeper, "fork", fork)
+
+        async def scenario() -> Problem:
+            problem = await refusal(nest.place(COUNTING))
+            await buried(nest)
+            return problem
+
+        problem = run(scenario())
+        grouped = Path(f"/proc/{foreign[0].pid}/cgroup").read_text()
+        ended = foreign[0].poll()
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert ended is None
+    assert "worker" not in grouped
+
+
+@pytest.mark.parametrize("said", ["s.send(b'h')", "socket.send_fds(s, [b'h'], [0, 1])", "s.send(b'hx\\ny')"])
+def test_a_worker_that_says_too_much_or_ends_is_refused(own: Nest, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    hostile = (
+        "import os, socket, sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox import worker\n"
+        "def begin(descriptor, start):\n"
+        f"    s = socket.socket(fileno=descriptor); {said}; s.send(b'h'); os._exit(0)\n"
+        "worker.begin = begin\n"
+        "from proctor.server.sandbox.zygote import main; main(int(sys.argv[1]))"
+    )
+    monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+    monkeypatch.setattr(zygote, "ENTRY", hostile)
+    nest = started()
+    run(asyncio.sleep(0))
+    before = files()
+
+    async def scenario() -> Problem:
+        problem = await refusal(nest.place(COUNTING))
+        await buried(nest)
+        return problem
+
+    try:
+        assert run(scenario()).code == Code.FACTORY_ERROR
+        assert files().keys() <= before.keys()
+    finally:
+        nest.end()
+
+
+@pytest.mark.system
+def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
+    nest = started(Tier.STRICT)
+
+    async def scenario() -> list[str]:
+        async with at_work(nest) as one, at_work(nest) as other:
+            pids = (pid_of(one), pid_of(other), nest._zygotes.current()._zygote)
+            return [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+
+    try:
+        told = run(scenario())
+    finally:
+        nest.end()
+    users = [next(line for line in text.splitlines() if line.startswith("Uid:")).split()[1:] for text in told]
+
+    assert all(len(set(each)) == 1 for each in users)
+    assert len({each[0] for each in users}) == 3
+    assert all(int(each[0]) >= FIRST_USER for each in users)
+    assert ["Seccomp:\t2" in text for text in told] == [True] * 3
 
 
 # ---------------------------------------------------------------------------------------------------------------- alone
@@ -619,8 +717,16 @@ def test_an_environment_that_cannot_be_described_is_said_to_the_operator(
 def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator(
     own: Nest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    empty = own._empty
+
+    async def slow_to_make(name: str = "") -> InWorker:
+        """Give a worker all the time that it needs to come, and then little."""
+        place = await empty(name)
+        monkeypatch.setattr(own, "_seconds", 0.5)
+        return place
+
     monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "hang", "where": "make"}))
-    monkeypatch.setattr(own, "_seconds", 1.0)
+    monkeypatch.setattr(own, "_empty", slow_to_make)
 
     with pytest.raises(ComponentError, match="not made within"):
         own.card()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -12,17 +14,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.server.answers import BatchOutcome, Outcome, ToolAnswer
+from proctor.door.limits import DEEPEST, depth_of
+from proctor.models.control import Problem
+from proctor.server.answers import (
+    LONGEST_TEXT,
+    MOST_ACTIONS,
+    MOST_CONTAINERS,
+    MOST_CONTENT_BYTES,
+    MOST_ERRORS,
+    BatchOutcome,
+    Outcome,
+    ToolAnswer,
+)
 from proctor.server.desk import ResetOrder
 from proctor.server.sandbox.pipe import (
+    FEW,
     LENGTH,
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    LONGEST_TRACE,
+    MOST_PLACES,
     PIECE,
+    SHORT,
     Answer,
     BatchArrays,
     Call,
     Describe,
     FirstMessage,
     Work,
+    WorkerProblem,
     answer_in,
     as_arrays,
     checked,
@@ -32,7 +52,9 @@ from proctor.server.sandbox.pipe import (
     framed,
     from_arrays,
     read,
+    sound,
     spoken,
+    worker_problem,
 )
 from tests.server.served import PATIENCE
 
@@ -86,7 +108,8 @@ def test_no_bytes_raise_anything_but_a_decode_error(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"\x91" * 100_000, b"\x81\xa2ab" * 10_000, b"\x81\xa7outcome\x93\xc4\x02{}\xa1\xff\xc0"]
+    "body",
+    [b"\x91" * 100_000, b"\x81\xa2ab" * 10_000, b"\x81\xa7outcome\x93\xc4\x02{}\xa1\xff\xc0", b"\x81\xa5trace\xa1\xff"],
 )
 def test_what_is_too_deep_or_no_text_is_a_decode_error_too(body: bytes) -> None:
     kind: Any = Any
@@ -103,6 +126,212 @@ def test_what_is_too_deep_or_no_text_is_a_decode_error_too(body: bytes) -> None:
 @given(TEXTS)
 def test_a_json_text_is_believed(text: bytes) -> None:
     assert checked_json(text) == text
+
+
+PARTS = st.one_of(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+    ).map(msgspec.json.encode),
+    st.sampled_from(
+        [
+            b'{"a":1,"a":2}',
+            b'"\\ud800"',
+            b'"\\ud83d\\ude00"',
+            b'"\\ud800\\u0041"',
+            b'"\\udc00"',
+            b'"\\u00zz"',
+            b'"\\x"',
+            b'"\\"',
+            b'"\\\\"',
+            b'"a\nb"',
+            b'"\x00"',
+            b'"\x7f"',
+            b'"1e999"',
+            b'"[[["',
+            b'"\xff"',
+            b'"\xed\xa0\x80"',
+            b'"\xf4\x90\x80\x80"',
+            b"01",
+            b"-",
+            b"-0",
+            b"1.",
+            b".5",
+            b"1e",
+            b"1e+",
+            b"+1",
+            b"0x1",
+            b"NaN",
+            b"Infinity",
+            b"tru",
+            b"nul",
+            b"1e5",
+            b"1E+005",
+            b"[1,]",
+            b"[,]",
+            b"{1:2}",
+            b'{"a"}',
+            b'{"a":}',
+            b"[",
+            b"]",
+            b"{",
+            b"}",
+            b",",
+            b"\xef\xbb\xbf1",
+            b"\x0c",
+        ]
+    ),
+    st.binary(max_size=4),
+)
+NUMBERS = st.builds(
+    b"".join,
+    st.tuples(
+        st.sampled_from([b"", b"-"]),
+        st.sampled_from(
+            [b"1", b"0", b"9" * 17, b"9" * 199, b"1" * 200, b"1" * 308, b"1" + b"0" * 309, b"1" * 4300, b"1" * 4301]
+        ),
+        st.sampled_from([b"", b"", b".5", b"." + b"0" * 250 + b"1"]),
+        st.sampled_from([b"", b"", b"e", b"E", b"e+", b"e-", b"E-0"]),
+        st.sampled_from(
+            [b"", b"", b"0", b"7", b"99", b"00007", b"109", b"307", b"308", b"309", b"400", b"9999", b"0000400"]
+        ),
+    ),
+)
+
+
+def is_json(text: bytes) -> bool:
+    """Return what building every value says of a text."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return depth_of(text) <= DEEPEST
+
+
+def is_believed(text: bytes) -> bool:
+    try:
+        return checked_json(text) is text
+    except msgspec.DecodeError:
+        return False
+
+
+@settings(max_examples=300)
+@given(st.lists(PARTS | NUMBERS, min_size=1, max_size=6), st.integers(0, 2), st.booleans())
+def test_a_long_text_is_believed_exactly_if_all_of_its_values_could_be_built(
+    parts: list[bytes], strings: int, is_list: bool
+) -> None:
+    # Much white space, or many strings: long texts are checked in other ways than short ones.
+    padding = [b" " * (SHORT + 1), b'"",' * (FEW + 1) + b"0", b'"1e999\\\\",' * (FEW + 1) + b"0"][strings]
+    text = b"[%b,%b]" % (b",".join(parts), padding if strings else b"0" + padding)
+    text = text if is_list else b"".join(parts) + b" " * (SHORT + 1)
+
+    assert is_believed(text) == is_json(text)
+
+
+@given(st.lists(PARTS | NUMBERS, max_size=3).map(b",".join))
+def test_a_short_text_is_believed_exactly_if_it_can_be_built(text: bytes) -> None:
+    assert is_believed(text) == is_json(text)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [b"1e400", b"-1e400", b"1e+00400", b"9" * 309 + b".0", b"1" * 4301, b"-" + b"1" * 4300, b"1" * 250 + b"e60"],
+)
+@pytest.mark.parametrize("size", [0, SHORT, 20_000])
+def test_a_number_that_is_out_of_range_is_found_in_a_text_of_any_size(number: bytes, size: int) -> None:
+    for text in (b"[%b%b]" % (b"1," * size, number), b'{"1e99":["1e999",%b%b]}' % (b'"",' * size, number)):
+        assert not is_believed(text)
+        assert is_believed(text.replace(number, b"1e300"))
+        assert is_believed(text.replace(number, b'"%b"' % number))
+
+
+def test_an_integer_that_this_python_does_not_read_is_out_of_range() -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        assert not is_believed(b"[%b]" % (b"1" * 1000))
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1])
+def test_a_text_is_believed_up_to_a_depth(depth: int) -> None:
+    for text in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b'"[[["' + b"}" * depth):
+        assert is_believed(text) == (depth == DEEPEST)
+
+
+def test_a_long_text_is_checked_without_building_its_values() -> None:
+    text = b'{"observation":[' + b"[]," * 2**18 + b"[]]}"
+    tracemalloc.start()
+    try:
+        checked_json(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 16 * len(text)
+
+
+# ------------------------------------------------------------------------------------------------------- bounded fields
+ERROR = {"loc": ["a", 1], "msg": "no", "type": "t"}
+GOOD: dict[str, Any] = {"message": "no", "code": "BUSY", "errors": [ERROR]}
+STEP: dict[str, Any] = {"observation": b"{}", "metadata": b"{}"}
+TOOL: dict[str, Any] = {"text": "t", "content": b"{}"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"refused": GOOD},
+        {"failed": {**GOOD, "errors": [ERROR] * MOST_ERRORS}},
+        {"tool": {**TOOL, "left": [b"1"] * MOST_ACTIONS}},
+        {"outcome": STEP},
+    ],
+)
+def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
+    assert answer_in(body_of(framed(said))) is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"refused": {**GOOD, "errors": [ERROR] * (MOST_ERRORS + 1)}},
+        {"refused": {**GOOD, "errors": [{}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "ctx": {}}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "loc": [1] * (MOST_PLACES + 1)}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "loc": ["x" * (LONGEST_NAME + 1)]}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "loc": [[]]}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "msg": "x" * (LONGEST_MESSAGE + 1)}]}},
+        {"refused": {**GOOD, "message": "x" * (LONGEST_TRACE + 1)}},
+        {"refused": {**GOOD, "message": {}}},
+        {"failed": {**GOOD, "clause": "x" * (LONGEST_NAME + 1)}},
+        {"failed": {**GOOD, "expected": "x" * (LONGEST_MESSAGE + 1)}},
+        {"failed": {**GOOD, "incident": "x" * (LONGEST_NAME + 1)}},
+        {"failed": {**GOOD, "more": 1}},
+        {"tool": {**TOOL, "left": [b"1"] * (MOST_ACTIONS + 1)}},
+        {"tool": {**TOOL, "text": "x" * (LONGEST_TEXT + 1)}},
+        {"tool": {**TOOL, "content": b"x" * (MOST_CONTENT_BYTES + 1)}},
+        {"tool": {**TOOL, "more": 1}},
+        {"outcome": {**STEP, "more": []}},
+        {"outcome": {**STEP, "reward": "1"}},
+        {"trace": "x" * (LONGEST_TRACE + 1)},
+        {"more": []},
+    ],
+)
+def test_an_answer_beyond_its_bounds_is_no_answer(said: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        answer_in(body_of(framed(said)))
+
+
+def test_a_problem_is_cut_to_what_a_worker_may_say() -> None:
+    error = {"loc": ["x" * 1000, 3] * MOST_PLACES, "msg": "y" * 10_000, "type": "z" * 1000}
+    long = Problem("m" * 10**6, "BUSY", errors=[error] * 100, clause="c" * 1000, expected="e" * 10_000)
+
+    said = answer_in(body_of(framed(Answer(refused=worker_problem(long))))).refused
+
+    assert said is not None
+    assert (len(said.message), len(said.errors), said.incident) == (LONGEST_TRACE, MOST_ERRORS, msgspec.UNSET)
+    assert worker_problem(Problem("no", "BUSY")) == WorkerProblem("no", "BUSY")
 
 
 @pytest.mark.parametrize("text", NO_JSON)
@@ -138,12 +367,33 @@ def test_a_tools_answer_is_believed_in_its_form_only() -> None:
         ToolAnswer("t", b"{}", b"{", outcome),
         ToolAnswer("t", b"{}", b"{}", outcome, [b"{"]),
         ToolAnswer("t", b"{}", b"{}", Outcome(b"", b"{}")),
+        ToolAnswer("t", b'{"a":[' + b"[]," * MOST_CONTAINERS + b"1]}"),
+        ToolAnswer("t", b"{}", b"{}", Outcome(b"{}", b"{" + b'"a":1,' * MOST_CONTAINERS + b'"b":1}')),
     ]
 
     assert [checked_tool(each) for each in good] == good
     for each in bad:
         with pytest.raises(msgspec.DecodeError):
             checked_tool(each)
+
+
+def test_an_answer_is_sound_if_all_of_its_texts_are() -> None:
+    good = Outcome(b"{}", b"{}", 1.0, scene=b"[1]")
+    arrays = BatchArrays(b"[1]", b"{}", None, None, None, None)
+    tool = ToolAnswer("t", b"{}")
+    bad = [
+        Answer(outcome=Outcome(b"{}", b"{}", scene=b"[")),
+        Answer(outcome=Outcome(b"{}", b"[]")),
+        Answer(tool=ToolAnswer("t", b"[]")),
+        Answer(state=b"[]"),
+        Answer(batch=BatchArrays(b"[", b"{}", None, None, None, None)),
+        Answer(batch=BatchArrays(b"[]", b"[]", None, None, None, None)),
+    ]
+
+    assert sound(Answer(good, arrays, tool, b"{}")) == Answer(good, arrays, tool, b"{}")
+    for each in bad:
+        with pytest.raises(msgspec.DecodeError):
+            sound(each)
 
 
 # ------------------------------------------------------------------------------------------------------------- batches
@@ -169,7 +419,10 @@ def plain(outcome: BatchOutcome) -> list[Any]:
 @settings(max_examples=50)
 @given(outcomes())
 def test_a_batchs_outcome_survives_the_pipe(outcome: BatchOutcome) -> None:
-    again = from_arrays(spoken(body_of(framed(as_arrays(outcome))), BatchArrays))
+    size = 0 if outcome.begins is None else len(outcome.begins)
+    stepped = outcome.rewards is not None
+
+    again = from_arrays(spoken(body_of(framed(as_arrays(outcome))), BatchArrays), size, stepped=stepped)
 
     assert plain(again) == plain(outcome)
 
@@ -180,12 +433,34 @@ def test_a_batchs_outcome_survives_the_pipe(outcome: BatchOutcome) -> None:
         BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"),
         BatchArrays(b"[]", b"{}", bytes(16), b"\x00", b"\x00\x00", b"\x00\x00"),
         BatchArrays(b"[]", b"{}", b"\xff" * 16, b"\x00\x00", b"\x00\x00", b"\x00\x00"),
-        BatchArrays(b"[", b"{}", bytes(16), b"\x00\x00", b"\x00\x00", b"\x00\x00"),
+        BatchArrays(b"[]", b"{}", bytes(24), bytes(3), bytes(3), bytes(3)),
+        BatchArrays(b"[]", b"{}", bytes(16), b"\x00\x00", b"\x00\x00", None),
+        BatchArrays(b"[]", b"{}", None, None, None, b"\x01\x01"),
     ],
 )
 def test_arrays_that_are_none_or_do_not_belong_together_are_not_believed(arrays: BatchArrays) -> None:
     with pytest.raises(msgspec.DecodeError):
-        from_arrays(arrays)
+        from_arrays(arrays, 2, stepped=True)
+
+
+def test_a_resets_arrays_are_no_steps_and_the_other_way_round() -> None:
+    stepped = BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2))
+    reset = BatchArrays(b"[]", b"{}", None, None, None, bytes(2))
+
+    assert from_arrays(stepped, 2, stepped=True).rewards is not None
+    assert from_arrays(reset, 2, stepped=False).rewards is None
+    for arrays, is_step in ((stepped, False), (reset, True)):
+        with pytest.raises(msgspec.DecodeError):
+            from_arrays(arrays, 2, stepped=is_step)
+
+
+def test_every_byte_but_zero_is_true() -> None:
+    arrays = BatchArrays(b"[]", b"{}", None, None, None, b"\x00\x01\x02\xff")
+
+    begins = from_arrays(arrays, 4, stepped=False).begins
+
+    assert begins is not None
+    assert bytes(begins) == b"\x00\x01\x01\x01"
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -20,7 +20,21 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Failed, NotDone, Outcome, Refused, ToolAnswer
 from proctor.server.desk import ResetOrder
 from proctor.server.sandbox import place as place_module
-from proctor.server.sandbox.pipe import LENGTH, LONGEST_TRACE, MOST_BYTES, Answer, BatchArrays, framed, read
+from proctor.server.sandbox.checker import LARGE, SMALL, AnswerChecker, CheckerProcess, CheckFailed
+from proctor.server.sandbox.pipe import (
+    LENGTH,
+    LONGEST_MESSAGE,
+    LONGEST_TRACE,
+    MOST_BYTES,
+    MOST_FIRST_BYTES,
+    Answer,
+    BatchArrays,
+    Describe,
+    WorkerProblem,
+    framed,
+    read,
+    worker_problem,
+)
 from proctor.server.sandbox.place import MOST_TRACES, InWorker
 from tests.server.sandbox.processes import GO, ORDER, comes_true, problem_of, run, work
 from tests.server.served import PATIENCE
@@ -51,14 +65,18 @@ async def answering(
     *,
     stays: bool = False,
     first: bytes | bytearray = b"",
+    checker: AnswerChecker | None = None,
+    most: int = MOST_BYTES,
 ) -> AsyncIterator[InWorker]:
     """Give a place whose worker says `first`, answers each question with the next of `replies`, and ends, or `stays`."""
+    checker = AnswerChecker() if checker is None else checker
     ours, theirs = socket.socketpair()
     theirs.settimeout(PATIENCE)
     over = threading.Event()
 
     def answer() -> None:
-        with theirs:
+        # A place that has heard enough closes its end.
+        with theirs, suppress(BrokenPipeError):
             if first:
                 theirs.sendall(first)
             for reply in replies:
@@ -69,11 +87,12 @@ async def answering(
 
     thread = threading.Thread(target=answer)
     thread.start()
-    place = InWorker(ours, held or Held(), "s1")
+    place = InWorker(ours, held or Held(), "s1", checker=checker, most=most)
     try:
         yield place
     finally:
         place.abandon()
+        checker.close()
         over.set()
         await asyncio.to_thread(thread.join, PATIENCE)
 
@@ -130,9 +149,10 @@ def test_a_number_that_does_not_fit_the_pipe_is_refused_and_loses_nothing() -> N
 
 
 def test_what_a_worker_refuses_is_refused() -> None:
-    told = Problem("no", Code.VALIDATION_ERROR, clause="ENV-STEP-P1")
+    error = {"loc": ["action", 0], "msg": "too large", "type": "less_than"}
+    told = Problem("no", Code.VALIDATION_ERROR, errors=[error], clause="ENV-STEP-P1", expected="less")
 
-    assert refusal(framed(Answer(refused=told))) == told
+    assert refusal(framed(Answer(refused=worker_problem(told)))) == told
 
 
 # ------------------------------------------------------------------------------------------------------------ nonsense
@@ -144,7 +164,6 @@ def test_what_a_worker_refuses_is_refused() -> None:
         LENGTH.pack(4) + b"\x00",
         LENGTH.pack(0),
         LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
-        LENGTH.pack(MOST_BYTES + 1),
         framed({"outcome": 3}),
         framed([1]),
         framed(Answer()),
@@ -159,7 +178,7 @@ def test_what_a_worker_refuses_is_refused() -> None:
         framed(Answer(batch=BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
         framed(Answer(outcome=OUTCOME)) + b"and more",
         framed(Answer(outcome=OUTCOME)) * 2,
-        framed(Answer(failed=Problem("no", "MADE_UP"))),
+        framed(Answer(failed=WorkerProblem("no", "MADE_UP"))),
     ],
 )
 def test_whatever_a_worker_says_that_is_no_outcome_has_lost_the_episode(
@@ -206,13 +225,115 @@ def test_a_worker_that_could_not_make_its_environment_is_killed_and_refused() ->
     async def make(place: InWorker) -> Any:
         return await place.make(work("t"))
 
-    told = refusal(framed(Answer(refused=Problem("no", Code.FACTORY_ERROR, incident=INCIDENT))), make, held)
+    told = refusal(framed(Answer(refused=WorkerProblem("no", Code.FACTORY_ERROR, incident=INCIDENT))), make, held)
     ended = refusal(b"", make)
 
     assert (told.code, told.incident) == (Code.FACTORY_ERROR, INCIDENT)
     assert held.kills == 1
     assert ended.code == Code.FACTORY_ERROR
     assert ended.incident
+
+
+# --------------------------------------------------------------------------------------------------- how large they are
+def test_the_first_answer_is_a_small_one_and_the_others_are_as_large_as_the_limit() -> None:
+    large = framed(Answer(outcome=Outcome(b'{"observation":"%b"}' % (b"x" * MOST_FIRST_BYTES), b"{}")))
+
+    async def scenario(most: int) -> tuple[Any, Problem]:
+        async with answering([framed(Answer()), large, large], most=most) as place:
+            await place.make(work("t"))
+            outcome = await place.step(GO)
+            place._line.most = most // 2
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return outcome, problem_of(caught)
+
+    outcome, problem = run(scenario(2 * MOST_FIRST_BYTES))
+
+    assert len(outcome.observation) > MOST_FIRST_BYTES
+    assert (problem.code, problem.lost) == (Code.TOO_LARGE, True)
+    assert "answer_mb" in str(problem.expected)
+    assert refusal(large, lambda place: place.make(work("t"))).code == Code.FACTORY_ERROR
+
+
+def test_a_batch_may_answer_as_much_for_each_of_its_environments_up_to_the_whole() -> None:
+    async def scenario(num_envs: int | None) -> int:
+        async with answering([framed(Answer())], most=1000) as place:
+            await place.make(work("t", num_envs))
+            return place._line.most
+
+    assert [run(scenario(num_envs)) for num_envs in (None, 1, 8, 10**6)] == [1000, 1000, 8000, MOST_BYTES]
+
+
+def test_what_an_environment_says_of_itself_may_be_long() -> None:
+    card = bytes(2 * MOST_FIRST_BYTES)
+
+    async def scenario() -> bytes:
+        async with answering([framed(Answer(card=card))]) as place:
+            return await place.described(Describe("t", {}), PATIENCE)
+
+    assert run(scenario()) == card
+
+
+def test_an_answer_that_claims_too_much_has_lost_the_episode_at_once() -> None:
+    held = Held()
+
+    assert refusal(LENGTH.pack(MOST_BYTES + 1), held=held).code == Code.TOO_LARGE
+    assert held.kills == 1
+
+
+@pytest.mark.parametrize("size", [2 * SMALL, LARGE + 1])
+def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place_module, "sound", None)  # not here
+    texts = b"[]," * (size // 3) + b"1e300"
+    good = framed(Answer(outcome=Outcome(b'{"observation":[%b]}' % texts, b"{}")))
+    bad = framed(Answer(outcome=Outcome(b'{"observation":[%b]}' % texts.replace(b"1e300", b"1e400"), b"{}")))
+    held = Held()
+
+    async def scenario() -> tuple[Any, Problem]:
+        async with answering([good, bad], held) as place:
+            outcome = await place.step(GO)
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return outcome, problem_of(caught)
+
+    outcome, problem = run(scenario())
+
+    assert outcome.observation == b'{"observation":[%b]}' % texts
+    assert problem.code == Code.EXECUTION_ERROR
+    assert held.kills == 1
+
+
+def test_an_answer_that_nobody_can_check_has_lost_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(self: CheckerProcess, body: memoryview) -> bool:
+        raise CheckFailed
+
+    monkeypatch.setattr(CheckerProcess, "check", check)
+    held = Held()
+
+    problem = refusal(framed(Answer(state=b'{"a":"%b"}' % (b"x" * LARGE))), held=held)
+
+    assert "could not be checked" in problem.message
+    assert held.kills == 1
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "said"),
+    [
+        (2, Answer(outcome=OUTCOME)),
+        (2, Answer(batch=BatchArrays(b"[]", b"{}", bytes(24), bytes(3), bytes(3), bytes(3)))),
+        (2, Answer(batch=BatchArrays(b"[]", b"{}", None, None, None, bytes(2)))),
+        (None, Answer(batch=BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2)))),
+    ],
+)
+def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(num_envs: int | None, said: Answer) -> None:
+    async def scenario() -> Problem:
+        async with answering([framed(Answer()), framed(said)]) as place:
+            await place.make(work("t", num_envs))
+            with pytest.raises(Failed) as caught:
+                await place.step(GO)
+            return problem_of(caught)
+
+    assert run(scenario()).code == Code.EXECUTION_ERROR
 
 
 def test_a_worker_that_used_up_its_memory_is_said_to() -> None:
@@ -251,7 +372,9 @@ def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
     assert held.kills == 1
 
 
-@pytest.mark.parametrize("replies", [[], [framed(Answer())], [framed(Answer(refused=Problem("no", "BUSY")))], [b"?"]])
+@pytest.mark.parametrize(
+    "replies", [[], [framed(Answer())], [framed(Answer(refused=WorkerProblem("no", "BUSY")))], [b"?"]]
+)
 def test_a_closed_place_has_no_worker_whatever_it_answered(replies: list[bytes]) -> None:
     held = Held()
 
@@ -282,7 +405,7 @@ FORGED = "Traceback\n2030-01-01T00:00:00.000Z error    proctor.server: all is lo
 def test_a_trace_is_logged_with_the_incident_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     told = Problem("it failed", Code.EXECUTION_ERROR, incident=INCIDENT, lost=True)
 
-    problem = refusal(framed(Answer(failed=told, trace=FORGED)))
+    problem = refusal(framed(Answer(failed=worker_problem(told), trace=FORGED)))
 
     assert problem == told
     (record,) = [each for each in caplog.records if each.name == "proctor.environment"]
@@ -295,7 +418,7 @@ def test_a_trace_is_logged_with_the_incident_and_told_to_nobody(caplog: pytest.L
 
 
 def test_an_incident_that_is_none_of_ours_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    told = Problem("it failed", Code.EXECUTION_ERROR, incident="<script>", lost=True)
+    told = WorkerProblem("it failed", Code.EXECUTION_ERROR, incident="<script>")
 
     problem = refusal(framed(Answer(failed=told, trace="why")))
 
@@ -304,11 +427,19 @@ def test_an_incident_that_is_none_of_ours_is_replaced(caplog: pytest.LogCaptureF
 
 
 def test_a_message_is_cut_off_if_it_is_long() -> None:
-    assert len(refusal(framed(Answer(refused=Problem("x" * 100_000, "BUSY")))).message) < 10_000
+    assert len(refusal(framed(Answer(refused=WorkerProblem("x" * LONGEST_TRACE, "BUSY")))).message) == LONGEST_MESSAGE
+
+
+def test_nothing_that_a_worker_says_steers_a_terminal() -> None:
+    said = WorkerProblem("\x1b[2Jno\nmore", "BUSY", clause="\x07", expected="\x9b2J")
+
+    problem = refusal(framed(Answer(refused=said)))
+
+    assert (problem.message, problem.clause, problem.expected) == ("?[2Jno\nmore", "?", "?2J")
 
 
 def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    reply = framed(Answer(outcome=OUTCOME, trace="y" * 2 * LONGEST_TRACE))
+    reply = framed(Answer(outcome=OUTCOME, trace="y" * LONGEST_TRACE))
     count = MOST_TRACES + 5
 
     async def scenario() -> None:
@@ -336,6 +467,6 @@ def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_log(ca
 def test_a_trace_is_not_logged_where_errors_are_not(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "proctor.environment")
 
-    refusal(framed(Answer(failed=Problem("no", Code.EXECUTION_ERROR), trace="why")))
+    refusal(framed(Answer(failed=WorkerProblem("no", Code.EXECUTION_ERROR), trace="why")))
 
     assert caplog.records == []

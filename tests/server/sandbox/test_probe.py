@@ -13,7 +13,7 @@ import pytest
 from proctor.errors import ComponentError
 from proctor.models.control import Code
 from proctor.server.answers import failed
-from proctor.server.sandbox import bubblewrap, cgroups, host, probe
+from proctor.server.sandbox import bubblewrap, cgroups, host, probe, zygote
 from proctor.server.sandbox.bait import laid_out
 from proctor.server.sandbox.control_group import orders
 from proctor.server.sandbox.findings import CHOICES, Probe, Report, TierReport, Verdict, refusal, strongest
@@ -177,25 +177,30 @@ def test_auto_tries_the_strongest_first_and_stops_there() -> None:
 
 
 @pytest.mark.system
-def test_an_allowed_network_is_reached_and_breaks_no_promise() -> None:
-    report = quick_report(SandboxWish(Tier.STRICT, network=True))
-    found = report.of(Tier.STRICT)
+@pytest.mark.parametrize("tier", [Tier.BWRAP, Tier.STRICT])
+def test_a_zygote_without_a_filter_is_found_out(monkeypatch: pytest.MonkeyPatch, tier: Tier) -> None:
+    assert trial(tier, Probe.KERNEL_CALLS).verdict is Verdict.BLOCKED
 
-    assert found is not None
-    assert found.of(Probe.NETWORK).verdict is Verdict.OPEN
-    assert strongest(report) is Tier.STRICT
+    unfiltered = zygote.ENTRY.replace(
+        "from proctor.server.sandbox.zygote import main",
+        "from proctor.server.sandbox import confine; from proctor.server.sandbox.zygote import main\n"
+        "confine.load_filter = lambda use, load=confine.load_filter, **more: use == 'worker' and load(use, **more)",
+    )
+    monkeypatch.setattr(zygote, "ENTRY", unfiltered)
+
+    assert trial(tier, Probe.KERNEL_CALLS).verdict is Verdict.OPEN
 
 
 @pytest.mark.system
 def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bubblewrap.command
     monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _without_net(whole(wish, binds, inside)))
-    network = trial(Tier.BWRAP, Probe.NETWORK)
+    sockets = trial(Tier.BWRAP, Probe.ABSTRACT_SOCKETS)
     monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _with_tmp(whole(wish, binds, inside)))
     files = trial(Tier.BWRAP, Probe.HOST_FILES)
     writes = trial(Tier.BWRAP, Probe.HOST_WRITES)
 
-    assert [each.verdict for each in (network, files, writes)] == [Verdict.OPEN] * 3
+    assert [each.verdict for each in (sockets, files, writes)] == [Verdict.OPEN] * 3
 
 
 def _without_net(line: list[str]) -> list[str]:

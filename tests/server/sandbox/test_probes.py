@@ -104,7 +104,7 @@ def test_a_neighbours_file_is_found_where_folders_are_shared(baits: Baits) -> No
 def test_a_neighbour_is_killed_by_its_number_alone(baits: Baits) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"]) as neighbour:
         found = tried(baits.bait(Probe.NEIGHBOURS, neighbour.pid))
-        code = neighbour.wait(10)
+        code = neighbour.wait(300)
 
     assert found.succeeded
     assert code == -signal.SIGKILL

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,18 @@ from proctor.server.sandbox.seccomp import (
     ALLOWED,
     AS_IF_ABSENT,
     AUDIT,
+    BIND,
     CHECKED,
+    COVER,
     KILL,
     KILLED,
     NAMESPACES,
+    PRIVATE,
     REFUSE,
+    WORKER_NAMESPACES,
+    WRITABLE,
     X32_BIT,
+    FilterUse,
     program,
 )
 from proctor.server.sandbox.syscalls import NEWEST, NUMBERS, Architecture
@@ -43,11 +50,17 @@ MUST_NOT_WORK = """
 """.split()  # noqa: SIM905 - a table of words reads better than a list of quotes
 
 
-def judged(architecture: Architecture, name: str, *arguments: int, network: bool = False) -> int | None:
+def judged(
+    architecture: Architecture,
+    name: str,
+    *arguments: int,
+    use: FilterUse = FilterUse.WORKER,
+    network: bool = False,
+) -> int | None:
     number = NUMBERS[architecture].get(name)
     if number is None:
         return None
-    return verdict(program(architecture, network=network), AUDIT[architecture], number, arguments)
+    return verdict(program(architecture, use, network=network), AUDIT[architecture], number, arguments)
 
 
 @given(ARCHITECTURES, WORDS, st.lists(LONGS, max_size=6), st.booleans())
@@ -162,6 +175,70 @@ def test_a_call_that_depends_on_its_arguments(
     architecture: Architecture, name: str, arguments: tuple[int, ...], expected: int
 ) -> None:
     assert judged(architecture, name, *arguments) == expected
+
+
+ZYGOTES = (FilterUse.SHARED, FilterUse.ALONE, FilterUse.ZYGOTE)
+NEEDLESS = [
+    "io_uring_setup",
+    "userfaultfd",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "perf_event_open",
+    "bpf",
+    "ptrace",
+    "process_vm_readv",
+    "setns",
+    "open_by_handle_at",
+    "name_to_handle_at",
+    "kexec_load",
+    "umount2",
+    "pivot_root",
+    "move_mount",
+    "fsopen",
+    "open_tree",
+    "mq_open",
+    "memfd_secret",
+]
+
+
+@pytest.mark.parametrize("use", ZYGOTES)
+@pytest.mark.parametrize("architecture", Architecture)
+def test_what_imports_an_environment_makes_no_call_that_it_does_not_need(
+    architecture: Architecture, use: FilterUse
+) -> None:
+    for name in NEEDLESS:
+        assert judged(architecture, name, use=use) in (REFUSE, KILL)
+    assert judged(architecture, "clone3", use=use) == ABSENT
+    assert judged(architecture, "clone", 0x10000000, use=use) == REFUSE
+    for family in (2, 10, 16, 17, 38, 40):
+        assert judged(architecture, "socket", family, use=use) == REFUSE
+    for request in (0x5412, 0x541C):  # TIOCSTI, TIOCLINUX
+        assert judged(architecture, "ioctl", 0, request, use=use) == REFUSE
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_a_zygote_makes_the_namespaces_of_its_workers_and_no_others(architecture: Architecture) -> None:
+    zygote = partial(judged, architecture, use=FilterUse.ZYGOTE)
+
+    assert zygote("unshare", WORKER_NAMESPACES) == ALLOW
+    assert zygote("unshare", 0x10000000) == zygote("unshare", WORKER_NAMESPACES | 0x02000000) == REFUSE
+    assert {zygote("mount", 0, 0, 0, flags) for flags in (PRIVATE, BIND, WRITABLE, COVER)} == {ALLOW}
+    assert zygote("mount", 0, 0, 0, 0) == zygote("mount", 0, 0, 0, 32) == REFUSE
+    assert zygote("setresuid", 65534) == ALLOW
+    assert zygote("setresuid", 0) == REFUSE
+    assert zygote("seccomp", 1, 1) == ALLOW
+    assert zygote("seccomp", 1, 8) == REFUSE
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize("use", [FilterUse.SHARED, FilterUse.ALONE])
+def test_a_zygote_whose_workers_have_no_namespaces_makes_none(architecture: Architecture, use: FilterUse) -> None:
+    for name in ("unshare", "setresuid"):
+        assert judged(architecture, name, 65534, use=use) == REFUSE
+    assert judged(architecture, "mount", 0, 0, 0, PRIVATE, use=use) == KILL
+    assert judged(architecture, "prctl", 4, use=use) == ALLOW
+    assert judged(architecture, "capset", use=use) == (ALLOW if use is FilterUse.ALONE else REFUSE)
 
 
 def test_a_refusal_says_eperm_and_an_absence_enosys() -> None:

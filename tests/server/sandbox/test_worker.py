@@ -16,13 +16,32 @@ import msgspec
 import pytest
 
 from proctor.models.control import Code
-from proctor.server.answers import Outcome
+from proctor.server.answers import (
+    LONGEST_TEXT,
+    MOST_CONTAINERS,
+    MOST_CONTENT_BYTES,
+    Failed,
+    Outcome,
+    Refused,
+    ToolAnswer,
+)
 from proctor.server.cards import Card
 from proctor.server.sandbox import confine, worker
-from proctor.server.sandbox.pipe import LONGEST_TRACE, Answer, Call, Describe, framed, read, spoken
+from proctor.server.sandbox.pipe import LONGEST_TRACE, MOST_BYTES, Answer, Call, Describe, framed, read, spoken
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.words import GO as GO_ON
-from proctor.server.sandbox.words import HERE, NO_NAMESPACES, READY, UNFIT, Start, Word, heard, listen_for_words, say
+from proctor.server.sandbox.words import (
+    HERE,
+    NO_NAMESPACES,
+    READY,
+    UNFIT,
+    UNMAPPED,
+    Start,
+    Word,
+    heard,
+    listen_for_words,
+    say,
+)
 from tests.server.environments import HIDDEN_TEXT, PLAIN_TEXT
 from tests.server.sandbox.processes import ENVIRONMENTS, GO, ORDER, TROUBLE_MODULE, TROUBLED, work
 from tests.server.served import PATIENCE
@@ -32,11 +51,11 @@ STEP = Call("step", None, GO)
 
 
 @contextmanager
-def served_by_a_worker() -> Iterator[socket.socket]:
+def served_by_a_worker(most: int = MOST_BYTES) -> Iterator[socket.socket]:
     """Give the server's end of a worker that runs on a thread of ours."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    thread = threading.Thread(target=worker.serve, args=(theirs,))
+    thread = threading.Thread(target=worker.serve, args=(theirs, most))
     thread.start()
     with ours, theirs:
         yield ours
@@ -125,6 +144,51 @@ def test_a_worker_says_to_the_operator_why_an_environment_cannot_be_described() 
     assert "could not be made" in answer.refused.message
 
 
+# ------------------------------------------------------------------------------------------------------ large answers
+def test_a_worker_says_that_an_answer_is_too_large_and_whether_the_environment_has_moved() -> None:
+    with served_by_a_worker(most=10_000) as channel:
+        asked(channel, work(f"{TROUBLE_MODULE}:Wordy", size=10_000))
+        asked(channel, RESET)
+        stepped = asked(channel, STEP)
+        state = asked(channel, Call("state"))
+        acted = asked(channel, Call("call", None, b'{"times":1}', "go"))
+        looked = asked(channel, Call("call", None, b"{}", "look"))
+
+    for problem in (stepped.failed, state.refused, acted.failed):
+        assert problem is not None
+        assert (problem.code, problem.expected) == (Code.TOO_LARGE, "at most 10000")
+    assert looked.tool is not None
+
+
+def test_a_worker_refuses_what_is_too_much_for_an_agent_and_goes_on() -> None:
+    with served_by_a_worker() as channel:
+        asked(channel, work(f"{TROUBLE_MODULE}:Wordy", size=MOST_CONTENT_BYTES))
+        asked(channel, RESET)
+        spoken_word = asked(channel, Call("call", None, b"{}", "speak"))
+        lists = asked(channel, Call("call", None, b'{"count":%d}' % MOST_CONTAINERS, "enumerate"))
+        few = asked(channel, Call("call", None, b'{"count":10}', "enumerate"))
+
+    for problem in (spoken_word.refused, lists.refused):
+        assert problem is not None
+        assert problem.code == Code.TOO_LARGE
+        assert "a tool's answer is too large" in problem.message
+    assert few.tool is not None
+    assert json.loads(few.tool.content) == {"result": [[]] * 10}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ToolAnswer("x" * (LONGEST_TEXT + 1), b"{}"),
+        ToolAnswer("", b'{"a":[%b[]]}' % (b"[]," * MOST_CONTAINERS)),
+        ToolAnswer("", b"{}", GO, Outcome(b"{}", b'{"a":"%b"}' % (b":" * MOST_CONTAINERS))),
+    ],
+)
+def test_each_part_of_a_tools_answer_is_bounded(told: ToolAnswer) -> None:
+    with pytest.raises(Refused if told.outcome is None else Failed):
+        worker._short_enough(told)
+
+
 # --------------------------------------------------------------------------------------------------------------- traces
 @pytest.mark.parametrize("num_envs", [None, 2])
 def test_what_an_environment_raised_travels_beside_the_answer_and_not_in_it(num_envs: int | None) -> None:
@@ -167,7 +231,13 @@ def test_a_trace_is_bounded_and_keeps_its_end() -> None:
 
 # ------------------------------------------------------------------------------------------------- from fork to work
 def led(
-    start: Start, monkeypatch: pytest.MonkeyPatch, settle: Callable[..., None], words: int, *, go: bytes = GO_ON
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    settle: Callable[..., None],
+    words: int,
+    *,
+    go: bytes = GO_ON,
+    then: bytes = b"",
 ) -> tuple[list[Word], bool]:
     """Return what a worker says until it is confined, on a thread of ours, and whether it would begin."""
     ours, theirs = socket.socketpair()
@@ -183,8 +253,13 @@ def led(
         thread.start()
         said = [heard(ours)]
         say(ours, go)
-        said += [heard(ours) for _ in range(words - 1)]
+        for _ in range(words - 1):
+            said.append(heard(ours))
+            if then:
+                say(ours, then)
         thread.join(PATIENCE)
+    for word in said:
+        word.__exit__()
     return said, result[0]
 
 
@@ -201,9 +276,26 @@ def test_a_worker_says_that_it_is_there_and_then_that_it_is_ready(monkeypatch: p
 
     words, begins = led(start(Tier.PROCESS), monkeypatch, lambda *said, **_: settled.append(said), 2)
 
-    assert words == [Word(HERE, os.getpid()), Word(READY, os.getpid())]
+    assert [(word.kind, word.reason) for word in words] == [(HERE, ""), (READY, "")]
     assert settled == [(Tier.PROCESS, SandboxLimits())]
     assert begins
+
+
+def asking_for_a_user(_: SandboxLimits, ask: Callable[[], None]) -> None:
+    ask()
+
+
+@pytest.mark.parametrize("go", [GO_ON, b"?"])
+def test_a_worker_asks_for_a_user_of_its_own_and_goes_on_if_it_gets_one(
+    monkeypatch: pytest.MonkeyPatch, go: bytes
+) -> None:
+    monkeypatch.setattr(confine, "own_namespaces", asking_for_a_user)
+    wanted = Start("t", {}, Tier.STRICT, SandboxLimits(), own_users=True)
+
+    words, begins = led(wanted, monkeypatch, lambda *_, **__: None, 3, then=go)
+
+    assert [word.kind for word in words] == [HERE, UNMAPPED, READY if go == GO_ON else NO_NAMESPACES]
+    assert begins == (go == GO_ON)
 
 
 def test_a_worker_that_is_not_told_to_go_on_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,10 @@ import pytest
 from proctor.envs.targets import Target
 from proctor.server.sandbox import confine, zygote
 from proctor.server.sandbox.bubblewrap import VARIABLES
+from proctor.server.sandbox.hold import pid_of
 from proctor.server.sandbox.pipe import Answer, Call, framed, read, spoken
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
-from proctor.server.sandbox.words import COMPILE, FORK, HERE, READY, Loaded, Start, Word, heard, listen_for_words, say
+from proctor.server.sandbox.words import COMPILE, FORK, HERE, READY, Loaded, Start, heard, listen_for_words, say
 from proctor.server.sandbox.words import GO as GO_ON
 from tests.server.environments import HIDDEN_TEXT
 from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
@@ -85,16 +86,18 @@ def test_a_zygote_imports_nothing_of_the_server_that_is_heavy() -> None:
 
 def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    for name in ("die_with_parent", "become_nobody", "no_new_privileges", "adopt_orphans"):
-        monkeypatch.setattr(confine, name, lambda name=name: done.append(name))
+    for name in ("die_with_parent", "become_nobody", "no_new_privileges", "adopt_orphans", "load_filter"):
+        monkeypatch.setattr(confine, name, lambda *given, name=name: done.append(" ".join(map(str, (name, *given)))))
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    zygote._settle(Tier.PROCESS)
-    zygote._settle(Tier.STRICT)
+    for tier, alone in ((Tier.PROCESS, False), (Tier.BWRAP, False), (Tier.STRICT, False), (Tier.STRICT, True)):
+        zygote._settle(Start("x", {}, tier, SandboxLimits(), alone=alone, user=7))
 
     assert done == [
         *("die_with_parent", "no_new_privileges", "adopt_orphans"),
-        *("become_nobody", "no_new_privileges", "adopt_orphans"),
+        *("become_nobody 7", "no_new_privileges", "adopt_orphans", "load_filter shared"),
+        *("become_nobody 7", "no_new_privileges", "adopt_orphans", "load_filter zygote"),
+        *("become_nobody 7", "no_new_privileges", "adopt_orphans", "load_filter alone"),
     ]
     assert sys.path[-1] == str(Path.cwd())
 
@@ -114,7 +117,8 @@ def brooding(text: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]
     with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=VARIABLES) as process:
         theirs.close()
         try:
-            assert heard(ours) == Word(HERE, process.pid)
+            with heard(ours) as word:
+                assert (word.kind, pid_of(word.speaker)) == (HERE, process.pid)
             ours.sendall(framed(start(text)))
             body = read(ours)
             assert body is not None
@@ -132,11 +136,12 @@ def forked(control: socket.socket) -> Iterator[tuple[socket.socket, int]]:
     with ours:
         with theirs:
             socket.send_fds(control, [FORK], [theirs.fileno()])
-        first = heard(ours)
-        say(ours, GO_ON)
-        last = heard(ours)
-        assert (first.kind, last.kind, first.pid) == (HERE, READY, last.pid)
-        yield ours, first.pid
+        with heard(ours) as first:
+            say(ours, GO_ON)
+            with heard(ours) as last:
+                pids = [pid_of(word.speaker) for word in (first, last)]
+        assert (first.kind, last.kind, pids[0]) == (HERE, READY, pids[1])
+        yield ours, pids[0]
 
 
 def asked(channel: socket.socket, message: Any) -> Answer:

@@ -173,6 +173,33 @@ class Tooled(Environment[Move, Count, State]):
         raise RuntimeError(HIDDEN_TEXT)
 
 
+class Wordy(Tooled):
+    """Says `size` characters in whatever it says, and has tools that say a lot of one kind."""
+
+    agent_info = ("word",)
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.word = "x" * size
+
+    def step(self, action: Move) -> Count:
+        return super().step(action).model_copy(update={"metadata": {"word": self.word}})
+
+    @property
+    def state(self) -> State:
+        return State(step_count=self.steps, episode_id=self.word)
+
+    @tool(ToolSafety.READ)
+    def speak(self) -> str:
+        """Return a long word."""
+        return self.word
+
+    @tool(ToolSafety.READ)
+    def enumerate(self, count: int) -> list[list[int]]:
+        """Return so many lists."""
+        return [[]] * count
+
+
 OPENED = os.open(os.devnull, os.O_RDONLY)
 """What a module opens while it is imported; no worker has it."""
 NOTES: list[str] = []

@@ -14,7 +14,7 @@ from tests.server.viewing.viewed import Browser, Viewed, get, post, viewed
 
 GOVERNED: dict[str, Any] = {"governed": "standard", "agent_port": 0}
 READS = ["/viewer/visit", "/viewer/api/lines", "/viewer/api/machine", "/operator/pending", "/operator/sessions"]
-ALERT = {"session": "s", "summary": "stop"}
+ALERT = {"session": "s", "epoch": 1, "summary": "stop"}
 
 
 @pytest.fixture(scope="module")

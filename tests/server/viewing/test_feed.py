@@ -154,7 +154,7 @@ def played(scene: Callable[[Stand, Feed], Awaitable[None]], *lines: Line, acts: 
 
     async def play() -> None:
         feed = Feed(stand.whole, stand.news, stand.pending if acts else None, **{"pause": QUICK, **more})
-        await asyncio.wait_for(scene(stand, feed), 20)
+        await asyncio.wait_for(scene(stand, feed), 300)
         feed.stop()
 
     asyncio.run(play())
@@ -378,7 +378,7 @@ def test_a_stream_ends_when_its_peer_leaves() -> None:
         peer = Peer(feed)
         await soon(lambda: peer.told)
         peer.left.set()
-        await asyncio.wait_for(peer.task, 5)
+        await asyncio.wait_for(peer.task, 300)
 
         assert not feed.listeners
 
@@ -390,7 +390,7 @@ def test_streams_end_when_the_server_stops_and_none_begins() -> None:
         peers = [Peer(feed), Peer(feed)]
         await soon(lambda: all(peer.told for peer in peers))
         feed.stop()
-        await asyncio.wait_for(asyncio.gather(*(peer.task for peer in peers)), 5)
+        await asyncio.wait_for(asyncio.gather(*(peer.task for peer in peers)), 300)
 
         assert all(peer.sent[-1] == {"type": "http.response.body", "body": b""} for peer in peers)
         with pytest.raises(Refused):
@@ -406,7 +406,7 @@ def test_a_stream_ends_with_its_visit() -> None:
         await soon(lambda: peer.told)
         welcome[0] = False
         stand.put(line("a", 2))
-        await asyncio.wait_for(peer.task, 5)
+        await asyncio.wait_for(peer.task, 300)
 
         assert peer.lasts("a") == [1]
 

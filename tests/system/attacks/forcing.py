@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Final
 from urllib.parse import quote
 
+from proctor.server.sockets import MOST_PIPELINED
 from tests.server.agents.stand_in import call_of
 from tests.server.attacks.bad_messages import AFTER_HELLO, ANYWHERE
 from tests.server.attacks.bad_messages import Scene as Messages
@@ -89,7 +90,7 @@ class Forcing:
         """Come to both ports with secrets in the wrong places, and with wrong ones in the right place."""
         done = 0
         for wire in cycle((Wire(self.arena.control_port), Wire(self.arena.agent_port))):
-            wanted = [self._request(wire, self.rng.choice(secrets)) for _ in range(min(PIPELINE, number - done))]
+            wanted = [self._request(wire, self.rng.choice(secrets)) for _ in range(min(MOST_PIPELINED, number - done))]
             if not wanted:
                 return done
             with wire.connect() as peer:

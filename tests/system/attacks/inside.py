@@ -11,7 +11,7 @@ from tests.server.served import until
 from tests.system.attacks.book import Book, check
 from tests.system.attacks.hostile import CHAPTERS, HANGS
 from tests.system.attacks.mcp_calls import Caller
-from tests.system.attacks.stage import ENDED, LATE, LOST, Stage, family
+from tests.system.attacks.stage import ENDED, LATE, LOST, TOO_LARGE, Stage, family
 from tests.system.attacks.within.pipe import FORGED
 from tests.system.attacks.within.tries import INSIDE
 
@@ -33,7 +33,8 @@ ENDING: Final[dict[str, frozenset[str]]] = {
     "exits_by_exception": ENDED,
     "too_deep": ENDED,
     "nonsense": ENDED,
-    "a_length_that_is_too_large": ENDED,
+    "a_length_that_is_too_large": TOO_LARGE,
+    "errors_without_end": ENDED,
     "half_a_message": LATE,
     "a_flood": ENDED,
     "a_pickle": ENDED,
@@ -46,8 +47,9 @@ ENDING: Final[dict[str, frozenset[str]]] = {
 """Attacks after which there is no worker any more, and with which codes that is told."""
 OTHERWISE: Final = frozenset(
     {
-        "an_answer_too_many", "answers_while_nobody_asks", "a_forged_incident", "descriptors_for_the_server", "a_very_long_answer", "a_rather_long_answer",
+        "an_answer_too_many", "answers_while_nobody_asks", "a_forged_incident", "descriptors_for_the_server", "a_very_long_answer", "a_rather_long_answer", "tiny_lists",
         "waits_at_a_meeting", "comes_to_a_meeting", "priorities_of_others", "fork_bomb_that_spreads", "shared_memory",
+        "uses_up_counters", "counters_are_left",
     }
 )  # fmt: skip
 """Attacks whose end is looked at more closely, below."""
@@ -126,13 +128,13 @@ def _descriptors(stage: Stage) -> int:
 
 def _noted(stage: Stage, reply: dict[str, Any]) -> None:
     """Raise unless there is a trace of the step, however it ended."""
-    if reply["type"] == "error":
+    too_large = reply["data"].get("code") == "RECORD_TOO_LARGE"
+    if reply["type"] == "error" and not too_large:
         stage.is_in_the_log(reply["data"])
         return
-    events = [
-        line["event"] for line in stage.arena.record.lines(stage.record_start) if line["session"] == stage.session.name
-    ]
-    check("episode_stepped" in events, "the record does not tell of the attack")
+    lines = stage.arena.record.lines(stage.record_start)
+    events = [line["event"] for line in lines if line["session"] == stage.session.name]
+    check(("failed" if too_large else "episode_stepped") in events, f"the record does not tell of the attack: {events}")
 
 
 @WORKERS.attack
@@ -149,7 +151,7 @@ def a_very_long_answer(stage: Stage) -> str:
 
 @WORKERS.attack
 def a_rather_long_answer(stage: Stage) -> str:
-    """Answer with 30 MB, which is allowed, so that others wait while they are read."""
+    """Answer with 7 MB, which is allowed, so that others wait while they are read."""
     reply = stage.attack("a_rather_long_answer")
     _noted(stage, reply)
     stage.heard.clear()
@@ -158,10 +160,25 @@ def a_rather_long_answer(stage: Stage) -> str:
     return f"{reply['type']}: and the neighbour went on"
 
 
-def memory(stage: Stage) -> int:
-    """Return how many bytes of memory the server's own process has."""
+@WORKERS.attack
+def an_answer_of_tiny_lists(stage: Stage) -> str:
+    """Answer with 7 MB of empty lists, which is allowed, so that the server builds two million values while others wait."""
+    Path(f"/proc/{stage.arena.command.process.pid}/clear_refs").write_text("5")  # the most is counted from here
+    before = memory(stage)
+    reply = stage.attack("tiny_lists")
+    grown = memory(stage, "VmHWM") - before
+    _noted(stage, reply)
+    stage.heard.clear()
+
+    check(reply["type"] == "observation", f"{str(reply)[:200]}")
+    check(grown < 120 * 2**20, f"the server built the answer: it was {grown >> 20} MB larger")
+    return f"the server was {grown >> 20} MB larger, and the neighbour went on"
+
+
+def memory(stage: Stage, field: str = "VmRSS") -> int:
+    """Return how many bytes of memory the server's own process has, or had at most."""
     status = Path(f"/proc/{stage.arena.command.process.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 
 
 @WORKERS.attack
@@ -182,6 +199,16 @@ def shared_memory(stage: Stage) -> str:
         other.ask("reset", {})
         other.ask("step", {"attack": "shared_memory"})
         return stage.refused("shared_memory")
+
+
+@WORKERS.attack
+def counters_of_one_user(stage: Stage) -> str:
+    """Use up what the kernel counts for each user, so that the session next door has nothing left of it."""
+    with stage.arena.session() as other:
+        other.ask("reset", {})
+        taken = other.ask("step", {"attack": "uses_up_counters"})
+        check(taken["type"] == "observation", f"nothing is used up: {taken}")
+        return stage.refused("counters_are_left")
 
 
 @WORKERS.attack

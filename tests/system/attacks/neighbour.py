@@ -56,7 +56,7 @@ class Neighbour:
             return work()
         finally:
             over.set()
-            thread.join(60)
+            thread.join(300)
             self._judge(problems, first)
 
     def _go_on(self, over: threading.Event, problems: list[BaseException]) -> None:

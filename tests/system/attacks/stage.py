@@ -37,6 +37,7 @@ SERVER_FILES: Final = ("err", "record.jsonl", "state", "settings.toml")
 ABSTRACT: Final = "a-name-of-the-host"
 ENDED: Final = frozenset({"EXECUTION_ERROR"})
 LATE: Final = frozenset({"STEP_TIMEOUT"})
+TOO_LARGE: Final = frozenset({"TOO_LARGE"})
 LOST: Final = ENDED | LATE
 
 

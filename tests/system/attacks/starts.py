@@ -88,7 +88,7 @@ def hung_up(talk: Talk) -> Iterator[None]:
     thread.start()
     yield
     talk.socket.close()
-    thread.join(10)
+    thread.join(300)
 
 
 def _opened(talk: Talk) -> None:

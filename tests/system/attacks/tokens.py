@@ -152,11 +152,13 @@ def another_grants_mcp_session(scene: Scene) -> str:
         scene.agent.rpc("tools/list", session=stolen).status,
         scene.agent.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}, session=stolen).status,
         scene.agent.wire.ask("GET", "/mcp", headers).status,
-        scene.agent.wire.ask("GET", "/mcp", [*headers, ("Last-Event-ID", "0")]).status,
         scene.agent.wire.ask("DELETE", "/mcp", headers).status,
     }  # fmt: skip
+    own = scene.agent.headers(session=scene.agent.opened())
+    resumed = [scene.agent.wire.ask("GET", "/mcp", [*some, ("Last-Event-ID", "0")]).status for some in (headers, own)]
 
     check(found == {404}, f"another's MCP session answered with {found}")
+    check(resumed == [400, 400], f"what is resumed depends on whose session it is: {resumed}")
     return "404: it does not exist for others"
 
 

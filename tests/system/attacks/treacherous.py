@@ -16,9 +16,10 @@ from typing import Any, Final
 from proctor.server.sandbox import confine
 from tests.system.attacks.hostile import Hostile, Move, Sight
 from tests.system.attacks.within.files import looked_at
+from tests.system.attacks.within.kernel import needless_calls
 from tests.system.attacks.within.neighbours import opened
-from tests.system.attacks.within.tries import CANARY, Tries, inside
-from tests.system.attacks.within.wires import connected, met
+from tests.system.attacks.within.tries import CANARY, Clue, Tries, called, inside
+from tests.system.attacks.within.wires import connected, met, other_families
 
 HANG_THE_NEXT, LET_THE_NEXT = "hang the next one", "let the next one be"
 SHARED: Final = mmap.mmap(-1, 4096)
@@ -39,6 +40,15 @@ SEEN: Final = sorted(
     {*CANARY.findall(" ".join(os.environ.values())), *(path for path in PRIVATE if Path(path).exists())}
 )
 """What it saw while it was imported."""
+
+
+AT_IMPORT: Final = Tries(Clue())
+"""What it could call while it was imported."""
+if os.uname().nodename == "sandbox":  # whoever reads this module outside of it attacks nobody
+    needless_calls(AT_IMPORT)
+    other_families(AT_IMPORT)
+    AT_IMPORT.in_child("a user namespace", partial(called, "unshare", 0x10000000))
+    AT_IMPORT.in_child("an overlay", partial(called, "mount", b"none", b"/tmp", b"overlay", 0, None))
 
 
 def _nothing(*_arguments: Any, **_keywords: Any) -> None:
@@ -69,7 +79,8 @@ def the_host_from_the_zygote(tries: Tries) -> None:
     """Reach host and server with a worker that was never confined: files, ports, names, variables, signals, memory."""
     clue = tries.clue
     tries.held("what the import saw", not SEEN, str(SEEN))
-    tries.held("who it is", os.getuid() == 65534, str(os.getuid()))
+    tries.held("what the import could call", not AT_IMPORT.reached and bool(AT_IMPORT.denied), str(AT_IMPORT.reached))
+    tries.held("who it is", os.getuid() >= 65534, str(os.getuid()))
     for path in (*clue.files, *PRIVATE):
         tries.here(path, partial(looked_at, path))
     for port in (clue.control_port, clue.agent_port):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 120.0
 QUIET: Final = 1.0
 """Seconds without a byte, after which a server that keeps the connection open has said all."""
 MOST: Final = 64 * 2**20

@@ -33,7 +33,7 @@ async def found(url: str, token: str, calls: list[Any]) -> dict[str, Any]:
         return {"error": answer.isError, "text": answer.content[0].text, "structured": answer.structuredContent}
 
     async with (
-        httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+        httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=300) as http,
         streamable_http.streamable_http_client(url, http_client=http) as (read, write, _),
         mcp.ClientSession(read, write) as session,
     ):

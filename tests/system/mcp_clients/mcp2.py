@@ -31,7 +31,7 @@ async def found(url: str, token: str, calls: list[Any], era: str) -> dict[str, A
         return {"error": answer.is_error, "text": answer.content[0].text, "structured": answer.structured_content}
 
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=300) as http,
         Client(streamable_http_client(url, http_client=http), mode=era) as client,
     ):
         tools: list[Any] = list((await client.list_tools()).tools)

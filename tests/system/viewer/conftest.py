@@ -41,6 +41,7 @@ def _recorded(folder: Path) -> dict[str, str]:
         "governed": ledgers.governed_episode(folder),
         "hostile": ledgers.hostile_episode(folder),
         "forged": ledgers.forged_episode(folder),
+        "poisoned": ledgers.poisoned_episode(folder),
         "pixels": ledgers.pixels_episode(folder),
         "unknown": ledgers.unknown_episode(folder),
         "batch": ledgers.batch_episode(folder),

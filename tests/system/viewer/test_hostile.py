@@ -33,7 +33,7 @@ async def main():
     said = json.load(sys.stdin)
     headers = {"Authorization": "Bearer " + os.environ["PROCTOR_GRANT_TOKEN"]}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, timeout=300, trust_env=False) as http,
         Client(streamable_http_client(os.environ["PROCTOR_GRANT_ADDRESS"], http_client=http)) as client,
     ):
         for tool, arguments in said:
@@ -52,9 +52,12 @@ def everything_opened(page: Page) -> None:
     for place in range(min(options.count(), 14)):
         options.nth(place).click()
         expect(page.get_by_role("article", name="The selected packet")).to_be_visible()
-        for fold in page.locator("details:not([open]) > summary").all():
-            if fold.is_visible():
-                fold.click()
+        # All at once: the page may draw them anew between two clicks.
+        page.evaluate(
+            """() => document.querySelectorAll("details:not([open])").forEach((each) => {
+              if (each.checkVisibility()) each.open = true;
+            })"""
+        )
     page.keyboard.press("Home")
     page.keyboard.press("Shift+ArrowRight")
 
@@ -67,6 +70,43 @@ def test_markup_stays_text_on_the_episodes_page(name: str, viewer: Visit, galler
 
     expect(page.locator("main")).to_contain_text("<img src=x")
     assert was_attacked(page) == []
+
+
+def was_poisoned(page: Page) -> list[str]:
+    """Return what keys, addresses, styles and sizes from a record have done to a page."""
+    found: list[str] = page.evaluate(
+        """() => [
+          ...(({}).polluted === undefined ? [] : ["every object has a new key"]),
+          ...[...document.querySelectorAll("a[href]")].filter((each) => each.protocol === "javascript:").map((each) => each.href),
+          ...[...document.querySelectorAll("canvas, svg")].filter((each) => each.getBoundingClientRect().width > 20000
+            || each.getBoundingClientRect().height > 20000).map((each) => each.tagName),
+          ...(getComputedStyle(document.querySelector("main")).display === "none" ? ["a style was added"] : []),
+        ]"""
+    )
+    return [*was_attacked(page), *found]
+
+
+def test_keys_addresses_styles_and_sizes_do_nothing_to_the_pages(
+    viewer: Visit, gallery: Gallery, windows: Windows, tmp_path: Path
+) -> None:
+    page = viewer.episode(windows, gallery["poisoned"])
+    everything_opened(page)
+    assert was_poisoned(page) == []
+
+    listed = viewer.page(windows)
+    expect(listed.get_by_role("table", name="Episodes")).to_contain_text("__proto__")
+    listed.get_by_role("combobox", name="Environment").select_option("__proto__")
+    assert was_poisoned(listed) == []
+
+    compared = viewer.page(windows, compare_place(gallery["poisoned"], gallery["forged"]))
+    expect(compared.get_by_role("slider").first).to_be_visible()
+    assert was_poisoned(compared) == []
+
+    file = exported(gallery, tmp_path, gallery["poisoned"])
+    alone, wanted = from_disk(windows, file)
+    everything_opened(alone)
+    assert was_poisoned(alone) == []
+    assert only(file, wanted)
 
 
 def test_markup_stays_text_in_the_list(viewer: Visit, windows: Windows) -> None:
@@ -139,7 +179,7 @@ def test_what_an_agent_asks_an_operator_stays_text(tmp_path: Path, windows: Wind
             env=variables(client.granted),
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         page = site.visit().page(windows, "#/operator")
         windows.wanting(page, GONE)

@@ -43,10 +43,10 @@ def test_words_and_boxes_filter_the_list(viewer: Visit, windows: Windows) -> Non
     page.get_by_role("button", name="Clear the filters").click()
     page.get_by_label("Governed", exact=True).check()
 
-    expect(rows(page)).to_have_count(3)
+    expect(rows(page)).to_have_count(4)
     page.get_by_label("Refused", exact=True).check()
     expect(rows(page).filter(has_text="governed_agent.py")).to_have_count(1)
-    expect(page.get_by_text("of 9 episodes")).to_be_visible()
+    expect(page.get_by_text("of 10 episodes")).to_be_visible()
 
 
 def test_headings_sort_the_list_in_both_directions(viewer: Visit, windows: Windows) -> None:

@@ -97,7 +97,7 @@ def test_a_question_and_a_request_are_answered_in_the_page_and_the_agent_goes_on
             request.get_by_role("button", name="Approve").click()
             confirm(page, "Approve")
             until(lambda: steps_of(site, chain) > 0)
-            out, _ = agent.communicate(timeout=60)
+            out, _ = agent.communicate(timeout=300)
 
     assert agent.returncode == 0, out
     acts = [packet for packet in site.packets(chain) if packet.principal == "operator"]

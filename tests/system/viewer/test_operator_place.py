@@ -57,7 +57,7 @@ def test_a_dialog_about_what_somebody_else_settled_closes_by_itself(site: Site, 
             expect(page.get_by_role("dialog")).to_be_visible()
 
             (waiting,) = site.operator.pending()
-            site.operator.answer(waiting.id, text="go on")
+            site.operator.answer(waiting, text="go on")
 
             expect(page.get_by_role("dialog")).to_have_count(0)
             expect(page.locator("main").get_by_text("nothing was sent")).to_be_visible()
@@ -72,7 +72,7 @@ def test_what_was_typed_for_a_question_that_somebody_else_answered_is_kept(site:
             card.get_by_label("What you say to the agent").fill("slowly, and keep left")
 
             (waiting,) = site.operator.pending()
-            site.operator.answer(waiting.id, text="go on")
+            site.operator.answer(waiting, text="go on")
 
             expect(card).to_have_count(0)
             kept = page.locator(".draft")
@@ -124,6 +124,6 @@ def test_safe_mode_is_cleared_on_an_episodes_page_only_while_it_is_on(site: Site
         expect(page.get_by_role("button", name="Raise alert")).to_be_visible()
         expect(clearing).to_have_count(0)
 
-        site.operator.alert(session, "it runs in circles")
+        site.operator.alert(f"{session}.1", "it runs in circles")
 
         expect(clearing).to_be_visible()

@@ -28,7 +28,7 @@ def exported(gallery: Gallery, home: Path, *arguments: str) -> Path:
         env=variables(home),
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     return file
 

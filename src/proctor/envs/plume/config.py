@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proctor.contracts.spatial import MAX_SIDE, MOST_STEPS, Coordinates, GridSize
 from proctor.errors import ValidationError
+from proctor.small_files import read_small_text
 
 # Which clause of the contract a field belongs to; all others are "the factories resolve".
 _CLAUSES = {"grid_size": "ENV-INIT-P3", "max_steps": "ENV-INIT-P4", "goal_radius": "ENV-INIT-P5"}
@@ -123,8 +124,8 @@ def _read(path: Path) -> dict[str, Any]:
             "unknown configuration format", found=path.name, expected=" or ".join(_READERS), clause="ENV-INIT-P1"
         )
     try:
-        values = reader(path.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
+        values = reader(read_small_text(path, expected=f"a {path.suffix[1:].upper()} file"))
+    except (ValueError, RecursionError) as problem:
         reason = str(problem).splitlines()[0]
         raise ValidationError(
             f"not a readable configuration: {reason}",

@@ -5,10 +5,11 @@ Rule 1: the step-to-frame rule is `frame = step // steps_per_frame`, from `first
 Rule 2: a frame is checked and copied to float64 when it is shown; a movie larger than memory stays on disk.
 """
 
+import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,17 +22,38 @@ from proctor.envs.plume.fields import Array, off_grid, read_only
 from proctor.envs.plume.thumbnail import thumbnail
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
+MOST_UNPACKED: Final = 2**31
+"""Bytes of a compressed movie, or of a chunk of a Zarr store, which is unpacked as a whole."""
 AT_END: Final = ("hold", "loop")
 
 
 def _load_npz(path: Path) -> Any:
-    with path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("not an archive")
-        if len(archive.files) != 1:
-            raise ValidationError("which array is the movie?", found=archive.files, expected="exactly one array")
-        return archive[archive.files[0]]
+    if not zipfile.is_zipfile(path):
+        raise ValueError("not an archive")
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        if len(names) != 1:
+            arrays = [name.removesuffix(".npy") for name in names]
+            raise ValidationError("which array is the movie?", found=arrays, expected="exactly one array")
+        # What an archive says of its size is what is unpacked at most; a few bytes can say a thousand times as many.
+        size = archive.getinfo(names[0]).file_size
+        if size > MOST_UNPACKED:
+            raise ValidationError(
+                "the movie is too large to be unpacked", found=size, expected=f"at most {MOST_UNPACKED} bytes, or .npy"
+            )
+        with archive.open(names[0]) as member:
+            _check_claim(member, size)
+        with archive.open(names[0]) as member:
+            return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _check_claim(member: IO[bytes], size: int) -> None:
+    """Raise a ValueError if the array in the archive says that it is larger than all that is there."""
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(member)
+    if math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("the array is cut off")
 
 
 def _load_zarr(path: Path) -> Any:
@@ -42,6 +64,11 @@ def _load_zarr(path: Path) -> Any:
     node = zarr.open(str(path), mode="r")
     if not isinstance(node, zarr.Array):
         raise ValidationError("not a Zarr array", found=str(path), expected="an array, not a group")
+    chunk = math.prod(node.chunks) * node.dtype.itemsize
+    if chunk > MOST_UNPACKED:
+        raise ValidationError(
+            "a chunk of the movie is too large to be unpacked", found=chunk, expected=f"at most {MOST_UNPACKED} bytes"
+        )
     return node
 
 

@@ -11,13 +11,15 @@ Rule 3: no tool asks for an argument in a header of the request: what a schema s
     nothing to compare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from proctor.contracts.tool_arguments import longest_arguments
 from proctor.contracts.tools import Tool, ToolSafety
+from proctor.door.limits import Limits
 from proctor.server.for_agents import AgentTool
 from proctor.server.telling import Told
 
@@ -34,14 +36,15 @@ _decode: Final = msgspec.json.Decoder(Wire).decode
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The tools of one grant: what is told of them, and their names in order."""
+    """The tools of one grant: what is told of them, their names in order, and how many bytes of arguments each takes."""
 
     listing: Wire
     names: tuple[str, ...]
+    argument_limits: Mapping[str, int]
 
 
-def catalogue_of(tools: Sequence[AgentTool]) -> Catalogue:
-    """Return what is told of the tools."""
+def catalogue_of(tools: Sequence[AgentTool], limits: Limits) -> Catalogue:
+    """Return what is told of the tools; the server's limits bound what a tool asks for."""
     return Catalogue(
         # Private: another token may have other tools.
         {
@@ -51,7 +54,16 @@ def catalogue_of(tools: Sequence[AgentTool]) -> Catalogue:
             "cacheScope": "private",
         },
         tuple(each.tool.name for each in tools),
+        {each.tool.name: _argument_limit(each.tool, limits) for each in tools},
     )
+
+
+def _argument_limit(tool: Tool, limits: Limits) -> int:
+    """Return what the tool's author says, else what its arguments can need, and never more than a body may have."""
+    asked = tool.max_arguments_bytes
+    if asked is None:
+        asked = max(limits.max_arguments_bytes, longest_arguments(tool.input_schema) or 0)
+    return min(asked, limits.max_body_bytes)
 
 
 def described(each: AgentTool) -> Wire:

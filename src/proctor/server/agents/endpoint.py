@@ -29,8 +29,10 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, Pag
 from pydantic import ValidationError as ModelError
 from sse_starlette.sse import AppStatus
 
+from proctor.door.limits import Limits, LogBudget
 from proctor.server.agents.content import Wire, answer, catalogue_of
-from proctor.server.agents.guests import Guest
+from proctor.server.agents.fair_queue import Turn
+from proctor.server.agents.guests import Guest, HeldBodies
 from proctor.server.for_agents import AgentView, Progress
 from proctor.server.incidents import new_incident
 
@@ -59,6 +61,9 @@ class Visit:
 
     view: AgentView
     guest: Guest
+    turn: Turn
+    arguments: bytes = b"{}"
+    """Of the call that it makes; the library does not see them."""
     logged: bool = False
     """Whether the log says already why it was refused."""
 
@@ -72,7 +77,7 @@ class AgentServer:
         version: str,
         instructions: str | None = None,
         *,
-        max_body_bytes: int,
+        limits: Limits,
         idle_seconds: float = IDLE_SECONDS,
         max_sessions: int = MOST_SESSIONS,
         clock: Callable[[], float] = time.monotonic,
@@ -91,6 +96,8 @@ class AgentServer:
         # In place of the library's own, which traces every message for a collector that nobody runs.
         self.library.middleware[:] = [_guarded, _introduced]
         self._guests: dict[str, Guest] = {}
+        self._limits = limits
+        self._held = HeldBodies()
         self._closings: set[asyncio.Task[None]] = set()
         self._clock = clock
         self._manager = StreamableHTTPSessionManager(
@@ -98,7 +105,7 @@ class AgentServer:
             # The door has judged Host and Origin.
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             session_idle_timeout=idle_seconds,
-            max_request_body_size=max_body_bytes,
+            max_request_body_size=limits.max_body_bytes,
             max_sessions=max_sessions,
         )
 
@@ -115,7 +122,8 @@ class AgentServer:
         """Return what the view's grant has open."""
         guest = self._guests.get(view.grant)
         if guest is None:
-            guest = self._guests[view.grant] = Guest(view.grant, catalogue_of(view.tools), self._clock)
+            catalogue = catalogue_of(view.tools, self._limits)
+            guest = self._guests[view.grant] = Guest(view.grant, catalogue, self._clock, self._limits, self._held)
         return guest
 
     async def serve(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,6 +166,8 @@ class AgentServer:
         guest = self._guests.pop(grant, None)
         if guest is not None:
             guest.gone = True
+            if guest.log.left_out:
+                LOG.info("more requests of an agent were refused: %d", guest.log.left_out, extra={"grant": grant})
             self._begin(self._closed_soon(guest))
 
     async def close(self) -> None:
@@ -195,8 +205,9 @@ async def _call_tool(ctx: Context, params: CallToolRequestParams) -> Wire:
     names = visit.guest.catalogue.names
     if params.name not in names:
         raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:SHORT]}. The tools are {', '.join(names)}.")
-    arguments = b"{}" if params.arguments is None else msgspec.json.encode(params.arguments)
-    return answer(await visit.view.call(params.name, arguments, _progress(ctx)))
+    # From here on it may wait for its environment, or for an operator.
+    visit.turn.end()
+    return answer(await visit.view.call(params.name, visit.arguments, _progress(ctx)))
 
 
 def _visit(ctx: Context) -> Visit:
@@ -237,7 +248,10 @@ async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
 def _log_refusal(ctx: Context, code: int) -> None:
     visit = _visit(ctx)
     visit.logged = True
-    LOG.info("an agent's request was refused: JSON-RPC error %d", code, extra={"grant": visit.guest.grant})
+    fields = visit.guest.log.take()
+    if fields is not None:
+        extra = {"grant": visit.guest.grant, **fields}
+        LOG.info("an agent's request was refused: JSON-RPC error %d", code, extra=extra)
 
 
 async def _introduced(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -279,10 +293,17 @@ async def _nowhere(message: Any) -> None:
 class _Places(logging.Handler):
     """Says where in a library something was logged; what was said there may be a peer's text."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._budgets: dict[int, LogBudget] = {}
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the place, and the kind of the exception if there is one."""
+        """Log the place, and the kind of the exception if there is one; a place that says much is heard now and then."""
+        fields = self._budgets.setdefault(record.lineno, LogBudget()).take()
+        if fields is None:
+            return
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "no exception"
-        LOG.log(record.levelno, "%s, line %d, reports a problem (%s)", record.name, record.lineno, kind)
+        LOG.log(record.levelno, "%s, line %d, reports a problem (%s)", record.name, record.lineno, kind, extra=fields)
 
 
 def _shorten_logs() -> None:

@@ -1,42 +1,109 @@
-"""What each grant has open: its MCP sessions, its requests, and how often it may ask for anything but a call.
+"""What each grant has open: its MCP sessions, its requests and their bodies, and how much it may send.
 
 Rule 1: an MCP session belongs to the grant that opened it; to everybody else it does not exist.
 Rule 2: a grant's sessions are few. Who opens one too many loses the one that was used least lately: a client that comes
     back again and again without goodbye finds room, and takes it from nobody but itself.
 Rule 3: this file counts and never waits, closes or sends.
+Rule 4: the bodies of all grants together are bounded. Where there is no more room, a grant that holds no body may still bring
+    one: whoever holds much is refused before whoever holds nothing.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from proctor.door.limits import Bucket
+from proctor.door.limits import KIB, MIB, Bucket, Limits, LogBudget
 from proctor.server.agents.content import Catalogue
+from proctor.server.agents.messages import ENVELOPE_BYTES
+from proctor.server.connections import pace_of_refusals
 
 MOST_SESSIONS: Final = 16
 MOST_REQUESTS: Final = 64
 """Of one grant at once, the streams that a client listens on included."""
 OTHERS_PER_SECOND, OTHERS_AT_ONCE = 100.0, 500
 """Requests that are no calls: handshakes, lists, pings. Calls have the rate that the grant was given."""
+REQUEST_BYTES: Final = KIB
+"""What a request costs of the bytes that its grant may send, besides its body."""
+HELD_BYTES: Final = MIB
+"""Bodies of one grant at once, unless it is a single one."""
+ALL_HELD_BYTES: Final = 64 * MIB
+"""Bodies of all grants at once."""
+
+
+class HeldBodies:
+    """The bytes of bodies that are held, of all grants together."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Guest:
     """One grant; `sessions` holds how many messages each one answers just now, the least lately used first.
 
-    `quiet` is set while none of them has anything to answer; `gone` says that the grant has died.
+    `quiet` is set while none of them has anything to answer; `gone` says that the grant has died. `largest` is how large a body
+    may be, whichever tool it calls.
     """
 
-    __slots__ = ("bucket", "catalogue", "gone", "grant", "quiet", "requests", "sessions")
+    __slots__ = (
+        "_all_held",
+        "_bytes",
+        "_held",
+        "bucket",
+        "catalogue",
+        "gone",
+        "grant",
+        "largest",
+        "log",
+        "quiet",
+        "refusals",
+        "requests",
+        "sessions",
+    )
 
-    def __init__(self, grant: str, catalogue: Catalogue, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, grant: str, catalogue: Catalogue, clock: Callable[[], float], limits: Limits, all_held: HeldBodies
+    ) -> None:
         self.grant: Final = grant
         self.catalogue: Final = catalogue
         self.bucket: Final = Bucket(OTHERS_PER_SECOND, OTHERS_AT_ONCE, clock)
         self.sessions: Final[dict[str, int]] = {}
         self.quiet: Final = asyncio.Event()
         self.quiet.set()
+        self.refusals: Final = pace_of_refusals(clock)
         self.requests = 0
         self.gone = False
+        self.log: Final = LogBudget(clock=clock)
+        most = max((limits.max_arguments_bytes, *catalogue.argument_limits.values()))
+        self.largest: Final = min(most + ENVELOPE_BYTES, limits.max_body_bytes)
+        rate = limits.agent_bytes_per_second
+        self._bytes = Bucket(rate, max(rate, self.largest) + REQUEST_BYTES, clock)
+        self._held = 0
+        self._all_held = all_held
+
+    def take_request(self, length: int) -> float:
+        """Take a request with a body of this length from what the grant may send and return 0.0, or return the seconds to wait."""
+        return self._bytes.take(REQUEST_BYTES + length)
+
+    def take_bytes(self, count: int) -> float:
+        """The same for a part of a body whose length was not told."""
+        return self._bytes.take(count)
+
+    def hold(self, count: int) -> bool:
+        """Note that so many bytes of a body are held; False if there is no room for them."""
+        if self._held and self._held + count > HELD_BYTES:
+            return False
+        if self._held and self._all_held.count + count > ALL_HELD_BYTES:
+            return False
+        self._held += count
+        self._all_held.count += count
+        return True
+
+    def release(self, count: int) -> None:
+        """Note that a body is held no more."""
+        self._held -= count
+        self._all_held.count -= count
 
     def opened(self, session: str) -> str | None:
         """Note a new session; return the one that has to go for it, if any: itself, if it comes too late."""

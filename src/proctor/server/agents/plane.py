@@ -1,12 +1,15 @@
 """The agent plane as one ASGI application: the door first, then the token, then `/mcp`.
 
-Rule 1: Host and Origin, then the token, then the path, the method, the size, the message and the rate: the first that fails
-    is the answer. Only `/health` needs no token.
+Rule 1: Host and Origin, then the token, then the path, the method, what the grant may send, the size, the message and the rate:
+    the first that fails is the answer. Only `/health` needs no token.
 Rule 2: the token is looked at with every request, whatever MCP session it names.
-Rule 3: every refusal is counted and leaves one line in the log, without anything that the peer sent.
-Rule 4: this file holds a `ForAgents` and an `AgentServer`, and nothing else of the server.
+Rule 3: every refusal is counted and leaves one line in the log, without anything that the peer sent; where one grant is refused
+    too often, most of its lines are left out and counted.
+Rule 4: nothing is decoded before the grant has paid for its bytes, and nobody is answered out of turn (`fair_queue`).
+Rule 5: this file holds a `ForAgents` and an `AgentServer`, and nothing else of the server.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,16 +23,29 @@ from proctor.door.credentials import presented
 from proctor.door.gate import READING, Policy, Verdict, judge_address
 from proctor.door.limits import Limits
 from proctor.server.agents.endpoint import VISIT, AgentServer, Receive, Scope, Send, Visit
-from proctor.server.agents.guests import MOST_REQUESTS
-from proctor.server.agents.messages import INTERNAL_ERROR, INVALID_REQUEST, Unreadable, read_message
+from proctor.server.agents.fair_queue import FairQueue, Turn
+from proctor.server.agents.guests import MOST_REQUESTS, Guest
+from proctor.server.agents.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Unreadable,
+    check_envelope,
+    read_call,
+    read_message,
+)
+from proctor.server.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.for_agents import ForAgents
 from proctor.server.incidents import new_incident
 
 LOG: Final = logging.getLogger("proctor.agents")
+REFUSED: Final = "a request of an agent was refused: %s"
 PATH, HEALTH = "/mcp", "/health"
 METHODS: Final = ("GET", "POST", "DELETE")
 LONGEST_WAIT: Final = 3600
 JSON: Final = (b"content-type", b"application/json")
+LAST_EVENT: Final = b"last-event-id"
+NOBODY, ANYBODY = "?", "/"
+"""The parties of requests without a good token, and of those that need none; no grant is called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +65,12 @@ BAD_TOKEN: Final = Refusal(
 )
 NO_PAGE: Final = Refusal(404, "there is no such page")
 NO_METHOD: Final = Refusal(405, "not with this method", headers=((b"allow", ", ".join(METHODS).encode()),))
+NO_RESUMPTION: Final = Refusal(
+    400, "this server keeps no events, so no stream can be resumed: ask again without Last-Event-ID"
+)
 TOO_LARGE: Final = Refusal(413, "the body is too large")
 AT_ONCE: Final = Refusal(429, "too many requests at once", headers=((b"retry-after", b"1"),))
+BYTES_AT_ONCE: Final = Refusal(429, "too many bytes at once", headers=((b"retry-after", b"1"),))
 STOPPING: Final = Refusal(503, "the server is stopping")
 GONE: Final = Refusal(400, "the body ended too early")
 
@@ -72,6 +92,8 @@ class AgentPlane:
         self._server = server
         self._limits = limits
         self._refused = refused
+        self._queue = FairQueue()
+        self._strangers = RefusalLog(LOG)
         self._stopping = False
 
     @asynccontextmanager
@@ -102,18 +124,29 @@ class AgentPlane:
             await self._serve(scope, receive, _Reply(send))
 
     async def _serve(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        turn = self._queue.turn()
         try:
-            refusal = await self._served(scope, receive, reply)
+            await self._serve_in_turn(turn, scope, receive, reply)
+        finally:
+            turn.end()
+
+    async def _serve_in_turn(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        try:
+            refusal = await self._served(turn, scope, receive, reply)
         except Exception as problem:  # whatever breaks, the peer learns a number
             incident = new_incident()
             LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
             refusal = Refusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
         if reply.status is None and refusal is not None:
+            visit = scope.get(VISIT)
+            if visit is not None:
+                await asyncio.sleep(visit.guest.refusals.note())
+            await turn.begin(NOBODY if visit is None else visit.guest.grant)
             await self._turn_away(scope, reply, refusal)
         elif reply.status is not None and reply.status >= 400:
             self._note(scope, reply.status, "not as MCP wants it")
 
-    async def _served(self, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+    async def _served(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         # Space around a value is not part of it; the parser leaves what comes after.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         verdict = self._judged(scope)
@@ -122,53 +155,78 @@ class AgentPlane:
         if self._stopping:
             return STOPPING
         if scope["path"] == HEALTH and scope["method"] in READING:
+            await turn.begin(ANYBODY)
             await _send_json(reply, 200, {"status": "healthy"})
             return None
         view = self._for_agents.admitted(presented(scope["headers"]))
         if view is None:
             return BAD_TOKEN
-        visit = scope[VISIT] = Visit(view, self._server.guest(view))
+        visit = scope[VISIT] = Visit(view, self._server.guest(view), turn)
+        authenticate(scope, visit.guest.grant)
         # As it was sent: another spelling of a path is another path.
         if scope["raw_path"] != PATH.encode():
             return NO_PAGE
-        return NO_METHOD if scope["method"] not in METHODS else await self._admitted(visit, scope, receive, reply)
+        if scope["method"] not in METHODS:
+            return NO_METHOD
+        if scope["method"] == "GET" and any(name == LAST_EVENT for name, _ in scope["headers"]):
+            return NO_RESUMPTION
+        return await self._admitted(visit, scope, receive, reply)
 
     async def _admitted(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         guest = visit.guest
         if guest.requests >= MOST_REQUESTS:
             return AT_ONCE
+        length = _declared_length(scope["headers"])
+        if length > guest.largest:
+            return TOO_LARGE
+        wait = guest.take_request(length)
+        if wait:
+            return _too_soon(wait)
         # From its first byte: a body that comes slowly takes room, too.
         guest.requests += 1
+        body = _Body(guest, length)
         try:
-            return await self._answered(visit, scope, receive, reply)
+            refusal = await body.read(receive)
+            return await self._answered(visit, body, scope, receive, reply) if refusal is None else refusal
         finally:
+            body.release()
             guest.requests -= 1
 
-    async def _answered(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
-        body = await _body(receive, self._limits.max_body_bytes)
-        if isinstance(body, Refusal):
-            return body
-        refusal = self._unwelcome(visit, scope["method"], body)
-        if refusal is None:
-            await self._server.serve(visit, scope, _Replayed(body, receive), reply)
-        return refusal
+    async def _answered(
+        self, visit: Visit, body: "_Body", scope: Scope, receive: Receive, reply: "_Reply"
+    ) -> Refusal | None:
+        await visit.turn.begin(visit.guest.grant)
+        read = self._read(visit, scope["method"], bytes(body.content))
+        if isinstance(read, Refusal):
+            return read
+        body.content.clear()
+        if scope["method"] == "GET":
+            visit.turn.end()  # a stream, which may last
+        await self._server.serve(visit, scope, _Replayed(read, receive), reply)
+        return None
 
-    def _unwelcome(self, visit: Visit, method: str, body: bytes) -> Refusal | None:
-        """Return why the message is refused, if it cannot be read, or comes too late or too soon."""
-        if visit.guest.gone:
+    def _read(self, visit: Visit, method: str, body: bytes) -> bytes | Refusal:
+        """Return what the library reads, or why the message is refused: it cannot be read, or comes too late or too soon."""
+        guest = visit.guest
+        if guest.gone:
             return BAD_TOKEN
-        is_call = False
-        if method == "POST":
-            message = read_message(body, self._limits.max_depth)
-            if isinstance(message, Unreadable):
-                code, text = message.value
-                return Refusal(400, text, code)
-            is_call = message.is_call
-        wait = self._for_agents.taken(visit.view) if is_call else visit.guest.bucket.take()
-        if not wait:
-            return None
-        seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
-        return Refusal(429, "too many requests", headers=((b"retry-after", str(seconds).encode()),))
+        if method != "POST":
+            wait = guest.bucket.take()
+            return _too_soon(wait) if wait else body
+        message = read_message(body, self._limits.max_depth)
+        if isinstance(message, Unreadable):
+            return _unreadable(message)
+        wait = self._for_agents.taken(visit.view) if message.is_call else guest.bucket.take()
+        if wait:
+            return _too_soon(wait)
+        if not message.is_call:
+            problem = check_envelope(body)
+            return body if problem is None else _unreadable(problem)
+        call = read_call(message, guest.catalogue.argument_limits, self._limits.max_arguments_bytes)
+        if isinstance(call, Unreadable):
+            return _unreadable(call)
+        visit.arguments = call.arguments
+        return call.envelope
 
     def _judged(self, scope: Scope) -> Verdict:
         """Return the door's verdict; a grant's token is not the door's to judge."""
@@ -185,10 +243,14 @@ class AgentPlane:
     def _note(self, scope: Scope, status: int, text: str) -> None:
         self._refused(status)
         visit, peer = scope.get(VISIT), scope.get("client")
-        if visit is None or not visit.logged:
-            grant = "none" if visit is None else visit.guest.grant
-            fields = {"status": status, "peer": "unknown" if peer is None else peer[0], "grant": grant}
-            LOG.info("a request of an agent was refused: %s", text, extra=fields)
+        if visit is not None and visit.logged:
+            return
+        fields = {"status": status, "peer": "unknown" if peer is None else peer[0]}
+        if visit is None:
+            note_refusal(scope)
+            self._strangers.write(REFUSED, text, extra={**fields, "grant": "none"})
+        elif (left_out := visit.guest.log.take()) is not None:
+            LOG.info(REFUSED, text, extra={**fields, "grant": visit.guest.grant, **left_out})
 
 
 class _Reply:
@@ -222,18 +284,64 @@ class _Replayed:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _body(receive: Receive, most: int) -> bytes | Refusal:
-    """Return the whole body, if it comes and is not too large."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return GONE
-        body += message.get("body", b"")
-        if len(body) > most:
+class _Body:
+    """The body of one request, as far as its grant may send and hold it."""
+
+    __slots__ = ("_guest", "_held", "_paid", "content")
+
+    def __init__(self, guest: Guest, paid: int) -> None:
+        self.content: Final = bytearray()
+        self._guest = guest
+        self._paid = paid
+        self._held = 0
+
+    async def read(self, receive: Receive) -> Refusal | None:
+        """Read all of it; return why that is refused, if it is."""
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return GONE
+            refusal = self._add(message.get("body", b""))
+            if refusal is not None or not message.get("more_body", False):
+                return refusal
+
+    def release(self) -> None:
+        """Note that it is held no more."""
+        self._guest.release(self._held)
+        self._held = 0
+
+    def _add(self, piece: bytes) -> Refusal | None:
+        guest = self._guest
+        if len(self.content) + len(piece) > guest.largest:
             return TOO_LARGE
-        if not message.get("more_body", False):
-            return bytes(body)
+        unpaid = max(0, len(piece) - self._paid)
+        self._paid -= len(piece) - unpaid
+        wait = guest.take_bytes(unpaid)
+        if wait:
+            return _too_soon(wait)
+        if not guest.hold(len(piece)):
+            return BYTES_AT_ONCE
+        self._held += len(piece)
+        self.content.extend(piece)
+        return None
+
+
+def _declared_length(headers: Any) -> int:
+    """Return how long a body is said to be; 0 if nothing is said, or if it is no number: the parser refuses that."""
+    said = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(said) if said.isdigit() else 0
+
+
+def _too_soon(wait: float) -> Refusal:
+    seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
+    return Refusal(
+        429, f"too many requests or bytes: try again in {seconds} s", headers=((b"retry-after", str(seconds).encode()),)
+    )
+
+
+def _unreadable(problem: Unreadable) -> Refusal:
+    status, code, text = problem.value
+    return Refusal(status, text, code)
 
 
 async def _send_json(

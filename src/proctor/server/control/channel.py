@@ -4,6 +4,8 @@ Rule 1: requests are carried out one at a time, in the order in which they came;
 Rule 2: a quick environment with an empty queue answers at once, without a task.
 Rule 3: a reply belongs to the request, not to the connection: a request that runs while the connection breaks is
     finished, and its reply is kept for the one who resumes.
+Rule 4: a connection is sent the replies to what it asked itself. Two clients that hold one token may use one id for two
+    requests: who resumes gets the reply to a request that runs only by repeating that request.
 """
 
 import asyncio
@@ -117,6 +119,8 @@ class Channel:
         self._max_pending = max_pending
         self._queue: deque[Waiting] = deque()
         self._running: Request | None = None
+        self._askers: dict[int, Outlet | None] = {}
+        """Who asked last for each reply that is still to come."""
         self._given_up = False
         self._leaving = False
         self._drainer: asyncio.Task[None] | None = None
@@ -143,6 +147,20 @@ class Channel:
 
     async def take(self, request: Request, rule: Rule) -> bytes | None:
         """Return the reply to a request if there is one now; else it is sent when its turn has come."""
+        asker = self.outlet
+        answer = await self._taken(request, rule)
+        if answer is None:
+            return None
+        if self.outlet is asker:
+            # A refusal of the same id with other content leaves the reply that is still to come to who asked for it.
+            if not self._replies.is_running(request.id or 0):
+                self._askers.pop(request.id or 0, None)
+            return answer
+        # Another connection has the session by now, and may have repeated the request while it ran.
+        await self._sent_to_asker(answer, request)
+        return None
+
+    async def _taken(self, request: Request, rule: Rule) -> bytes | None:
         if self.closed:
             return self._error(GONE, request)
         self.used_at = self._clock()
@@ -214,11 +232,12 @@ class Channel:
         if number > self._replies.last_id and request.type != Kind.CANCEL and self._is_full(len(request.data)):
             return self._error(BUSY, request)
         admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
-        if admission is Admission.NEW:
-            return None
-        if admission is Admission.RUNNING:
-            return b""
-        return self._error(REUSED, request) if admission is Admission.REUSED else admission
+        if isinstance(admission, bytes):
+            return admission
+        if admission is Admission.REUSED:
+            return self._error(REUSED, request)
+        self._askers[number] = self.outlet
+        return None if admission is Admission.NEW else b""
 
     def _is_past(self, number: int, past: Past) -> bool:
         """Return whether an earlier run has answered this request; its replies are forgotten when new ones fill the memory."""
@@ -287,7 +306,7 @@ class Channel:
             self._queue.popleft()
             self._claim()
             answer = self._kept(request, await self._performed(request, rule))
-        await self._sent(answer)
+        await self._sent_to_asker(answer, request)
         if self._leaving:
             await self._leave()
 
@@ -299,12 +318,21 @@ class Channel:
         if self.outlet is not None:
             await self.outlet.send(answer)
 
+    async def _sent_to_asker(self, answer: bytes, request: Request) -> None:
+        """Send a reply, unless the connection of now has not asked for it: it is kept then."""
+        if self._is_asked_for(request):
+            await self._sent(answer)
+
+    def _is_asked_for(self, request: Request) -> bool:
+        """Return whether the connection of now asked for this reply, which is about to be sent."""
+        return request.id is None or self._askers.pop(request.id, None) is self.outlet
+
     async def _leave(self) -> None:
         """End the session that its client has closed; what waited behind the close is told so."""
         late = [waiting[0] for waiting in self._queue if isinstance(waiting, tuple)]
         await self._ended(self)
         for request in late:
-            await self._sent(self._error(GONE, request))
+            await self._sent_to_asker(self._error(GONE, request), request)
 
     async def _prepared(self) -> bool:
         """Return whether the session is ready; if it cannot be made so, the client is told and sent away."""
@@ -397,7 +425,7 @@ class Channel:
             self._queue.remove(waiting)
             self._claim()
             answer = self._kept(waiting[0], self._error(DROPPED, waiting[0]))
-            if self.outlet is not None:
+            if self._is_asked_for(waiting[0]) and self.outlet is not None:
                 self.outlet.post(answer)
             return "dropped"
         if self._running is not None and self._running.id == target and self._drainer is not None:

@@ -191,6 +191,9 @@ class Connection:
             large = text is not None and len(text) > LARGE
             read = partial(self._read, text, wait)
             request = await on_thread(read, "proctor-reader") if large else read()
+            if not self._open:
+                # It broke while the frame was read: a session that it is given now would wait for it for ever.
+                return
             if wait:
                 raise _too_many(wait)
             rule = judge(request, greeted=self._hello is not None, fresh=self._fresh)

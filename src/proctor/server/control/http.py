@@ -63,7 +63,9 @@ def http_routes(
     )
 
     async def health(request: Request) -> Response:
-        return _json({"status": "stopping"}, 503) if sessions.stopping else _json({"status": "healthy"})
+        if sessions.stopping:
+            return _json({"status": "stopping"}, 503)
+        return _json({"status": "disk_low"}, 503) if sessions.is_disk_low() else _json({"status": "healthy"})
 
     async def metadata(request: Request) -> Response:
         return _json(description.metadata)

@@ -2,7 +2,7 @@
 
 Rule 1: the door has let an operator in before anything here runs (`plane.py`); there is no reset and no step among these routes.
 Rule 2: a request that cannot be read is 400 (413 if it is too large) and reaches nobody; what cannot be done as things are is
-    409. Either has a code and changes nothing. What the judge refuses is an answer like any other.
+    409, also if the episode or the question that an act names is another one by now. Either has a code and changes nothing. What the judge refuses is an answer like any other.
 Rule 3: a wait is bounded, ends when the peer leaves, and ends when the server stops. So many can wait and no more.
 """
 
@@ -88,44 +88,44 @@ ACTS: Final = (
         "/operator/answer",
         "Answer an agent's question.",
         Answer,
-        lambda to, asked: to.answer(asked.id, choice=asked.choice, text=asked.text),
+        lambda to, asked: to.answer(asked, choice=asked.choice, text=asked.text),
     ),
     Act(
         "/operator/approve",
         "Issue the token that an agent asked for.",
         Approve,
-        lambda to, asked: to.approve(asked.id, uses=asked.uses, life_seconds=asked.life_seconds, text=asked.text),
+        lambda to, asked: to.approve(asked, uses=asked.uses, life_seconds=asked.life_seconds, text=asked.text),
     ),
     Act(
         "/operator/deny",
         "Refuse the token that an agent asked for.",
         Deny,
-        lambda to, asked: to.deny(asked.id, text=asked.text),
+        lambda to, asked: to.deny(asked, text=asked.text),
     ),
     Act(
         "/operator/alert",
         "State that something is wrong; CRITICAL stops the episode's agents.",
         RaiseAlert,
-        lambda to, asked: to.alert(asked.session, asked.severity, asked.summary, epoch=asked.epoch),
+        lambda to, asked: to.alert(asked, asked.severity, asked.summary),
     ),
     Act(
         "/operator/clear",
         "Lift safe mode.",
         Clear,
-        lambda to, asked: to.clear(asked.session, asked.summary, epoch=asked.epoch),
+        lambda to, asked: to.clear(asked, asked.summary),
     ),
     Act(
         "/operator/revoke",
         "Take back a token or a grant.",
         Withdraw,
-        lambda to, asked: to.revoke(asked.session, token_id=asked.token_id, grant=asked.grant),
+        lambda to, asked: to.revoke(asked, token_id=asked.token_id, grant=asked.grant),
     ),
     Act(
         "/operator/budget",
         "Add to what may be spent in an episode.",
         ApproveBudget,
         lambda to, asked: to.approve_budget(
-            asked.session,
+            asked,
             token_budget=asked.token_budget,
             tool_call_budget=asked.tool_call_budget,
             time_budget_seconds=asked.time_budget_seconds,

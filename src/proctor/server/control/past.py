@@ -28,7 +28,7 @@ from proctor.models.events import (
     SessionOpened,
 )
 from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
-from proctor.server.answers import Refused
+from proctor.server.answers import Refused, refused
 from proctor.server.control.granting import Granting
 from proctor.server.control.protocol import data_of, reply
 from proctor.server.orders import AnyReset, order_of, order_on_record
@@ -59,11 +59,14 @@ class Past:
 
     def _take(self, answered: Answered, request_id: int) -> None:
         event = answered.event
-        refused = isinstance(event, Failed) and not event.lost
+        changed_nothing = isinstance(event, Failed) and not event.lost
         unheard = isinstance(event, _RESETS) and self._loss is not None and request_id == self.last_id
-        if refused or unheard:
+        if changed_nothing or unheard:
             self.unspent.add(request_id)
-        elif isinstance(event, AgentGranted):
+            return
+        # One that was refused may have come once more, and been carried out.
+        self.unspent.discard(request_id)
+        if isinstance(event, AgentGranted):
             self._grants[request_id] = event
             self._answered.setdefault(request_id, answered)
         else:
@@ -84,6 +87,7 @@ class Past:
         async with self._giving:
             given = self._given.get(request.id or 0)
             if given is None:
+                self._check_epoch(request.id or 0)
                 given = self._given[request.id or 0] = await self._granted(known, request, wish)
             return given
 
@@ -97,6 +101,12 @@ class Past:
             raise Refused(
                 Problem(f"this episode is lost: {loss.message}", Code.EPISODE_LOST, lost=True, expected="a reset")
             )
+
+    def _check_epoch(self, request_id: int) -> None:
+        """Refuse a grant for an episode that is over: it would be one on the episode that runs now."""
+        event = self._answered[request_id].event
+        if isinstance(event, AgentGranted | EpisodeReset) and event.epoch != self._session.epoch:
+            raise refused(Code.STALE_EPOCH, "the episode of this request is over", expected="a grant", lost=True)
 
     def _said(self, known: Answered, request: Request) -> bytes:
         event = known.event
@@ -141,10 +151,18 @@ def _is_same(event: Event, request: Request) -> bool:
         same = (bytes(request.data) or b"{}") == bytes(action)
         return request.type == Kind.STEP and request.epoch == event.epoch and same
     if isinstance(event, AgentGranted):
-        return request.type == Kind.GRANT and data_of(request, GrantWish).agent == event.agent
+        return request.type == Kind.GRANT and request.epoch == event.epoch and _is_same_grant(event, request)
     if isinstance(event, AgentRevoked):
         return request.type == Kind.REVOKE and data_of(request, Revoke).grant == event.grant
     return isinstance(event, Failed) and request.type == event.request
+
+
+def _is_same_grant(event: AgentGranted, request: Request) -> bool:
+    """Return whether a wish is the one on record; how long the grant was to live is there as a time only."""
+    wish = data_of(request, GrantWish)
+    tools = wish.tools is None or set(wish.tools) == set(event.tools)
+    ends = (wish.ttl_seconds is None) == (event.expires_at is None)
+    return tools and ends and (wish.agent, wish.calls_per_second) == (event.agent, event.calls_per_second)
 
 
 def _is_same_reset(event: AnyReset, reset: Reset) -> bool:

@@ -16,12 +16,14 @@ from typing import Any, Final
 import msgspec
 from starlette.applications import Starlette
 
-from proctor.door.gate import READING, Policy, Verdict, judge_request
+from proctor.door.gate import READING, Policy, Verdict, is_open, judge_request
 from proctor.door.limits import Limits
 from proctor.door.visitors import OPERATOR, SHELL, is_pages, judge_visitor
+from proctor.door.visitors import is_open as is_open_page
 from proctor.door.visits import Visits
 from proctor.errors import ValidationError
 from proctor.models.control import Problem
+from proctor.server.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.control.description import Description
 from proctor.server.control.endpoint import Connection, Receive, Send
 from proctor.server.control.sessions import Sessions
@@ -77,6 +79,7 @@ class ControlPlane:
         self._max_pending = max_pending
         self._max_connections = max_connections
         self._own_port = own_port
+        self._refusals = RefusalLog(LOG)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection or one request."""
@@ -88,6 +91,8 @@ class ControlPlane:
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
         verdict = self._judged(scope, scope["method"])
         if verdict.allowed:
+            if not self._is_open(scope):
+                authenticate(scope)
             await self._pages(dict(scope), receive, send)
             return
         media, text = self._told(scope["path"], verdict)
@@ -140,8 +145,16 @@ class ControlPlane:
             self._metrics.turned_away(verdict.status)
             peer = scope.get("client")
             fields = {"status": verdict.status, "peer": "unknown" if peer is None else peer[0]}
-            LOG.info("a request was refused at the door: %s", verdict.text, extra=fields)
+            note_refusal(scope)
+            self._refusals.write("a request was refused at the door: %s", verdict.text, extra=fields)
         return verdict
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Return whether anybody may ask for this: then it shows no credential."""
+        method, path = scope["method"], scope["path"]
+        if self._visits is not None and is_open_page(method, path):
+            return True
+        return is_open(_policy(self._policies, scope)[0], method, path)
 
     def _verdict(self, scope: Scope, method: str) -> Verdict:
         path, operators = scope["path"], self._operator_policies

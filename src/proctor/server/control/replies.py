@@ -56,6 +56,10 @@ class Replies:
         """Whether as many replies are kept as there is room for."""
         return len(self._kept) >= self._most
 
+    def is_running(self, request_id: int) -> bool:
+        """Return whether this request was admitted and has no reply yet."""
+        return request_id in self._running
+
     def keeps(self, request_id: int) -> bool:
         """Return whether the reply to this request is still there."""
         return request_id in self._kept

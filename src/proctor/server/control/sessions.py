@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from proctor.contracts.recorder import Recorder
 from proctor.door.credentials import Credential, accepts, token
+from proctor.ledger.storage import DiskSpace
 from proctor.ledger.writer import Unfinished
 from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
 from proctor.models.wire import Encoding
@@ -40,6 +41,13 @@ LOST: Final = Problem(
 )
 
 
+NO_SPACE: Final = Problem(
+    "the disk that holds the record is nearly full: no session is opened",
+    Code.DISK_LOW,
+    expected="another try, once there is space on the server's disk again",
+)
+
+
 class Sessions:
     """The sessions of one server; `clock` counts seconds, `wall` tells the time for the record."""
 
@@ -55,6 +63,7 @@ class Sessions:
         boot: str,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        space: DiskSpace | None = None,
     ) -> None:
         self.boot: Final = boot
         self.stopping = False
@@ -66,6 +75,7 @@ class Sessions:
         self._granting = granting
         self._clock = clock
         self._wall = wall
+        self._space = space
         self._ending: set[asyncio.Task[None]] = set()
 
     async def open(self, wish: Open, outlet: Outlet, encoding: Encoding) -> tuple[Channel, Opened]:
@@ -199,8 +209,15 @@ class Sessions:
         if self._ending:
             await asyncio.wait(self._ending)
 
+    def is_disk_low(self) -> bool:
+        """Return whether the disk that holds the record is nearly full, so that no session is opened."""
+        return self._space is not None and self._space.refresh()
+
     def note(self) -> None:
         """Tell the metrics how full it is."""
+        if self._space is not None:
+            self._space.refresh()
+            self._metrics.note_disk(free=self._space.free, is_low=self._space.is_low)
         pending = sum(channel.pending for channel in self.channels.values())
         self._metrics.note(sessions=len(self.channels), waiting=self.slots.waiting, pending=pending)
 
@@ -222,6 +239,8 @@ class Sessions:
 
     async def _made_ready(self, session: Session) -> None:
         """Take a slot and make the environment, or raise a refusal and hold neither."""
+        if self.is_disk_low():
+            raise Refused(NO_SPACE)
         await self.slots.take()
         opened = False
         try:

@@ -133,6 +133,7 @@ class Survivors:
         session.take_up(position, None)
         with suppress(NotDone):
             await self._state(session, end.why)
+        with suppress(NotDone):  # the end is put on record where the rest could not be
             await session.close(end.reason)
 
     async def _rebuilt(self, found: Unfinished) -> Fate:

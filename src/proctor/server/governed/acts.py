@@ -2,6 +2,7 @@
 
 Rule 1: an act is one line, judged at once, whatever call of an agent runs; who waits for it is woken.
 Rule 2: what waits is read off the episode and its memory: an escalation that was presented, tokens that were asked for.
+Rule 3: an operator sees a question once it is on record: a crash never leaves an answer to what nobody asked.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from proctor.episode.packets import AnyPacket
 from proctor.episode.payloads import Alert, Escalation
 from proctor.episode.records import Record
 from proctor.episode.states import Position
-from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 from proctor.models.control import Code
 from proctor.models.operator import Choice, Done, Waiting
@@ -44,14 +44,19 @@ class Acts:
         return self._stream.memory.escalation if self._stream.position is Position.ESCALATED else None
 
     def waiting(self) -> list[Waiting]:
-        """Return what waits for an operator."""
+        """Return what waits for an operator and is on record."""
         asked = self.question
-        tokens = [self._requested(each) for each in self._stream.memory.requests.values()]
-        return tokens if asked is None else [self._asked(asked), *tokens]
+        tokens = [self._requested(each) for each in self._stream.memory.requests.values() if self.lists(each.id)]
+        return tokens if asked is None or not self.lists(asked.header.packet_id) else [self._asked(asked), *tokens]
 
     def waits(self, name: str) -> bool:
-        """Return whether something of this id waits."""
-        return any(name == waiting.id for waiting in self.waiting())
+        """Return whether something of this id waits, be it not yet on record."""
+        asked = self.question
+        return name in self._stream.memory.requests or (asked is not None and asked.header.packet_id == name)
+
+    def lists(self, name: str) -> bool:
+        """Return whether something of this id waits, and an operator may know of it."""
+        return self.waits(name) and name not in self._stream.unrecorded
 
     def _asked(self, packet: AnyPacket) -> Waiting:
         payload: Escalation = packet.payload
@@ -92,11 +97,13 @@ class Acts:
         if choice is not None and choice not in ids:
             raise refused(Code.VALIDATION_ERROR, "there is no such option", expected=f"one of {', '.join(ids)}")
         said: dict[str, object] = {"choice": choice, "text": text, "escalation": name}
-        return await self._stated(self._stream.record("user_input", said, "operator"))
+        record = self._stream.record("user_input", said, "operator")
+        return await self._stated(record, self._asked(packet).question)
 
     async def approve(self, name: str, uses: int | None, seconds: float | None, text: str) -> Done:
         """Issue a token that was asked for."""
         asked = self._request(name)
+        question = self._requested(asked).question
         limits = self._stream.policy.tokens
         count = asked.uses if uses is None else uses
         life = limits.life_seconds if seconds is None else seconds
@@ -112,15 +119,15 @@ class Acts:
             packet = token(self._stream, asked, count, life)
         except ValidationError as problem:
             raise refusal_of(problem) from None
-        return await self._stated(packet)
+        return await self._stated(packet, question)
 
     async def deny(self, name: str, text: str) -> Done:
         """Refuse a token that was asked for."""
-        self._request(name)
+        question = self._requested(self._request(name)).question
         self._check_open()
         await self._stream.note(Denied(name, text), OPERATOR)
         self._bell.ring()
-        return self.done()
+        return self.done(question=question)
 
     def _request(self, name: str) -> Asked:
         asked = self._stream.memory.requests.get(name)
@@ -183,30 +190,35 @@ class Acts:
             raise refusal_of(problem) from None
 
     # -------------------------------------------------------------------------------------------------------- inside
-    async def _stated(self, said: AnyPacket | Record) -> Done:
+    async def _stated(self, said: AnyPacket | Record, question: str = "") -> Done:
         self._check_open()
         verdict = await self._stream.state(said, OPERATOR)
         self._bell.ring()
-        return self._told(verdict)
-
-    def _check_open(self) -> None:
-        if not self._is_open():
-            raise refused(Code.ENDED, "this episode is closed, or lost", expected="one that `sessions` lists")
-
-    def _told(self, verdict: Verdict) -> Done:
         return self.done(
             accepted=verdict.accepted,
             packet_id=verdict.packet_id,
             rules=list(verdict.rules),
             reason=verdict.reason,
+            question=question,
         )
 
+    def _check_open(self) -> None:
+        if not self._is_open():
+            raise refused(Code.ENDED, "this episode is closed, or lost", expected="one that `sessions` lists")
+
     def done(
-        self, *, accepted: bool = True, reason: str = "", packet_id: str | None = None, rules: list[str] | None = None
+        self,
+        *,
+        accepted: bool = True,
+        reason: str = "",
+        packet_id: str | None = None,
+        rules: list[str] | None = None,
+        question: str = "",
     ) -> Done:
         """Return what came of an act."""
         stream = self._stream
-        return Done(stream.session.name, stream.epoch, accepted, stream.standing.state, packet_id, rules or [], reason)
+        state = stream.standing.state
+        return Done(stream.session.name, stream.epoch, accepted, state, packet_id, rules or [], reason, question)
 
 
 def live_tokens(stream: Stream) -> list[str]:

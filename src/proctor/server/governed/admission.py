@@ -1,11 +1,11 @@
 """What an agent may submit as a packet: GOV-1 to GOV-3, checked before the judge sees it. Pure.
 
-Rule 1: the three sentences stand in `proctor.episode.governing`. What the proctor sets itself are `created_at`, `correlation_id` and
-    `routing.tools_state`; an agent's own time is kept as the note `_stated_at`.
+Rule 1: the three sentences stand in `proctor.episode.governing`. What the proctor sets itself are `packet_id`, `created_at`,
+    `correlation_id` and `routing.tools_state`; an agent's own id and time are kept as the notes `_stated_id` and `_stated_at`.
 Rule 2: what is not a packet at all passes here: the judge says what is wrong with it, field by field.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,8 +19,9 @@ from proctor.episode.events import safety_of
 from proctor.episode.governing import GOV_1, GOV_2, GOV_3
 from proctor.episode.kinds import Method, PacketKind, ToolsState
 from proctor.episode.packets import AnyPacket
-from proctor.episode.payloads import Directive, Escalation
+from proctor.episode.payloads import BeliefUpdate, Decision, Directive, Escalation, VerificationPlan
 from proctor.episode.states import Event
+from proctor.server.governed.memory import STATED_ID
 from proctor.server.governed.policy import STRICTNESS, GovernancePolicy
 from proctor.server.governed.stream import Bar
 
@@ -33,7 +34,8 @@ KINDS: Final = (
 )
 """What an agent may state."""
 LAYERS: Final = (2, 3, 4, 5)
-STATED_AT: Final = "_stated_at"
+STATED: Final = {"_stated_at": "created_at", STATED_ID: "packet_id"}
+"""What an agent says of itself in the header and the proctor sets: by the note that keeps it."""
 _KINDS: Final = ", ".join(KINDS)
 encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -55,13 +57,12 @@ def barred(submitted: Mapping[str, Any], terms: Terms, policy: GovernancePolicy)
 
 def completed(submitted: Mapping[str, Any], terms: Terms) -> bytes:
     """Return the line that is judged: what was submitted, with what the proctor sets."""
-    packet = {key: value for key, value in submitted.items() if key != STATED_AT}
+    packet = {key: value for key, value in submitted.items() if key not in STATED}
     header, envelope = submitted.get("header"), submitted.get("mcp")
     if isinstance(header, dict):
-        if "created_at" in header:
-            packet[STATED_AT] = header["created_at"]
-        ours = {"correlation_id": terms.correlation_id, "created_at": terms.now}
-        packet["header"] = {"packet_id": terms.packet_id, **header, **ours}
+        packet |= {note: header[field] for note, field in STATED.items() if field in header}
+        ours = {"packet_id": terms.packet_id, "correlation_id": terms.correlation_id, "created_at": terms.now}
+        packet["header"] = {**header, **ours}
     if isinstance(envelope, dict) and isinstance(envelope.get("routing"), dict):
         packet["mcp"] = {**envelope, "routing": {**envelope["routing"], "tools_state": terms.tools_state}}
     return encode(packet)
@@ -72,6 +73,39 @@ def content_bars(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[Ba
     if isinstance(packet.payload, Directive):
         return _directive_bars(packet.payload, tools)
     return _option_bars(packet.payload) if isinstance(packet.payload, Escalation) else ()
+
+
+def reference_bars(packet: AnyPacket, stated: Mapping[str, str]) -> Iterator[Bar]:
+    """Yield why a packet may not name others as it does; `stated` are its agent's own ids, each with what the packet is called."""
+    for pointer, name in _references(packet):
+        if name is not None and name in stated:
+            reason = f"packets have the ids that the answers tell: what you call {name} is {stated[name]}"
+            yield Bar(GOV_2, reason, pointer)
+
+
+def _references(packet: AnyPacket) -> Iterator[tuple[str, str | None]]:
+    """Yield the ids of other packets that a packet of an agent names, each with where it stands."""
+    payload = packet.payload
+    yield "/header/previous_packet_id", packet.header.previous_packet_id
+    for i, reference in enumerate(packet.compliance.evidence.evidence_refs):
+        yield f"/mcp/evidence/evidence_refs/{i}/ref_id", reference.ref_id
+    match payload:
+        case BeliefUpdate():
+            yield from _each("/payload/evidence_integration", payload.evidence_integration)
+            details = payload.contradiction_details
+            named = None if details is None else details.conflicting_packet_ids
+            yield from _each("/payload/contradiction_details/conflicting_packet_ids", named)
+        case Decision():
+            for i, assumption in enumerate(payload.load_bearing_assumptions or ()):
+                yield f"/payload/load_bearing_assumptions/{i}/verification_packet_id", assumption.verification_packet_id
+        case VerificationPlan():
+            yield "/payload/triggering_decision_id", payload.triggering_decision_id
+        case Escalation():
+            yield "/payload/blocking_decision_packet_id", payload.blocking_decision_packet_id
+
+
+def _each(pointer: str, names: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    return ((f"{pointer}/{i}", name) for i, name in enumerate(names or ()))
 
 
 def _option_bars(payload: Escalation) -> tuple[Bar, ...]:

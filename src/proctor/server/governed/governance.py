@@ -17,6 +17,7 @@ from proctor.server.governed.governor import Governor
 from proctor.server.governed.operator import Operator
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.governed.registry import Registry
+from proctor.server.governed.stream import PacketLimits
 from proctor.server.governed.tools import NAMES
 from proctor.server.session import Session
 from proctor.server.telling import first_seen
@@ -37,12 +38,14 @@ class Governance:
         *,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        packet_limits: PacketLimits | None = None,
     ) -> None:
         self.policy: Final = policy
         self.registry: Final[Registry[Governor]] = Registry()
         self.operator: Final = Operator(self.registry)
         self._wall = wall
         self._clock = clock
+        self._packet_limits = PacketLimits() if packet_limits is None else packet_limits
 
     def check(self, tools: Iterable[Tool]) -> None:
         """Raise a ValidationError if an environment with these tools cannot be governed by this policy."""
@@ -90,4 +93,11 @@ class Governance:
                         await governor.wrap_up()
 
     def _governor(self, session: Session) -> Governor:
-        return Governor(self.policy, session, self.registry, wall=self._wall, clock=self._clock)
+        return Governor(
+            self.policy,
+            session,
+            self.registry,
+            wall=self._wall,
+            clock=self._clock,
+            packet_limits=self._packet_limits,
+        )

@@ -25,13 +25,13 @@ from proctor.server.governed import wording
 from proctor.server.governed.acts import Acts, live_tokens
 from proctor.server.governed.bell import Bell
 from proctor.server.governed.errands import Errand, Errands, data_of
-from proctor.server.governed.judging import Judging, attempt
+from proctor.server.governed.judging import Judging, attempt, too_long
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.governed.questions import Question
 from proctor.server.governed.registry import Registry
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.sayings import Sayings
-from proctor.server.governed.stream import PROCTOR, Bar, Stream, Voice
+from proctor.server.governed.stream import PROCTOR, Bar, PacketLimits, Stream, Voice
 from proctor.server.governed.tools import NAMES, Saying
 from proctor.server.session import Session
 from proctor.server.telling import Told
@@ -58,11 +58,14 @@ class Governor:
         *,
         wall: Callable[[], float],
         clock: Callable[[], float],
+        packet_limits: PacketLimits,
     ) -> None:
         self.session: Final = session
         self.epoch: Final = session.epoch
         self.policy: Final = policy
-        self.stream: Final = Stream(policy, session, session.epoch, wall=wall, rows=registry.rows)
+        self.stream: Final = Stream(
+            policy, session, session.epoch, wall=wall, rows=registry.rows, packet_limits=packet_limits
+        )
         self.bell: Final = Bell()
         self.acts: Final = Acts(self.stream, self.bell, lambda: not self._closing and session.loss is None)
         self.conclusion: Conclusion | None = None
@@ -147,6 +150,9 @@ class Governor:
         """Hear what an agent calls, in the session's turn: one of its own tools, or one of the environment's."""
         self._check_open()
         teller = Teller(self.stream, tools)
+        if len(arguments) > self.stream.packet_limits.packet_bytes:
+            # Not read at all: what it says is of no interest.
+            return await self._judging.barred(tool, too_long(arguments, self.stream), voice, teller, arguments)
         if self.stream.halted and tool != Saying.SUBMIT_PACKET:
             # What is submitted is held against GOV-1 first: who forges a clear is told that it is forged.
             return await self._sayings.halted(tool, arguments, voice, teller)

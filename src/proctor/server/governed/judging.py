@@ -9,12 +9,13 @@ Rule: what the machine refuses is its own refusal, on record as such. The policy
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from proctor.episode.events import event_of
-from proctor.episode.governing import POLICY_1, POLICY_2
+from proctor.episode.governing import POLICY_1, POLICY_2, SIZE_1
 from proctor.episode.packets import AnyPacket
 from proctor.episode.states import DIRECTIVES, Event
 from proctor.episode.verdicts import Verdict
@@ -24,7 +25,7 @@ from proctor.server.governed.replies import Teller
 from proctor.server.governed.stream import Bar, Stream, Voice
 from proctor.server.telling import Told
 
-MOST_KEPT: Final = 64 * 1024
+MOST_KEPT: Final = 4 * 1024
 """Bytes of a call's arguments that are put on record where it is refused before it is a packet."""
 DEEDS: Final = {Event.ACT: Deed.ACT, Event.WRITE: Deed.WRITE, Event.TOKEN: Deed.WRITE}
 
@@ -39,10 +40,15 @@ class Judging:
         self, packet: AnyPacket, voice: Voice, teller: Teller, *, tried: str | None = None
     ) -> Verdict | Told:
         """Return the verdict on a packet that counts now, or what its agent is told if it does not."""
+        line = packet.line()
+        if len(line) > self._stream.packet_limits.packet_bytes:
+            bars = too_long(line, self._stream)
+            await self._stream.bar(packet.kind, summary(line), bars, voice, packet.header.packet_id)
+            return teller.barred(bars)
         if self._stream.check(packet).accepted:
-            bars = self.bars(packet)
+            bars = self.bars(packet, voice.grant)
             if bars:
-                await self._stream.bar(packet.kind, packet.line(), bars, voice, packet.header.packet_id)
+                await self._stream.bar(packet.kind, line, bars, voice, packet.header.packet_id)
                 return teller.barred(bars, _way_on(bars[0].rule, teller, tried or voice.tool or ""))
         verdict = await self._stream.state(packet, voice)
         return verdict if verdict.accepted else teller.refused(verdict, tried or voice.tool or "")
@@ -54,8 +60,8 @@ class Judging:
         await self._stream.bar(tool, attempt(tool, arguments), bars, voice)
         return teller.barred(bars)
 
-    def bars(self, packet: AnyPacket) -> tuple[Bar, ...]:
-        """Return why the policy does not let a packet count that the machine would accept."""
+    def bars(self, packet: AnyPacket, grant: str | None) -> tuple[Bar, ...]:
+        """Return why the policy does not let an agent's packet count that the machine would accept."""
         event = event_of(packet)
         if event in DIRECTIVES:
             rules, limits = self._stream.context.house_rules, self._stream.limits
@@ -67,7 +73,7 @@ class Judging:
             required = policy.quality.verification_requirement
             return (Bar(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),)
         deed = DEEDS.get(event)
-        if deed is None or (memory.leave if deed is Deed.ACT else memory.asked):
+        if deed is None or memory.allows(grant, deed):
             return ()
         stated = packet.compliance.stakes.stakes_level
         # What is done is at least as grave as the decision that it comes from.
@@ -92,12 +98,28 @@ def _way_on(rule: str, teller: Teller, tried: str) -> list[str]:
     return [*before, act, *again] if before else []
 
 
+def too_long(said: bytes, stream: Stream) -> tuple[Bar, ...]:
+    """Return why a packet, or a call's arguments, are refused that have more bytes than a packet may have."""
+    most = stream.packet_limits.packet_bytes
+    return (Bar(SIZE_1, f"it has {len(said)} bytes, and a packet has at most {most}"),)
+
+
+def summary(said: bytes) -> bytes:
+    """Return what is on record of something too long: its size and its digest."""
+    return msgspec.json.encode({"bytes": len(said), "sha256": sha256(said).hexdigest()})
+
+
 def attempt(tool: str, arguments: bytes) -> bytes:
-    """Return what is on record of a call that is no packet: the arguments, as far as they can be said as JSON."""
+    """Return what is on record of a call that is no packet: the arguments, as far as they can be said as JSON.
+
+    Of what is too long it is the size and the digest.
+    """
     said: dict[str, object] = {"tool": tool}
     try:
         if len(arguments) <= MOST_KEPT:
             said["arguments"] = msgspec.json.decode(arguments)
+        else:
+            said |= {"bytes": len(arguments), "sha256": sha256(arguments).hexdigest()}
     except (msgspec.MsgspecError, ValueError, RecursionError):
         said["unreadable"] = len(arguments)
     return msgspec.json.encode(said)

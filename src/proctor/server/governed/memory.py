@@ -4,6 +4,7 @@ Rule: `Memory.note` is told of every line, in order, when it is stated and when 
 governor that was rebuilt knows what the one before knew.
 """
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -12,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from proctor.episode.envelope import ID_TAIL
 from proctor.episode.history import BEGINNING
 from proctor.episode.kinds import DecisionOutcome, Level, RecordKind
 from proctor.episode.packets import AnyPacket, Packet
@@ -19,7 +21,10 @@ from proctor.episode.payloads import BeliefUpdate, Decision, Escalation, Observa
 from proctor.episode.records import Record
 from proctor.episode.states import State
 from proctor.models.events import PacketJudged
+from proctor.server.governed.conditions import Deed
 
+MOST_STATED: Final = 200
+"""Agents' own ids of packets that are remembered, the latest."""
 MOST_BELIEFS: Final = 1000
 """Whose last value is remembered."""
 LONGEST_NAME: Final = 1024
@@ -51,6 +56,11 @@ Note: TypeAlias = Asked | Denied
 NOTES: Final = {"token_request": Asked, "token_denied": Denied}
 REQUEST: Final = "_request"
 """The note of a token that names the request which it answers."""
+
+
+PACKET_ID: Final = re.compile(f"pkt_{ID_TAIL}")
+STATED_ID: Final = "_stated_id"
+"""The note of a packet that keeps what its agent calls it."""
 
 
 class Answered(Struct, frozen=True):
@@ -92,9 +102,9 @@ class Memory:
     answer: Answered | None = None
     """The latest answer of an operator."""
     leave: bool = False
-    """Whether no ACT was decided since that answer."""
+    """Whether the asker has decided no ACT since that answer."""
     asked: bool = False
-    """Whether the ACT that was decided last came after an answer of its own."""
+    """Whether the asker decided the latest ACT, after an answer of its own."""
     verified: bool = False
     """Whether a verification was completed in this episode."""
     unspent: bool = False
@@ -110,6 +120,12 @@ class Memory:
     denied: dict[str, Denied] = field(default_factory=dict)
     decided: dict[str, str] = field(default_factory=dict)
     """The latest request of each grant that was issued or denied."""
+    stated: dict[tuple[str | None, str], str] = field(default_factory=dict)
+    """What packets are called, by the grants of their agents and the agents' own ids."""
+
+    def allows(self, grant: str | None, deed: Deed) -> bool:
+        """Return whether an operator has answered before what this agent does; an answer is for the agent who asked."""
+        return self.asker == grant and (self.leave if deed is Deed.ACT else self.asked)
 
     def note(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
         """Remember a line; `said` is what it says, None if nobody can read it."""
@@ -129,10 +145,16 @@ class Memory:
         elif isinstance(said, Denied):
             self.denied[said.id] = said
             self._decided_on(said.id)
+        if event.state == State.SAFEMODE:
+            # What was asked before is over with it.
+            for request in list(self.requests):
+                self._decided_on(request)
 
     def _accepted(self, event: PacketJudged, packet: AnyPacket) -> None:
         header, payload = packet.header, packet.payload
         self.previous = header.packet_id
+        if STATED_ID in packet.notes:
+            self._remember_stated(event.grant, packet.notes[STATED_ID], header.packet_id)
         if isinstance(payload, Observation):
             data = msgspec.json.encode(payload.data)
             self.seen = Seen(header.packet_id, header.created_at, data, payload.source_tool)
@@ -143,11 +165,20 @@ class Memory:
         elif isinstance(payload, BeliefUpdate):
             self._believed(event, payload)
         elif isinstance(payload, Escalation):
-            self.escalation, self.asker = packet, event.grant
+            self.escalation, self.asker, self.leave = packet, event.grant, False
         if isinstance(payload, Token) and REQUEST in packet.notes:
             request = msgspec.json.decode(packet.notes[REQUEST], type=str)
             self.issued[request] = payload.token_id
             self._decided_on(request)
+
+    def _remember_stated(self, grant: str | None, note: Raw, packet_id: str) -> None:
+        """Remember what an agent calls its packet, if that could be an id."""
+        stated = msgspec.json.decode(note)
+        if isinstance(stated, str) and PACKET_ID.fullmatch(stated):
+            self.stated.pop((grant, stated), None)
+            self.stated[grant, stated] = packet_id
+            if len(self.stated) > MOST_STATED:
+                del self.stated[next(iter(self.stated))]
 
     def _decided_on(self, request: str) -> None:
         asked = self.requests.pop(request, None)
@@ -158,7 +189,8 @@ class Memory:
         self.decision, self.stakes = packet.header.packet_id, packet.compliance.stakes.stakes_level
         if packet.payload.decision_outcome is DecisionOutcome.ACT:
             self.unspent = False
-            self.asked, self.leave = self.leave, False
+            self.asked = self.allows(event.grant, Deed.ACT)
+            self.leave = self.leave and not self.asked
         # Whoever decides anew goes on without what it had asked for.
         self.requests = {name: asked for name, asked in self.requests.items() if asked.grant != event.grant}
 

@@ -2,7 +2,8 @@
 
 Rule 1: an operator never resets and never steps. What it does is a packet or a record of an episode, judged like any other.
 Rule 2: an act does not wait for the agent: it is judged at once, whatever call runs.
-Rule 3: what cannot be done is a refusal (`answers.Refused`) with a code; what the judge refuses is an answer (`Done`).
+Rule 3: an act names its episode by session and epoch, and an answer its question; it never reaches another one.
+Rule 4: what cannot be done is a refusal (`answers.Refused`) with a code; what the judge refuses is an answer (`Done`).
 """
 
 import asyncio
@@ -13,8 +14,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.models.control import Code
-from proctor.models.operator import Done, GovernedSession, JudgedPage, Waiting
+from proctor.models.operator import Done, GovernedSession, InEpisode, JudgedPage, NamedQuestion, Waiting
 from proctor.server.answers import refused
+from proctor.server.governed.acts import Acts
 from proctor.server.governed.governor import Governor
 from proctor.server.governed.registry import Registry
 
@@ -61,56 +63,51 @@ class Operator:
             await rows.changed(left)
 
     # -------------------------------------------------------------------------------------------------------- answers
-    async def answer(self, id: str, *, choice: str | None = None, text: str = "") -> Done:  # noqa: A002  # its name
-        """Answer the escalation `id`, by the id of one of its options, in words, or both."""
+    async def answer(self, asked: NamedQuestion, *, choice: str | None = None, text: str = "") -> Done:
+        """Answer an escalation, by the id of one of its options, in words, or both."""
         if choice is None and not text:
             raise refused(Code.VALIDATION_ERROR, "an answer says something", expected="a choice, a text, or both")
-        return await self._asking(id).acts.answer(id, choice, text)
+        return await self._acts_on(asked).answer(asked.id, choice, text)
 
     async def approve(
-        self,
-        id: str,  # noqa: A002  # its name
-        *,
-        uses: int | None = None,
-        life_seconds: float | None = None,
-        text: str = "",
+        self, asked: NamedQuestion, *, uses: int | None = None, life_seconds: float | None = None, text: str = ""
     ) -> Done:
-        """Issue the token of the request `id`; `uses` and `life_seconds` may make it smaller than was asked for."""
-        return await self._asking(id).acts.approve(id, uses, life_seconds, text)
+        """Issue the token that was asked for; `uses` and `life_seconds` may make it smaller than that."""
+        return await self._acts_on(asked).approve(asked.id, uses, life_seconds, text)
 
-    async def deny(self, id: str, *, text: str = "") -> Done:  # noqa: A002  # its name
-        """Refuse the token of the request `id`."""
-        return await self._asking(id).acts.deny(id, text)
+    async def deny(self, asked: NamedQuestion, *, text: str = "") -> Done:
+        """Refuse the token that was asked for."""
+        return await self._acts_on(asked).deny(asked.id, text)
 
     # ----------------------------------------------------------------------------------------------------------- acts
-    async def alert(self, session: str, severity: str, summary: str, *, epoch: int | None = None) -> Done:
-        """State an IntegrityAlertPacket in the session's episode; CRITICAL is safe mode, and stops its agents at once."""
-        return await self._governor(session, epoch).acts.alert(severity, summary)
+    async def alert(self, episode: InEpisode, severity: str, summary: str) -> Done:
+        """State an IntegrityAlertPacket in the episode; CRITICAL is safe mode, and stops its agents at once."""
+        return await self._governor(episode).acts.alert(severity, summary)
 
-    async def clear(self, session: str, summary: str = "", *, epoch: int | None = None) -> Done:
-        """Lift the safe mode of the session's episode."""
-        return await self._governor(session, epoch).acts.clear(summary)
+    async def clear(self, episode: InEpisode, summary: str = "") -> Done:
+        """Lift the safe mode of the episode."""
+        return await self._governor(episode).acts.clear(summary)
 
-    async def revoke(self, session: str, *, token_id: str | None = None, grant: str | None = None) -> Done:
+    async def revoke(self, episode: InEpisode, *, token_id: str | None = None, grant: str | None = None) -> Done:
         """Take a token back, or an agent's grant; exactly one of the two is named."""
         if (token_id is None) == (grant is None):
             raise refused(Code.VALIDATION_ERROR, "one thing is revoked at a time", expected="a token_id or a grant")
-        governor = self._governor(session)
+        governor = self._governor(episode)
         if token_id is not None:
             return await governor.acts.revoke(token_id)
         return await self._grant_revoked(governor, grant or "")
 
     async def approve_budget(
         self,
-        session: str,
+        episode: InEpisode,
         *,
         token_budget: int = 0,
         tool_call_budget: int = 0,
         time_budget_seconds: int = 0,
         note: str = "",
     ) -> Done:
-        """Add to what may be spent in the session's episode."""
-        return await self._governor(session).acts.approve_budget(
+        """Add to what may be spent in the episode."""
+        return await self._governor(episode).acts.approve_budget(
             token_budget, tool_call_budget, time_budget_seconds, note
         )
 
@@ -129,27 +126,30 @@ class Operator:
         reason = "" if live else "there is no such grant that lives"
         return governor.acts.done(accepted=live, reason=reason)
 
-    def _governor(self, session: str, epoch: int | None = None) -> Governor:
-        found = self._registry.find(session)
-        if found is not None and epoch not in (None, found.epoch):
-            raise refused(
-                Code.VALIDATION_ERROR, "this episode is over: its session has gone on", expected=f"epoch {found.epoch}"
-            )
+    def _governor(self, episode: InEpisode) -> Governor:
+        """Return the governor of the episode that an act names, or refuse: another one runs, or none."""
+        found = self._registry.find(episode.session)
         if found is None:
             raise refused(
                 Code.VALIDATION_ERROR,
                 "there is no such session with a governed episode",
                 expected="one that `sessions` lists",
             )
+        if found.epoch != episode.epoch:
+            raise refused(
+                Code.STALE_EPOCH,
+                "this is not the episode that runs in the session",
+                expected=f"epoch {found.epoch}",
+            )
         return found
 
-    def _asking(self, waiting: str) -> Governor:
-        """Return the governor of the episode in which this waits."""
-        for governor in self._registry:
-            if governor.acts.waits(waiting):
-                return governor
-        raise refused(
-            Code.VALIDATION_ERROR,
-            "nothing of this id waits: it was answered, or its episode is over",
-            expected="one that `pending` lists",
-        )
+    def _acts_on(self, asked: NamedQuestion) -> Acts:
+        """Return the acts of the episode in which this question waits, or refuse: it does not."""
+        found = self._registry.find(asked.session)
+        if found is None or found.epoch != asked.epoch or not found.acts.lists(asked.id):
+            raise refused(
+                Code.STALE_QUESTION,
+                "this question does not wait: it was answered or withdrawn, or its episode is over",
+                expected="one that `pending` lists",
+            )
+        return found.acts

@@ -36,6 +36,7 @@ from proctor.episode.settings import Limits, OnOverrun, Profile, Settings
 from proctor.errors import ProctorError, ValidationError
 from proctor.server.governed.conditions import Condition, condition_of
 from proctor.server.governed.foresight import PACKETS_OF_A_CALL, never_statable
+from proctor.small_files import read_small_text
 
 FOLDER: Final = Path(__file__).parent / "policies"
 SHIPPED: Final = ("open", "standard", "strict")
@@ -249,7 +250,7 @@ def load_policy(name_or_path: str | Path) -> GovernancePolicy:
     path = FOLDER / f"{name}.toml" if name in SHIPPED else Path(name_or_path)
     try:
         said = tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise ValidationError(f"the policy {name!r} is no TOML: {problem}") from problem
     beside = said.get("house_rules")
     if isinstance(beside, str):
@@ -292,14 +293,7 @@ def policy_of(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as problem:
-        words = problem.strerror if isinstance(problem, OSError) else "it is not text in UTF-8"
-        shipped = ", ".join(SHIPPED)
-        raise ValidationError(
-            f"cannot read {str(path)!r}: {words}", expected=f"a file, or one of {shipped}"
-        ) from problem
+    return read_small_text(path, expected=f"a file, or one of {', '.join(SHIPPED)}")
 
 
 def _names(known: Mapping[str, Tool]) -> str:

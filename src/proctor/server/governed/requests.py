@@ -16,7 +16,7 @@ from proctor.server.telling import Told
 PENDING = "your request of a token waits for an operator: call request_token without tools to wait for the answer"
 NOTHING_PENDING = "no request of yours is pending: name the tools that you need"
 NAME_AGAIN = "name the tools that you need, to ask for another"
-WITHDRAWN = f"your request is withdrawn, for you have decided anew since: {NAME_AGAIN}"
+WITHDRAWN = f"your request is withdrawn, by a later decision of yours or by safe mode: {NAME_AGAIN}"
 MOST_PENDING = 16
 """Requests of all agents of an episode."""
 
@@ -65,7 +65,7 @@ class Requests:
     async def _put_before(self, asked: Asked, seconds: float, voice: Voice, teller: Teller) -> Told | Question:
         """Put a request before an operator, unless no token could be issued now."""
         packet = wording.token(self._stream, asked, asked.uses, self._stream.policy.tokens.life_seconds)
-        if not self._stream.check(packet).accepted or self._judging.bars(packet):
+        if not self._stream.check(packet).accepted or self._judging.bars(packet, voice.grant):
             told = await self._judging.judged(packet, Voice("system", voice.grant, voice.tool), teller)
             return told if isinstance(told, Told) else teller.accepted(told)
         await self._stream.note(asked, voice)

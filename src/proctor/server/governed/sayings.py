@@ -13,10 +13,10 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Refused
 from proctor.server.governed import wording
 from proctor.server.governed.acts import Acts
-from proctor.server.governed.admission import Terms, barred, completed, content_bars
+from proctor.server.governed.admission import Terms, barred, completed, content_bars, reference_bars
 from proctor.server.governed.errands import Errand, Errands
 from proctor.server.governed.forms import Believe, Decide, Escalate, PlanVerification, RequestToken, SubmitPacket
-from proctor.server.governed.judging import MOST_KEPT, Judging, attempt
+from proctor.server.governed.judging import MOST_KEPT, Judging, attempt, too_long
 from proctor.server.governed.questions import Question
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.requests import Requests
@@ -147,9 +147,11 @@ class Sayings:
         if not bars and stream.halted:
             bars = SAFE
         line = completed(form.packet, terms)
+        if not bars and len(line) > stream.packet_limits.packet_bytes:
+            bars = too_long(line, stream)
         said = read(line)
         if isinstance(said, Packet) and not bars:
-            bars = content_bars(said, tools)
+            bars = (*content_bars(said, tools), *reference_bars(said, stream.stated_by(voice)))
         if bars:
             await stream.bar(_kind(form.packet), _kept(msgspec.json.encode(form.packet)), bars, voice)
             return teller.halted() if bars is SAFE else teller.barred(bars)

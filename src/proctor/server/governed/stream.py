@@ -4,6 +4,8 @@ Rule 1: what is judged is on record, in the order in which it was judged, before
     Between the judging and the recorder's taking it nothing else can run.
 Rule 2: the clock is the proctor's: the time on the wall, made to grow by at least a microsecond from line to line.
 Rule 3: what is refused before the judge sees it, and what is no line of the stream, is on record as well, as not judged.
+    What is longer than a packet may be is there with its size and digest only. An episode whose refused calls have put
+    `max_refused_bytes` on record is lost.
 Rule 4: the proctor's own words are never refused in silence: where the judge does not accept one, the episode is lost.
 """
 
@@ -35,13 +37,15 @@ from proctor.models.control import Code
 from proctor.models.events import PacketJudged, Principal
 from proctor.models.operator import JudgedRow
 from proctor.server.answers import failed, refused
-from proctor.server.governed.memory import NOTES, Memory, Note
+from proctor.server.governed.memory import NOTES, Asked, Memory, Note
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.rows import Rows
 from proctor.server.session import Session
 
 LOG: Final = logging.getLogger("proctor.governed")
 TICK: Final = timedelta(microseconds=1)
+VERDICT_BYTES: Final = 512
+"""About what a refusal puts on record besides the line that is refused."""
 encode: Final = msgspec.json.Encoder().encode
 
 
@@ -67,11 +71,26 @@ class Bar:
     pointer: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PacketLimits:
+    """How many bytes an agent may put on record with one packet, and with all that is refused in one episode."""
+
+    packet_bytes: int = 64 * 2**10
+    refused_bytes: int = 16 * 2**20
+
+
 class Stream:
     """The lines of one episode; `standing` is the episode as the judge sees it."""
 
     def __init__(
-        self, policy: GovernancePolicy, session: Session, epoch: int, *, wall: Callable[[], float], rows: Rows
+        self,
+        policy: GovernancePolicy,
+        session: Session,
+        epoch: int,
+        *,
+        wall: Callable[[], float],
+        rows: Rows,
+        packet_limits: PacketLimits,
     ) -> None:
         self.name: Final = f"corr_{session.name}_{epoch}"
         self.policy: Final = policy
@@ -81,8 +100,13 @@ class Stream:
         self.context: Final = Context(policy.settings, policy.written_rules)
         self.standing: Episode = begin(self.name, unmarked(self.context.house_rules))
         self.limits: Final = Limits()
+        self.packet_limits: Final = packet_limits
+        self._refused_bytes = 0
+        """That refused lines of agents have put on record."""
         self._judge = Judge(policy.settings, limits=self.limits, rules=self.context.house_rules)
         self._machine = Machine(self.context, self.limits)
+        self.unrecorded: Final[set[str]] = set()
+        """The ids of packets and of requests that are not on record yet."""
         self._writing: asyncio.Future[None] | None = None
         """Done when the latest line is on record."""
         self._wall = wall
@@ -155,6 +179,12 @@ class Stream:
     def references(self, named: Sequence[str]) -> list[EvidenceRef]:
         """Return references to observations and results of this episode as evidence."""
         return [EvidenceRef(EvidenceKind.TOOL_OUTPUT, name, self.memory.times[name]) for name in named]
+
+    def stated_by(self, voice: Voice) -> dict[str, str]:
+        """Return the ids that an agent gave to packets of its own, each with what the packet is called."""
+        seen = self.standing.seen
+        stated = self.memory.stated.items()
+        return {name: given for (grant, name), given in stated if grant == voice.grant and name not in seen}
 
     # ----------------------------------------------------------------------------------------------------- judging
     def check(self, said: AnyPacket | Record) -> Verdict:
@@ -258,19 +288,39 @@ class Stream:
         )
 
     async def _on_record(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
+        if self._count_refused(event) > self.packet_limits.refused_bytes:
+            problem = failed(
+                Code.EPISODE_FULL,
+                "the refused calls of this episode have put as much on record as they may",
+                expected=f"at most {self.packet_limits.refused_bytes} bytes (max_refused_bytes)",
+            )
+            await self.session.break_off(problem)
+            raise problem
         self.memory.note(event, said)
+        name = said.id if isinstance(said, Asked) else event.packet_id
+        if name is not None:
+            self.unrecorded.add(name)
         written = self._writing = asyncio.get_running_loop().create_future()
         try:
             await self.session.record(event)
         finally:
             written.set_result(None)
+            self.unrecorded.discard(name or "")
         self._rows.add(encode(row_of(self._rows.last + 1, event)))
+
+    def _count_refused(self, event: PacketJudged) -> int:
+        """Return how much agents' refused lines have put on record, this one with them; 0 if it is none."""
+        if event.accepted or event.grant is None:
+            return 0
+        self._refused_bytes += len(bytes(event.line)) + VERDICT_BYTES
+        return self._refused_bytes
 
     # ----------------------------------------------------------------------------------------------------- restoring
     def restore(self, events: Sequence[PacketJudged]) -> None:
         """Take up the episode that these lines tell; a ComponentError if they get other verdicts than they did."""
         for event in events:
             line = bytes(event.line)
+            self._count_refused(event)
             if not event.judged:
                 self.memory.note(event, _note_of(event.kind, line))
                 continue

@@ -81,7 +81,8 @@ _TEXTS: Final[Mapping[Saying, tuple[str, str]]] = {
             "Submit a whole packet of the episode protocol, if you need a field that the other tools do not have: a "
             "BeliefUpdatePacket, DecisionPacket, VerificationPlanPacket, TaskDirectivePacket (the tool that it names is then "
             "used) or EscalationPacket, from layer 2 to 5. Leave out header.packet_id, header.created_at, "
-            "header.correlation_id and mcp.routing.tools_state: they are set for you. You do not need this tool to do your work."
+            "header.correlation_id and mcp.routing.tools_state: they are set for you. The answer says as packet_id what the packet is "
+            "called: name it so in later packets. You do not need this tool to do your work."
         ),
     ),
 }

@@ -4,6 +4,7 @@ Rule 1: what is visible is named: the system's libraries, this Python with its p
     top-level module, and the mounts of the settings. Never a home, never the working directory.
 Rule 2: everything is read-only but a sized tmpfs and mounts that the settings call writable.
 Rule 3: nothing is executed to find out what a target needs.
+Rule 4: there is never a network: one that a sandbox shared with this host would lead to its loopback addresses.
 """
 
 import importlib.util
@@ -16,12 +17,10 @@ from pathlib import Path
 from typing import Final
 
 import proctor
-from proctor.server.sandbox.confine import NOBODY
-from proctor.server.sandbox.tiers import Mount, SandboxWish
+from proctor.server.sandbox.tiers import NOBODY, Mount, SandboxWish
 
 SYSTEM: Final = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32")
 LOADER: Final = ("/etc/ld.so.cache", "/etc/alternatives")
-FOR_NETWORK: Final = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ca-certificates")
 PARTS_OF_A_PREFIX: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
 """All that is shown of a Python that was installed into somebody's home or into the working directory itself."""
 HOME: Final = "/tmp"  # noqa: S108 - a tmpfs of the sandbox's own
@@ -59,10 +58,10 @@ def command(wish: SandboxWish, binds: Sequence[Mount], inside: Sequence[str]) ->
     It dies with the thread that starts it, not with the process: start it from one that stays.
     """
     # The tmpfs come first: what is mounted by name may lie below them.
-    seen = (*_system(wish.network), *binds)
+    seen = (*_system(), *binds)
     return [
         executable() or "bwrap",
-        *_apart(wish),
+        *_apart(),
         *_variables(),
         *("--proc", "/proc", "--dev", "/dev"),
         *_writable(wish.limits.tmp_bytes),
@@ -74,10 +73,8 @@ def command(wish: SandboxWish, binds: Sequence[Mount], inside: Sequence[str]) ->
     ]
 
 
-def _apart(wish: SandboxWish) -> Iterator[str]:
-    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-    if not wish.network:
-        yield "--unshare-net"
+def _apart() -> Iterator[str]:
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net")
     yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL")
     if os.geteuid() == 0:
         # Inside, `become_nobody` gives these two up again, and is then nobody on the host too.
@@ -98,8 +95,8 @@ def _links() -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), str(path))
 
 
-def _system(network: bool) -> Iterator[Mount]:
-    for path in map(Path, (*SYSTEM, *LOADER, *(FOR_NETWORK if network else ()))):
+def _system() -> Iterator[Mount]:
+    for path in map(Path, (*SYSTEM, *LOADER)):
         # What a folder of the system links to is in /usr, and `_links` has it; a file's link may lead anywhere.
         if path.exists() and not (path.is_symlink() and str(path) in SYSTEM):
             yield Mount(path.resolve(), path)

@@ -17,6 +17,8 @@ from typing import Final
 from proctor.server.sandbox.control_group import (
     CONTROLLERS,
     KERNEL,
+    LEAF,
+    PREFIX,
     Folders,
     Group,
     all_removed,
@@ -30,8 +32,6 @@ from proctor.server.sandbox.tiers import SandboxLimits
 __all__ = ["Cgroups", "Group", "found", "missing"]
 
 ROOT: Final = Path("/sys/fs/cgroup")
-PREFIX: Final = "proctor-"
-LEAF: Final = "-server"
 DELEGATE: Final = "start the server with `systemd-run --user --scope -p Delegate=yes`"
 AS_ROOT: Final = "start the server as root, or give this user a group in each hierarchy"
 _NUMBERS: Final = count(1)

@@ -2,7 +2,8 @@
 
 Rule 1: system calls by ctypes alone; no environment, and nothing that is large, is imported here.
 Rule 2: a step that fails is an OSError that names it. Nobody goes on with less than was asked for.
-Rule 3: the order is `become_nobody` (the zygote, once), `own_namespaces` (a worker, strict only), `settle`.
+Rule 3: the order is `become_nobody` and `load_filter` (the zygote, once, before it imports an environment),
+    `own_namespaces` (a worker, strict only), `settle`.
 """
 
 import ctypes
@@ -13,28 +14,14 @@ import resource
 import signal
 import stat
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from proctor.server.sandbox import seccomp
+from proctor.server.sandbox.seccomp import FilterUse
 from proctor.server.sandbox.syscalls import here
-from proctor.server.sandbox.tiers import SandboxLimits, Tier
-
-NOBODY: Final = 65534
-
-CLONE_NEWNS: Final = 0x00020000
-CLONE_NEWIPC: Final = 0x08000000
-CLONE_NEWUSER: Final = 0x10000000
-CLONE_NEWPID: Final = 0x20000000
-CLONE_NEWNET: Final = 0x40000000
-
-MS_RDONLY: Final = 1
-MS_NOSUID: Final = 2
-MS_NODEV: Final = 4
-MS_NOEXEC: Final = 8
-MS_BIND: Final = 0x1000
-MS_REC: Final = 0x4000
-MS_PRIVATE: Final = 0x40000
+from proctor.server.sandbox.tiers import NOBODY, SandboxLimits, Tier
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_DUMPABLE: Final = 4
@@ -48,6 +35,9 @@ MOST_CAPABILITIES: Final = 64
 
 INODES: Final = 16384
 """Files in one tmpfs: each takes memory of the kernel, however small it is."""
+
+SIGNALS: Final = 256
+"""Signals that wait, and timers: far less than the kernel gives to all sessions together."""
 
 OWN: Final = ("/tmp", "/dev/shm")  # noqa: S108 - a tmpfs of the process's own is mounted on each
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
@@ -88,12 +78,12 @@ def no_new_privileges() -> None:
     _done(_prctl(PR_SET_NO_NEW_PRIVS, 1), "PR_SET_NO_NEW_PRIVS")
 
 
-def become_nobody() -> None:
-    """Become uid and gid 65534 without groups and capabilities; only a process that is root can change who it is."""
+def become_nobody(user: int = NOBODY) -> None:
+    """Become a user of no rights, without groups and capabilities; only a process that is root can change who it is."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(user, user, user)
     drop_capabilities()
 
 
@@ -108,10 +98,11 @@ def drop_capabilities() -> None:
     _done(_LIBC.capset(header, bytes(24)), "capset")
 
 
-def own_namespaces(limits: SandboxLimits, *, network: bool = True) -> None:
-    """Return in a new process that is pid 1 of a pid namespace of its own, with user, ipc and mount namespaces.
+def own_namespaces(limits: SandboxLimits, ask_for_user: Callable[[], None] | None = None) -> None:
+    """Return in a new process that is pid 1 of a pid namespace of its own, with user, ipc, network and mount namespaces.
 
-    Without `network` it has an empty network namespace, too: workers of one sandbox share abstract sockets otherwise.
+    The network is empty: workers of one sandbox would share abstract sockets otherwise. `ask_for_user` returns when
+    somebody who may has mapped nobody to a user of the host that no other worker is; without it, the user stays.
 
     The calling process ends here; the new one is a child of the nearest subreaper (`adopt_orphans`) or init. /tmp and
     /dev/shm are its own; /proc is empty.
@@ -119,14 +110,17 @@ def own_namespaces(limits: SandboxLimits, *, network: bool = True) -> None:
     uid, gid = os.getuid(), os.getgid()
     # The kernel gives a process that once changed its user no right to write its own maps until it is dumpable again.
     _done(_prctl(PR_SET_DUMPABLE, 1), "PR_SET_DUMPABLE")
-    flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS | (0 if network else CLONE_NEWNET)
-    _done(_LIBC.unshare(ctypes.c_int(flags)), "namespaces of its own")
+    _done(_LIBC.unshare(ctypes.c_int(seccomp.WORKER_NAMESPACES)), "namespaces of its own")
     _write("/proc/self/setgroups", b"deny")
-    _write("/proc/self/uid_map", b"%d %d 1" % (uid, uid))
     _write("/proc/self/gid_map", b"%d %d 1" % (gid, gid))
+    if ask_for_user is None:
+        _write("/proc/self/uid_map", b"%d %d 1" % (uid, uid))
+    else:
+        ask_for_user()
+        os.setresuid(NOBODY, NOBODY, NOBODY)
     if os.fork() != 0:
         os._exit(0)
-    _done(_LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "making mounts private")
+    _done(_LIBC.mount(None, b"/", None, ctypes.c_ulong(seccomp.PRIVATE), None), "making mounts private")
     _own_folders(limits)
     _hide_processes()
     os.chdir(OWN[0])
@@ -144,7 +138,7 @@ def _write(path: str, text: bytes) -> None:
 def _own_folders(limits: SandboxLimits) -> None:
     kept = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in _mounted_below(OWN)]
     for place in OWN:
-        _tmpfs(place, MS_NOSUID | MS_NODEV, f"size={limits.tmp_bytes},nr_inodes={INODES},mode=700")
+        _tmpfs(place, seccomp.WRITABLE, f"size={limits.tmp_bytes},nr_inodes={INODES},mode=700")
     for path, descriptor in kept:
         _bound_again(path, descriptor)
         os.close(descriptor)
@@ -169,12 +163,12 @@ def _bound_again(path: Path, descriptor: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(exist_ok=True)
     source = f"/proc/self/fd/{descriptor}".encode()
-    _done(_LIBC.mount(source, os.fsencode(path), None, ctypes.c_ulong(MS_BIND), None), f"keeping {path}")
+    _done(_LIBC.mount(source, os.fsencode(path), None, ctypes.c_ulong(seccomp.BIND), None), f"keeping {path}")
 
 
 def _hide_processes() -> None:
     """Cover /proc. Bubblewrap covers parts of its own, so that the kernel allows no fresh one below it: there is none."""
-    _tmpfs("/proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4096,nr_inodes=1,mode=555")
+    _tmpfs("/proc", seccomp.COVER, "size=4096,nr_inodes=1,mode=555")
 
 
 def _tmpfs(place: str, flags: int, options: str) -> None:
@@ -216,12 +210,14 @@ def settle(tier: Tier, limits: SandboxLimits, *, network: bool = False) -> None:
     no_new_privileges()
     undumpable()
     if tier is Tier.STRICT:
+        _limit(resource.RLIMIT_SIGPENDING, SIGNALS)
         drop_capabilities()
-        _filter(network)
+        load_filter(FilterUse.WORKER, network=network)
 
 
-def _filter(network: bool) -> None:
+def load_filter(use: FilterUse, *, network: bool = False) -> None:
+    """Put this process, and all that it starts, under a seccomp filter; an OSError if that cannot be."""
     architecture = here()
     if architecture is None:
         raise OSError(errno.ENOSYS, "there is no seccomp filter for this machine's architecture")
-    seccomp.load(seccomp.program(architecture, network=network))
+    seccomp.load(seccomp.program(architecture, use, network=network))

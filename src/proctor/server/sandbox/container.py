@@ -5,10 +5,11 @@ Rule 2: what comes out of a container is somebody else's word: bounded, and only
 """
 
 import logging
+import os
 import socket
 import subprocess
-import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -19,12 +20,13 @@ import msgspec
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.server.sandbox.engine import Engine, refusal
 from proctor.server.sandbox.pipe import framed, read, spoken
-from proctor.server.sandbox.words import Loaded, Start
+from proctor.server.sandbox.words import Loaded, Start, plain
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 KILLED: Final = 128 + 9
 """How a container ends whose first process was killed by the kernel: we kill its client before we kill it."""
 LONGEST_ANSWER: Final = 2**16
+MOST_COMPLAINTS: Final = 2**16
 LONGEST_COMPLAINT: Final = 2000
 BURIAL_SECONDS: Final = 10.0
 REASON_SECONDS: Final = 0.2
@@ -42,7 +44,6 @@ class Container:
         self._ended = False
         self._client: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._complaints: IO[bytes] | None = None
 
     def start(self, words: Sequence[str], start: Start, seconds: float) -> socket.socket:
         """Return the socket of a worker that is confined and has imported the target, or raise why there is none.
@@ -52,7 +53,7 @@ class Container:
         channel = self._run(words)
         channel.settimeout(seconds)
         try:
-            loaded = _greeted(channel, start)
+            loaded = _greeted(channel, start, time.monotonic() + seconds)
         except TimeoutError:
             raise ComponentError(f"the container was not ready within {seconds:g} seconds") from None
         except msgspec.DecodeError:
@@ -87,13 +88,13 @@ class Container:
                 raise ComponentError("the container was given up before it was started")
             ours, theirs = socket.socketpair()
             self._channel = ours
-            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the burial
             try:
                 self._client = subprocess.Popen(  # noqa: S603  # our own command line
                     [*self._engine.command, *words],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
-                    stderr=self._complaints,
+                    # A pipe, which holds little: whoever floods it stands still, and fills no disk of ours.
+                    stderr=subprocess.PIPE,
                     # A signal that a terminal sends to the server is not for its containers.
                     start_new_session=True,
                 )
@@ -108,11 +109,12 @@ class Container:
         with suppress(subprocess.TimeoutExpired):
             if self._client is not None:
                 self._client.wait(BURIAL_SECONDS)
-        if self._complaints is None:
-            return ComponentError("the container ended at once")
-        size = self._complaints.seek(0, 2)
-        self._complaints.seek(max(0, size - LONGEST_COMPLAINT))
-        return refusal(self._engine.name, plain(self._complaints.read().decode("utf-8", "replace")))
+        with self._guard:
+            if self._client is None or self._client.stderr is None or self._client.stderr.closed:
+                return ComponentError("the container ended at once")
+            said = _at_hand(self._client.stderr)
+        text = said[-LONGEST_COMPLAINT:].decode("utf-8", "replace")
+        return refusal(self._engine.name, plain(text))
 
     def _bury(self) -> None:
         try:
@@ -122,21 +124,25 @@ class Container:
         except (ProctorError, subprocess.TimeoutExpired) as problem:
             LOG.error("a container could not be removed: %s", problem, extra={"container": self.name})
         finally:
-            for each in (self._channel, self._complaints):
-                if each is not None:
-                    each.close()
+            with self._guard:
+                for each in (self._channel, None if self._client is None else self._client.stderr):
+                    if each is not None:
+                        each.close()
             self._over(self)
 
 
-def _greeted(channel: socket.socket, start: Start) -> Loaded:
+def _greeted(channel: socket.socket, start: Start, deadline: float) -> Loaded:
     """Tell the worker what it is for, and return what it says then."""
     channel.sendall(framed(start))
-    body = read(channel, LONGEST_ANSWER)
+    body = read(channel, LONGEST_ANSWER, deadline)
     if body is None:
         raise ConnectionResetError("it ended at once")
     return spoken(body, Loaded)
 
 
-def plain(text: str) -> str:
-    """Return a text that steers no terminal."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+def _at_hand(pipe: IO[bytes]) -> bytes:
+    """Return what is in a pipe now; nobody waits for more."""
+    os.set_blocking(pipe.fileno(), False)
+    with suppress(BlockingIOError):
+        return os.read(pipe.fileno(), MOST_COMPLAINTS)
+    return b""

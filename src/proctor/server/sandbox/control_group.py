@@ -15,6 +15,8 @@ from typing import Final
 
 from proctor.server.sandbox.tiers import SandboxLimits
 
+PREFIX: Final = "proctor-"
+LEAF: Final = "-server"
 PERIOD: Final = 100_000
 """Microseconds: the time over which a share of the processors is counted."""
 SMALLEST_QUOTA: Final = 1000
@@ -57,6 +59,19 @@ class Group:
         """Move a process into the group; what it forks from now on is in it too."""
         for folder in self.folders:
             write(folder / "cgroup.procs", str(pid))
+
+    def release(self) -> None:
+        """Move whoever is in the group to where this process is, as far as that can be done; nobody is hurt."""
+        for folder in self.folders:
+            with suppress(OSError):
+                for pid in read(folder / "cgroup.procs").split():
+                    write(self._own(folder) / "cgroup.procs", pid)
+
+    @staticmethod
+    def _own(folder: Path) -> Path:
+        """Return the folder of this process's own group in the same hierarchy: two above, or the leaf that it went into."""
+        home = folder.parent.parent
+        return next(home.glob(f"{PREFIX}{os.getpid()}-*{LEAF}"), home)
 
     def obey(self, order: Order) -> None:
         """Write a limit; one that is not needed only where the kernel has a file for it."""

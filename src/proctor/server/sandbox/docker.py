@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -26,13 +26,15 @@ from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code
 from proctor.server.answers import refused
 from proctor.server.incidents import new_incident
+from proctor.server.sandbox.checker import AnswerChecker
 from proctor.server.sandbox.container import Container
 from proctor.server.sandbox.engine import BOOT_LABEL, SERVER_LABEL, VERSION_LABEL, Engine, Found, ImageFacts, run_words
+from proctor.server.sandbox.hold import new_users
 from proctor.server.sandbox.pipe import Describe, Work
 from proctor.server.sandbox.place import InWorker
 from proctor.server.sandbox.stdio_worker import MODULE
 from proctor.server.sandbox.tiers import SandboxWish, Tier
-from proctor.server.sandbox.words import Start
+from proctor.server.sandbox.words import Start, one_line
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 START_SECONDS: Final = 60.0
@@ -123,8 +125,10 @@ class DockerNest:
         engine: Engine,
         report: DockerReport,
         *,
+        users: Iterator[int] | None = None,
         start_seconds: float = START_SECONDS,
     ) -> None:
+        self._users = new_users() if users is None else users
         self.report: Final = report
         self._target = target
         self._wish = wish
@@ -137,6 +141,7 @@ class DockerNest:
         self._containers: set[Container] = set()
         self._guard = threading.Lock()
         self._ended = False
+        self._checker = AnswerChecker()
         self._starters = ThreadPoolExecutor(MOST_STARTS, thread_name_prefix="proctor-starter")
         self._undertaker = ThreadPoolExecutor(MOST_STARTS, thread_name_prefix="proctor-undertaker")
 
@@ -160,9 +165,10 @@ class DockerNest:
             )
         found = engine.image(image)
         _check_version(found, target)
+        _check_volumes(found)
         engine.remove(orphans(engine.containers(SERVER_LABEL), ServerMark.own()))
         report = DockerReport(Tier.DOCKER, f"{engine.name} {facts.version}", image, found.digest, facts.seccomp)
-        return cls(target, wish, found, engine, report, **options)
+        return cls(target, wish, found, engine, report, users=new_users(mapped=facts.maps_users), **options)
 
     def card(self) -> bytes:
         """Return what the environment says of itself (`cards.Card` in msgpack), from a container that is gone then."""
@@ -174,7 +180,12 @@ class DockerNest:
             place = await self._empty(name)
         except (ProctorError, OSError) as problem:
             number = new_incident()
-            LOG.error("a container could not be started, incident %s: %s", number, problem, extra={"session": name})
+            LOG.error(
+                "a container could not be started, incident %s: %s",
+                number,
+                one_line(str(problem)),
+                extra={"session": name},
+            )
             message = "the environment's container could not be started"
             raise refused(Code.FACTORY_ERROR, message, incident=number) from None
         # Where this machine has its modules is nobody's business in a container.
@@ -190,6 +201,7 @@ class DockerNest:
         with self._guard:
             self._ended = True
             containers = list(self._containers)
+        self._checker.close()
         for container in containers:
             container.kill()
         self._starters.shutdown()
@@ -214,7 +226,7 @@ class DockerNest:
             container.kill()
             raise
         # A container is held like any other worker: it can be killed, and asked whether its memory was the end of it.
-        return InWorker(channel, container, name)
+        return InWorker(channel, container, name, checker=self._checker, most=self._wish.limits.answer_bytes)
 
     def _begun(self) -> tuple[Container, "Future[socket.socket]"]:
         """Have a container started, on a thread."""
@@ -225,7 +237,7 @@ class DockerNest:
                 raise ComponentError("the sandbox is closed")
             name = f"proctor-{self._boot}-{next(self._numbers)}"
             container = Container(self._engine, name, self._undertaker, self._containers.discard)
-            words = run_words(self._engine.name, self._image, name, self._labels, wish, INSIDE)
+            words = run_words(self._engine.name, self._image, name, self._labels, wish, INSIDE, user=next(self._users))
             self._containers.add(container)
             return container, self._starters.submit(container.start, words, start, self._seconds)
 
@@ -237,6 +249,15 @@ def _check_version(image: ImageFacts, target: Target) -> None:
             "the image was built by another version of Proctor",
             found=version,
             expected=f"{__version__}: `proctor image {target.text}` builds it anew",
+        )
+
+
+def _check_volumes(image: ImageFacts) -> None:
+    if image.volumes:
+        raise ComponentError(
+            "the image has volumes, which containers could fill this machine's disk with",
+            found=", ".join(image.volumes),
+            expected="an image without VOLUME",
         )
 
 

@@ -15,8 +15,8 @@ from typing import IO, Any, Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.sandbox.bubblewrap import VARIABLES
-from proctor.server.sandbox.confine import NOBODY
-from proctor.server.sandbox.tiers import Mount, SandboxLimits, SandboxWish
+from proctor.server.sandbox.confine import SIGNALS
+from proctor.server.sandbox.tiers import NOBODY, Mount, SandboxLimits, SandboxWish
 
 ENGINES: Final = ("docker", "podman")
 PATIENCE_SECONDS: Final = 60.0
@@ -44,6 +44,8 @@ class ImageFacts:
     digest: str
     size: int
     labels: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[str, ...] = ()
+    """Folders that an engine would make writable on the host's disk, without any limit."""
 
     @property
     def is_ours(self) -> bool:
@@ -58,6 +60,8 @@ class EngineFacts:
     version: str
     seccomp: str
     lacking: tuple[str, ...] = ()
+    maps_users: bool = False
+    """Whether a container's users have other numbers on the host, of a range that is not large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,9 @@ class Engine:
     def image(self, name: str) -> ImageFacts:
         """Return what is known of an image; one that is not there is a ComponentError."""
         (told,) = json.loads(self.asked("image", "inspect", name))
-        labels = (told.get("Config") or {}).get("Labels") or {}
-        return ImageFacts(name, told["Id"].removeprefix("sha256:"), int(told["Size"]), labels)
+        config = told.get("Config") or {}
+        labels, volumes = config.get("Labels") or {}, config.get("Volumes") or {}
+        return ImageFacts(name, told["Id"].removeprefix("sha256:"), int(told["Size"]), labels, tuple(sorted(volumes)))
 
     def load(self, path: Path) -> None:
         """Take an image from a file."""
@@ -170,15 +175,17 @@ def facts_in(told: Any) -> EngineFacts:
     """Return what `info` says; docker and podman say it at different places."""
     if "host" not in told:
         lacking = [words for flag, words in DOCKER_FLAGS.items() if not told.get(flag)]
-        return EngineFacts(
-            str(told.get("ServerVersion", "")), _profile(told.get("SecurityOptions") or []), tuple(lacking)
-        )
+        options = told.get("SecurityOptions") or []
+        maps_users = any(option.startswith(("name=rootless", "name=userns")) for option in options)
+        return EngineFacts(str(told.get("ServerVersion", "")), _profile(options), tuple(lacking), maps_users)
     host = told["host"]
     have = host.get("cgroupControllers") or []
     lacking = [words for controller, words in CONTROLLERS.items() if controller not in have]
-    enabled = host.get("security", {}).get("seccompEnabled")
+    security = host.get("security", {})
+    enabled = security.get("seccompEnabled")
     version = str(told.get("version", {}).get("Version", ""))
-    return EngineFacts(version, "podman's own profile" if enabled else "none", tuple(lacking))
+    profile = "podman's own profile" if enabled else "none"
+    return EngineFacts(version, profile, tuple(lacking), bool(security.get("rootless")))
 
 
 def _profile(options: Sequence[str]) -> str:
@@ -204,12 +211,19 @@ def refusal(engine: str, said: str) -> ComponentError:
 
 
 def run_words(
-    engine: str, image: ImageFacts, name: str, labels: Mapping[str, str], wish: SandboxWish, inside: Sequence[str]
+    engine: str,
+    image: ImageFacts,
+    name: str,
+    labels: Mapping[str, str],
+    wish: SandboxWish,
+    inside: Sequence[str],
+    *,
+    user: int = NOBODY,
 ) -> list[str]:
     """Return the words that start one container with `inside` as arguments of its Python."""
     words = ["run", "--rm", "--interactive", "--pull", "never", "--name", name, "--hostname", "sandbox"]
     words += [word for label, value in labels.items() for word in ("--label", f"{label}={value}")]
-    words += _closed(wish.network)
+    words += [*_closed(wish.network), "--user", f"{user}:{NOBODY}"]
     words += _limited(wish.limits)
     words += [word for mount in wish.mounts for word in ("--mount", _mount(mount))]
     words += [word for variable, value in _variables().items() for word in ("--env", f"{variable}={value}")]
@@ -217,13 +231,16 @@ def run_words(
         words += PODMANS_OWN
     if not image.is_ours:
         words += ["--entrypoint", "python3"]
-    return [*words, image.name, *inside]
+    # Not by its name, which may mean another image by now: what was checked, and is on record, is what runs.
+    return [*words, f"sha256:{image.digest}", *inside]
 
 
 def _closed(network: bool) -> list[str]:
-    words = [] if network else ["--network", "none"]
+    # By name: an engine can be configured to give containers the network of the host when it is not told.
+    words = ["--network", "bridge" if network else "none"]
     words += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ipc", "private"]
-    return [*words, "--user", f"{NOBODY}:{NOBODY}", "--workdir", "/", "--log-driver", "none"]
+    # What an image would have run in the container now and then is not ours, and nobody waits for it.
+    return [*words, "--workdir", "/", "--log-driver", "none", "--no-healthcheck"]
 
 
 def _limited(limits: SandboxLimits) -> list[str]:
@@ -234,6 +251,7 @@ def _limited(limits: SandboxLimits) -> list[str]:
         *("--shm-size", str(limits.tmp_bytes)),
         *("--ulimit", f"fsize={limits.file_bytes}:{limits.file_bytes}", "--ulimit", "core=0:0"),
         *("--ulimit", f"nofile={limits.open_files}:{limits.open_files}"),
+        *("--ulimit", "memlock=0:0", "--ulimit", "msgqueue=0:0", "--ulimit", f"sigpending={SIGNALS}:{SIGNALS}"),
     ]
 
 

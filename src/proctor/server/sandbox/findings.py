@@ -40,6 +40,7 @@ class Probe(StrEnum):
     MEMORY_OF_MANY = "memory of many"
     FORK_BOMB = "fork bomb"
     USER_NAMESPACES = "user namespaces"
+    KERNEL_CALLS = "kernel calls"
     NEIGHBOURS = "neighbours"
 
     @property
@@ -67,7 +68,8 @@ _ROWS: Final[dict[Probe, tuple[str, Tier]]] = {
     Probe.MEMORY_BOMB: ("one over the limit", Tier.PROCESS),
     Probe.MEMORY_OF_MANY: ("go over the limit", Tier.STRICT),
     Probe.FORK_BOMB: ("go over the limit", Tier.STRICT),
-    Probe.USER_NAMESPACES: ("make one", Tier.STRICT),
+    Probe.USER_NAMESPACES: ("make one", Tier.BWRAP),
+    Probe.KERNEL_CALLS: ("make one that is not needed", Tier.BWRAP),
     Probe.NEIGHBOURS: ("hurt another session", Tier.STRICT),
 }
 
@@ -94,15 +96,14 @@ class TierReport(msgspec.Struct, frozen=True, omit_defaults=True):
         untried = Finding(probe, Verdict.UNPROVEN, reason)
         return next((each for each in self.findings if each.probe is probe), untried)
 
-    def broken(self, *, network: bool = False) -> tuple[Finding, ...]:
-        """Return what this tier promises and does not keep; with the network allowed, it promises nothing about that."""
-        allowed = {Probe.NETWORK, Probe.ABSTRACT_SOCKETS} if network else set()
+    def broken(self) -> tuple[Finding, ...]:
+        """Return what this tier promises and does not keep."""
         promised = (each for each in self.findings if each.probe.promised.rank <= self.tier.rank)
-        return tuple(each for each in promised if each.verdict is not Verdict.BLOCKED and each.probe not in allowed)
+        return tuple(each for each in promised if each.verdict is not Verdict.BLOCKED)
 
-    def holds(self, *, network: bool = False) -> bool:
+    def holds(self) -> bool:
         """Return whether it can be used: it was tried, and keeps what it promises."""
-        return self.lacking is None and not self.broken(network=network)
+        return self.lacking is None and not self.broken()
 
 
 class HostFacts(msgspec.Struct, frozen=True):
@@ -122,7 +123,6 @@ class Report(msgspec.Struct, frozen=True):
 
     host: HostFacts
     tiers: tuple[TierReport, ...]
-    network: bool = False
 
     def of(self, tier: Tier) -> TierReport | None:
         """Return what was found in a tier, None if it was not tried."""
@@ -131,7 +131,7 @@ class Report(msgspec.Struct, frozen=True):
 
 def strongest(report: Report) -> Tier:
     """Return the strongest of none..strict that holds."""
-    holding = {each.tier for each in report.tiers if each.holds(network=report.network)}
+    holding = {each.tier for each in report.tiers if each.holds()}
     return next((tier for tier in CHOICES if tier in holding), Tier.NONE)
 
 
@@ -142,7 +142,7 @@ def next_step(report: Report) -> tuple[Tier, str] | None:
     if not stronger:
         return None
     found = min(stronger, key=lambda each: each.tier.rank)
-    return found.tier, shortcoming(found, network=report.network)
+    return found.tier, shortcoming(found)
 
 
 def refusal(wish: SandboxWish, report: Report) -> str | None:
@@ -152,13 +152,13 @@ def refusal(wish: SandboxWish, report: Report) -> str | None:
     found = report.of(wish.tier)
     if found is None:
         return f"the sandbox {wish.tier} was not tried on this host; `proctor doctor` tries it"
-    if found.holds(network=report.network):
+    if found.holds():
         return None
-    return f"this host does not enforce the sandbox {wish.tier}: {shortcoming(found, network=report.network)}"
+    return f"this host does not enforce the sandbox {wish.tier}: {shortcoming(found)}"
 
 
-def shortcoming(found: TierReport, *, network: bool = False) -> str:
+def shortcoming(found: TierReport) -> str:
     """Return in words what keeps a tier from holding."""
     if found.lacking is not None:
         return found.lacking
-    return "; ".join(f"{each.probe} is {each.verdict} ({each.reason})" for each in found.broken(network=network))
+    return "; ".join(f"{each.probe} is {each.verdict} ({each.reason})" for each in found.broken())

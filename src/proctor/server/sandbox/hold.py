@@ -1,27 +1,38 @@
 """What the server holds of a process in a sandbox: a descriptor that is this process and no other, and its cgroup.
 
-Rule 1: a process is ended by its descriptor, never by its number, which may be another's by now.
+Rule 1: a process is ended by its descriptor, never by its number, which may be another's by now. Where the kernel takes
+    a number only, it is checked before and after that it still is this process's own.
 Rule 2: `kill` never waits. The rest, until nothing is left of the process and its group, happens on a thread.
 """
 
 import logging
 import os
+import secrets
 import select
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Final
 
 from proctor.server.sandbox.cgroups import Cgroups
 from proctor.server.sandbox.control_group import Group
-from proctor.server.sandbox.tiers import SandboxLimits
+from proctor.server.sandbox.tiers import NOBODY, SandboxLimits
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 WHOLE_GROUP: Final = 4
 """PIDFD_SIGNAL_PROCESS_GROUP, since Linux 6.9: the process and what it has started."""
 BURIAL_SECONDS: Final = 10.0
+FIRST_USER: Final = 2**29
+MOST_USERS: Final = 2**28
+"""Users of the host that nobody is: what the kernel counts for each user, one session cannot use up for another."""
+MAPPED_USERS: Final = (20_000, 40_000)
+"""The first, and how many, where an engine has a range of users of its own that is no larger than 65536."""
+DEEPEST: Final = 100
+LOOKS: Final = 20
 
 
 class Hold:
@@ -37,9 +48,9 @@ class Hold:
         # Between the thread that makes a group and the one that removes it; held for longer.
         self._grouping = threading.Lock()
 
-    def take(self, pid: int) -> None:
-        """Hold this process from now on, and the one before no more; whoever calls knows that it is still there."""
-        descriptor = os.pidfd_open(pid)
+    def take(self, process: int) -> None:
+        """Hold the process of this descriptor from now on, and the one before no more; the caller keeps the descriptor."""
+        descriptor = os.dup(process)
         with self._guard:
             if self._ended:
                 # Too late: it was given up while it came.
@@ -49,12 +60,33 @@ class Hold:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def enclose(self, cgroups: Cgroups, name: str, limits: SandboxLimits, pid: int) -> None:
+    def enclose(self, cgroups: Cgroups, name: str, limits: SandboxLimits) -> None:
         """Give the process a group of its own, or raise an OSError; this may take some time."""
         with self._grouping:
             if not self._ended:
-                self._group = cgroups.make(name, limits)
-                self._group.add(pid)
+                group = cgroups.make(name, limits)
+                if not move(self._descriptor, group):
+                    raise ProcessLookupError("the process ended before it had a group of its own")
+                self._group = group
+
+    def has_member(self, process: int) -> bool:
+        """Return whether the process of this descriptor is in the group; without a group, it is not known."""
+        if self._group is None:
+            return False
+        pid = pid_of(process)
+        return pid in self._group.pids() and pid_of(process) == pid
+
+    def map_user(self, user: int) -> None:
+        """Have nobody, in the process's user namespace, be this user of the host; only root can. Raises an OSError."""
+        pid = pid_of(self._descriptor)
+        folder = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # From now on the folder is this process's and no other's; was it when it was opened?
+            if pid_of(self._descriptor) != pid:
+                raise ProcessLookupError("the process ended before it had a user of its own")
+            _write_below(folder, "uid_map", f"{NOBODY} {user} 1")
+        finally:
+            os.close(folder)
 
     def out_of_memory(self) -> bool:
         """Return whether the kernel ended a process of the group for want of memory."""
@@ -92,6 +124,68 @@ def _signal(descriptor: int) -> None:
         except OSError:
             # An older kernel, or a process that leads no group.
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def pid_of(descriptor: int) -> int:
+    """Return the number of a process now; 0 when nothing is left of it, or if it cannot be seen from here."""
+    with suppress(OSError):
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+        return max(0, *(int(line[4:]) for line in told.splitlines() if line.startswith("Pid:")), 0)
+    return 0
+
+
+def descends(descriptor: int, ancestor: int) -> bool:
+    """Return whether a process was started by another one, by what that one started, and so on."""
+    pid = pid_of(descriptor)
+    line = _ancestors(pid)
+    for _ in range(LOOKS):
+        # Looked at until it stays the same: the number of a parent that ended meanwhile may be another's.
+        before, line = line, _ancestors(pid)
+        if before == line:
+            return ancestor in line and pid_of(descriptor) == pid
+    return False
+
+
+def _ancestors(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        while pid > 1 and len(found) < DEEPEST:
+            told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+            pid = int(told.rpartition(")")[2].split()[1])
+            found.append(pid)
+    return found
+
+
+def move(descriptor: int, group: Group) -> bool:
+    """Move a process into a new group, which is removed if it cannot be; return whether it was this process that moved."""
+    pid = pid_of(descriptor)
+    try:
+        if pid > 1:
+            group.add(pid)
+            if pid_of(descriptor) == pid:
+                return True
+            # It ended, and its number may have become another's just before: whoever is in there is none of ours.
+            group.release()
+    except OSError:
+        group.release()
+        group.remove()
+        raise
+    group.remove()
+    return False
+
+
+def new_users(*, mapped: bool = False) -> Iterator[int]:
+    """Return users that are likely to be nobody else's, a new one each time; `mapped`: an engine gives them other numbers."""
+    first, most = MAPPED_USERS if mapped else (FIRST_USER, MOST_USERS)
+    return (first + number % most for number in count(secrets.randbelow(most)))
+
+
+def _write_below(folder: int, name: str, text: str) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)
 
 
 def _await_end(descriptor: int) -> None:

@@ -58,8 +58,8 @@ def _missing(tier: Tier) -> Iterator[str]:
         reason = cgroups.missing()
         if reason is not None:
             yield f"there are no cgroups: {reason}"
-        if here() is None:
-            yield f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
+    if tier.rank >= Tier.BWRAP.rank and here() is None:
+        yield f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
 
 
 def user_namespaces(settings: Path = PROC_SYS) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from proctor import __version__
+from proctor.envs.imports import search_here
 from proctor.envs.settings import spec_of
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.sandbox.archive import (
@@ -108,9 +109,7 @@ def contents_of(wish: ImageWish) -> Contents:
         raise ValidationError(
             "an image has no writable mounts", found=str(writable[0].path), expected="`proctor serve --mount PATH:rw`"
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    search_here()
     module = module_of(wish.target)
     needs = needs_of(module, wish.beside)
     packages = {place: path for found in needs.distributions.values() for place, path in files_of(found)}

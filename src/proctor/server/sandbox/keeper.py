@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.server.sandbox.bubblewrap import VARIABLES
 from proctor.server.sandbox.cgroups import Cgroups
 from proctor.server.sandbox.control_group import Group
-from proctor.server.sandbox.hold import removed
+from proctor.server.sandbox.hold import descends, move, pid_of, removed
 from proctor.server.sandbox.pipe import framed, read, spoken
 from proctor.server.sandbox.tiers import MIB
 from proctor.server.sandbox.words import (
@@ -39,6 +40,7 @@ from proctor.server.sandbox.words import (
     heard,
     listen_for_messages,
     listen_for_words,
+    plain,
 )
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -79,6 +81,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._killed = False
         self._descriptor = -1
+        self._zygote = 0
         self._control, self._theirs = socket.socketpair()
         self._thread = threading.Thread(target=self._keep, name=f"proctor-{name}", daemon=True)
         self._thread.start()
@@ -92,6 +95,19 @@ class Keeper:
     def gone(self) -> bool:
         """Whether nothing is left of it."""
         return not self._thread.is_alive()
+
+    def started(self, process: int) -> bool:
+        """Return whether the process of this descriptor comes from the zygote: it may say so, and be none of ours."""
+        with self._guard:
+            own = pid_of(self._descriptor)
+            return own > 1 and descends(process, own)
+
+    def has_filter(self) -> bool:
+        """Return whether the zygote is under a seccomp filter, by the kernel's word."""
+        with suppress(OSError):
+            told = Path(f"/proc/{self._zygote}/status").read_text(encoding="ascii", errors="replace")
+            return "\nSeccomp:\t2\n" in told
+        return False
 
     def fork(self, channel: socket.socket) -> None:
         """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
@@ -172,37 +188,43 @@ class Keeper:
         control = self._control
         listen_for_words(control)
         control.settimeout(self._plan.seconds)
-        word = heard(control)
-        if word.kind != HERE or word.reason:
-            raise ConnectionResetError("it ended at once, or did not wait")
-        listen_for_messages(control)
-        self._enclose(word.pid, group)
-        control.settimeout(max(0.1, until - time.monotonic()))
-        loaded = self._answer()
+        with heard(control) as word:
+            if word.kind != HERE or word.reason or not self._is_own(word.speaker):
+                raise ConnectionResetError("it ended at once, or did not wait")
+            listen_for_messages(control)
+            self._zygote = pid_of(word.speaker)
+            self._enclose(word.speaker, group)
+        loaded = self._answer(until)
         if loaded.problem is not None:
-            raise ValidationError(_plain(loaded.problem))
+            raise ValidationError(plain(loaded.problem))
         if loaded.threads > 0:
             LOG.warning("the environment's module starts threads when it is imported; workers have none of them")
         return loaded
 
-    def _answer(self) -> Loaded:
+    def _answer(self, until: float) -> Loaded:
         try:
             self._control.sendall(framed(self._plan.start))
-            body = read(self._control, LONGEST_ANSWER)
+            body = read(self._control, LONGEST_ANSWER, until)
         except ConnectionError:
             body = None
         if body is None:
             raise ConnectionResetError("it ended while it imported the environment")
         return spoken(body, Loaded)
 
-    def _enclose(self, pid: int, group: list[Group]) -> None:
+    def _is_own(self, process: int) -> bool:
+        """Return whether this is the process that was started, or what it started."""
+        return pid_of(process) == pid_of(self._descriptor) > 0 or self.started(process)
+
+    def _enclose(self, process: int, group: list[Group]) -> None:
         if self._plan.cgroups is not None:
             limits = self._plan.start.limits
             limits = replace(
                 limits, memory_bytes=limits.memory_bytes + SHARED_BYTES, processes=limits.processes + MOST_STARTING
             )
-            group.append(self._plan.cgroups.make(self._name, limits))
-            group[0].add(pid)
+            made = self._plan.cgroups.make(self._name, limits)
+            if not move(process, made):
+                raise ConnectionResetError("it ended before it had a group of its own")
+            group.append(made)
 
     def _told(self, problem: Exception, process: "subprocess.Popen[bytes]") -> ProctorError:
         if isinstance(problem, ProctorError):
@@ -237,9 +259,4 @@ def _complaint(process: "subprocess.Popen[bytes]") -> str:
         return ""
     os.set_blocking(process.stderr.fileno(), False)
     said = process.stderr.read(LONGEST_COMPLAINT) or b""
-    return _plain(said.decode("utf-8", "replace").strip())
-
-
-def _plain(text: str) -> str:
-    """Return a text that steers no terminal."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+    return plain(said.decode("utf-8", "replace").strip())

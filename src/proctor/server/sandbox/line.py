@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from proctor.server.sandbox.pipe import LENGTH, MOST_BYTES, PIECE, is_whole
+from proctor.server.sandbox.pipe import LENGTH, MOST_FIRST_BYTES, PIECE, is_whole
 
 
 class Break(StrEnum):
@@ -22,6 +22,7 @@ class Break(StrEnum):
     UNASKED = "spoke unasked"
     TOO_MUCH = "said too much at once"
     UNSOUND = "gave no sound answer"
+    UNCHECKED = "gave an answer that could not be checked"
     LATE = "did not answer in time"
     LEFT = "was ended"
 
@@ -42,6 +43,8 @@ class Line:
         self.how: Break | None = None
         self.patience: float | None = None
         """Seconds that an answer may take; None: as long as it likes."""
+        self.most = MOST_FIRST_BYTES
+        """Bytes that an answer may have."""
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._broken = broken
@@ -52,8 +55,11 @@ class Line:
         self._watch: asyncio.TimerHandle | None = None
         self._loop.add_reader(channel, self._readable)
 
-    async def asked(self, frame: bytearray) -> memoryview:
-        """Send a message and return the body of the answer, or raise `Broken`."""
+    async def asked(self, frame: bytes | bytearray) -> memoryview:
+        """Send a message and return the body of the answer, or raise `Broken`.
+
+        The body is a view of the whole frame (`obj`), which is nobody else's from then on.
+        """
         if self.how is not None or self._answer is not None:
             raise Broken(self.how or Break.UNASKED)
         answer: asyncio.Future[memoryview] = self._loop.create_future()
@@ -83,7 +89,7 @@ class Line:
             answer.exception()  # if whoever asked has just been cancelled, it is reported as forgotten otherwise
         self._broken(how)
 
-    def _send(self, frame: bytearray) -> None:
+    def _send(self, frame: bytes | bytearray) -> None:
         sent = self._sent(frame)
         if sent < len(frame) and self.how is None:
             self._unsent = memoryview(frame)[sent:]
@@ -94,7 +100,7 @@ class Line:
         if not self._unsent and self.how is None:
             self._loop.remove_writer(self._channel)
 
-    def _sent(self, body: bytearray | memoryview) -> int:
+    def _sent(self, body: bytes | bytearray | memoryview) -> int:
         try:
             return self._channel.send(body)
         except BlockingIOError:
@@ -126,7 +132,7 @@ class Line:
         if len(heard) < LENGTH.size:
             return
         whole = LENGTH.size + LENGTH.unpack_from(heard)[0]
-        if whole > LENGTH.size + MOST_BYTES:
+        if whole > LENGTH.size + self.most:
             self.cut(Break.TOO_MUCH)
         elif len(heard) > whole:
             self.cut(Break.UNASKED)

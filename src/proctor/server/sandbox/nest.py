@@ -10,6 +10,7 @@ Rule 4: nothing is left behind: no process, no descriptor, no group.
 
 import asyncio
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -26,20 +27,23 @@ from proctor.server.answers import Refused, refused
 from proctor.server.incidents import new_incident
 from proctor.server.sandbox import bubblewrap, zygote
 from proctor.server.sandbox.cgroups import Cgroups, found, missing
-from proctor.server.sandbox.hold import Hold
+from proctor.server.sandbox.checker import AnswerChecker
+from proctor.server.sandbox.hold import Hold, new_users
 from proctor.server.sandbox.keeper import START_SECONDS, Keeper, Plan
 from proctor.server.sandbox.pipe import Describe, Work
 from proctor.server.sandbox.place import InWorker
-from proctor.server.sandbox.tiers import SandboxWish, Tier
+from proctor.server.sandbox.tiers import NOBODY, SandboxWish, Tier
 from proctor.server.sandbox.words import (
     GO,
     HERE,
     NO_NAMESPACES,
     READY,
+    UNMAPPED,
     Start,
     Word,
     listen_for_messages,
     listen_for_words,
+    one_line,
     say,
 )
 from proctor.server.sandbox.zygotes import Zygotes, next_word, ready, warm
@@ -48,6 +52,8 @@ LOG: Final = logging.getLogger("proctor.sandbox")
 MOST_STARTS: Final = 8
 """Workers that are started at the same time."""
 END_SECONDS: Final = 10.0
+DEATH_SECONDS: Final = 5.0
+"""How long a zygote whose worker did not come may take to be known as dead."""
 Result = TypeVar("Result")
 
 COST: Final = "each session starts a sandbox of its own, which takes the time and the memory of a whole Python"
@@ -68,6 +74,10 @@ class NestReport:
 
 class Unborn(Exception):
     """No worker came."""
+
+
+class TooLate(Unborn):
+    """No worker came in time; the zygote was killed for it, and whoever waited has waited long enough."""
 
 
 class NoNamespaces(Unborn):
@@ -95,10 +105,12 @@ class Nest:
         self._seconds = start_seconds
         self._binds = () if tier is Tier.PROCESS else bubblewrap.binds_for(target.text, wish.mounts)
         self._numbers = count(1)
+        self._users = new_users() if tier is not Tier.PROCESS and os.geteuid() == 0 else None
         self._zygotes = Zygotes(self._plan, clock)
         self._holds: set[Hold] = set()
         self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
         self._starts = asyncio.Semaphore(MOST_STARTS)
+        self._checker = AnswerChecker()
 
     @classmethod
     def started(cls, target: Target, wish: SandboxWish, tier: Tier, **options: Any) -> "Nest":
@@ -130,6 +142,10 @@ class Nest:
         await place.make(work)
         return place
 
+    def filters_imports(self) -> bool:
+        """Return whether every process that imports the environment is under a seccomp filter."""
+        return self._zygotes.have_filters()
+
     async def close(self) -> None:
         """End all workers and the zygote; nothing is left."""
         await asyncio.to_thread(self.end)
@@ -137,6 +153,7 @@ class Nest:
     def end(self) -> None:
         """Do what `close` does, and wait for it; calling it again does nothing."""
         self._zygotes.close()
+        self._checker.close()
         for hold in list(self._holds):
             hold.kill()
         self._zygotes.join(END_SECONDS)
@@ -146,7 +163,15 @@ class Nest:
 
     def _plan(self, *, alone: bool) -> Plan:
         target = self._target
-        start = Start(target.text, target.settings, self.tier, self._wish.limits, self._wish.network, alone)
+        start = Start(
+            target.text,
+            target.settings,
+            self.tier,
+            self._wish.limits,
+            alone=alone,
+            user=NOBODY if self._users is None else next(self._users),
+            own_users=self._users is not None,
+        )
         return Plan(self._command, start, self._cgroups, self._seconds)
 
     def _command(self, descriptor: int) -> list[str]:
@@ -172,10 +197,16 @@ class Nest:
         """Return a place without an environment, or raise a refusal."""
         try:
             async with self._starts:
-                return InWorker(*await self._born(), name)
+                channel, hold = await self._born()
+                return InWorker(channel, hold, name, checker=self._checker, most=self._wish.limits.answer_bytes)
         except (Unborn, ProctorError, OSError) as problem:
             number = new_incident()
-            LOG.error("a worker could not be started, incident %s: %s", number, problem, extra={"session": name})
+            LOG.error(
+                "a worker could not be started, incident %s: %s",
+                number,
+                one_line(str(problem)),
+                extra={"session": name},
+            )
             raise self._refusal(number) from None
 
     @staticmethod
@@ -192,8 +223,10 @@ class Nest:
         except NoNamespaces as problem:
             self._keep_apart(str(problem), keeper)
             return await self._born_alone()
+        except TooLate:
+            raise
         except (Unborn, ConnectionError):
-            if not await asyncio.to_thread(keeper.ended.wait, 0.5):
+            if not await asyncio.to_thread(keeper.ended.wait, DEATH_SECONDS):
                 raise
         return await self._birth(await ready(self._zygotes.current()))
 
@@ -223,7 +256,7 @@ class Nest:
             with theirs:
                 keeper.fork(theirs)
             async with asyncio.timeout(self._seconds):
-                await self._raised(ours, hold)
+                await self._raised(ours, hold, keeper)
             listen_for_messages(ours)
         except BaseException as problem:
             ours.close()
@@ -231,27 +264,39 @@ class Nest:
             if isinstance(problem, TimeoutError):
                 # A zygote that does not even fork is of no use to anybody.
                 keeper.kill()
-                raise Unborn("the sandbox did not answer in time") from None
+                raise TooLate("the sandbox did not answer in time") from None
             raise
         keeper.born += 1
         return ours, hold
 
-    async def _raised(self, channel: socket.socket, hold: Hold) -> None:
+    async def _raised(self, channel: socket.socket, hold: Hold, keeper: Keeper) -> None:
         """Lead a new worker to where it can begin."""
-        first = await next_word(channel)
-        if first.kind != HERE or first.reason:
-            raise Unborn("no worker came")
-        _take(hold, first, channel)
+        with await next_word(channel) as first:
+            if first.kind != HERE or first.reason or not keeper.started(first.speaker):
+                raise Unborn("no worker came")
+            _take(hold, first, channel)
         if self._cgroups is not None:
             name = f"worker-{next(self._numbers)}"
-            await asyncio.to_thread(hold.enclose, self._cgroups, name, self._wish.limits, first.pid)
+            await asyncio.to_thread(hold.enclose, self._cgroups, name, self._wish.limits)
         say(channel, GO)
-        last = await next_word(channel)
-        if last.kind == NO_NAMESPACES:
-            raise NoNamespaces(last.reason)
-        if last.kind != READY:
-            raise Unborn(last.reason or "a worker ended before it was ready")
-        _take(hold, last, channel)
+        with await self._last_word(channel, hold) as last:
+            if last.kind == NO_NAMESPACES:
+                raise NoNamespaces(last.reason)
+            if last.kind != READY:
+                raise Unborn(last.reason or "a worker ended before it was ready")
+            if not (hold.has_member(last.speaker) if self._cgroups is not None else keeper.started(last.speaker)):
+                raise Unborn("a process spoke that is not the worker")
+            _take(hold, last, channel)
+
+    async def _last_word(self, channel: socket.socket, hold: Hold) -> Word:
+        """Return a worker's last word; one that asks for a user of its own before it says it, is given one."""
+        word = await next_word(channel)
+        if word.kind != UNMAPPED or self._users is None:
+            return word
+        with word:
+            hold.map_user(next(self._users))
+        say(channel, GO)
+        return await next_word(channel)
 
     def _buried(self, hold: Hold) -> None:
         self._holds.discard(hold)
@@ -272,8 +317,8 @@ def _cgroups(tier: Tier) -> Cgroups | None:
 
 
 def _take(hold: Hold, word: Word, channel: socket.socket) -> None:
-    """Hold the process that spoke: it waits for our answer, so if its socket is open, its number is still its own."""
-    hold.take(word.pid)
+    """Hold the process that spoke; it waits for our answer, so nothing more is there to be read."""
+    hold.take(word.speaker)
     with suppress(BlockingIOError):
         channel.recv(1, socket.MSG_PEEK)
         raise Unborn("a worker ended, or did not wait for an answer")

@@ -7,24 +7,37 @@ Rule 3: the server speaks first and a worker answers, one message for one. Befor
     `words`.
 """
 
+import json
+import re
 import socket
 import struct
-from math import isfinite
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+import time
+from itertools import islice
+from math import inf, isfinite
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, Meta, Raw, UnsetType
 from numpy.typing import NDArray
 
+from proctor.door.limits import DEEPEST, too_deep
 from proctor.models.control import Problem
-from proctor.server.answers import BatchOutcome, Outcome, ToolAnswer
+from proctor.server.answers import MOST_CONTAINERS, MOST_ERRORS, BatchOutcome, Outcome, ToolAnswer
 from proctor.server.desk import NO_SCENE, ResetOrder
 
 LENGTH: Final = struct.Struct("!I")
 MOST_BYTES: Final = 32 * 2**20
-"""Of one message: reading more would hold up all other sessions for too long."""
+"""Of one message to a worker, and of what an environment says of itself."""
+MOST_FIRST_BYTES: Final = 2**20
+"""Of a worker's answer that its environment is made, or why not."""
 LONGEST_TRACE: Final = 16 * 2**10
 """Characters of what an environment raised; its end is kept."""
+LONGEST_MESSAGE: Final = 2000
+"""Characters of one sentence of a worker's that a peer reads."""
+LONGEST_NAME: Final = 100
+MOST_PLACES: Final = 64
+"""Parts of the place where an error was found."""
 PIECE: Final = 2**16
 Spoken = TypeVar("Spoken")
 
@@ -61,7 +74,26 @@ class Call(msgspec.Struct, frozen=True):
     tool: str = ""
 
 
-class BatchArrays(msgspec.Struct, frozen=True):
+class WorkerError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that is wrong with an action: where, what, and which kind of error it is."""
+
+    loc: Annotated[list[int | Annotated[str, Meta(max_length=LONGEST_NAME)]], Meta(max_length=MOST_PLACES)]
+    msg: Annotated[str, Meta(max_length=LONGEST_MESSAGE)]
+    type: Annotated[str, Meta(max_length=LONGEST_NAME)]
+
+
+class WorkerProblem(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """As much of a `Problem` as a worker can say, every part of it bounded."""
+
+    message: Annotated[str, Meta(max_length=LONGEST_TRACE)]
+    code: Annotated[str, Meta(max_length=LONGEST_NAME)]
+    errors: Annotated[list[WorkerError], Meta(max_length=MOST_ERRORS)] = []
+    clause: Annotated[str, Meta(max_length=LONGEST_NAME)] | UnsetType = UNSET
+    expected: Annotated[str, Meta(max_length=LONGEST_MESSAGE)] | UnsetType = UNSET
+    incident: Annotated[str, Meta(max_length=LONGEST_NAME)] | UnsetType = UNSET
+
+
+class BatchArrays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A batch's outcome with its arrays as bytes."""
 
     observations: bytes
@@ -72,7 +104,7 @@ class BatchArrays(msgspec.Struct, frozen=True):
     begins: bytes | None
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What the desk answered: one of the fields is there, or none for an answer without a value.
 
     `trace` may come with any of them: what was logged meanwhile, for the server's log and for nobody else.
@@ -83,13 +115,14 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: ToolAnswer | None = None
     state: bytes | None = None
     card: bytes | None = None
-    refused: Problem | None = None
-    failed: Problem | None = None
-    trace: str | None = None
+    refused: WorkerProblem | None = None
+    failed: WorkerProblem | None = None
+    trace: Annotated[str, Meta(max_length=LONGEST_TRACE)] | None = None
 
 
 _encode_into: Final = msgspec.msgpack.Encoder().encode_into
 _json: Final = msgspec.json.Decoder().decode
+_skipped: Final = msgspec.json.Decoder(Raw).decode
 _answer: Final = msgspec.msgpack.Decoder(Answer).decode
 
 
@@ -117,13 +150,125 @@ def answer_in(body: memoryview) -> Answer:
         raise msgspec.DecodeError("text that is none, or too deep") from problem
 
 
+def worker_problem(problem: Problem) -> WorkerProblem:
+    """Return a problem as a worker says it: what is too long is cut off."""
+    errors = problem.errors or []
+    return WorkerProblem(
+        problem.message[:LONGEST_TRACE],
+        problem.code,
+        [
+            WorkerError(
+                [part if isinstance(part, int) else str(part)[:LONGEST_NAME] for part in error["loc"][:MOST_PLACES]],
+                str(error["msg"])[:LONGEST_MESSAGE],
+                str(error["type"])[:LONGEST_NAME],
+            )
+            for error in errors[:MOST_ERRORS]
+        ],
+        _cut(problem.clause, LONGEST_NAME),
+        _cut(problem.expected, LONGEST_MESSAGE),
+        _cut(problem.incident, LONGEST_NAME),
+    )
+
+
+def _cut(text: str | UnsetType, most: int) -> str | UnsetType:
+    return text if text is UNSET else text[:most]
+
+
+# ------------------------------------------------------------------------------------------------------- sound answers
+SHORT: Final = 256
+"""Bytes of a text whose values are quickly built, whatever they are; it cannot be too deep."""
+FEW: Final = 500
+"""Values, or strings, in a text that is checked quickly, however long it is."""
+SOME: Final = 10_000
+LONGEST_INTEGER: Final = 4300
+"""Bytes of an integer that a client can read."""
+_INFINITE: Final = frozenset({inf, -inf})
+_DIGITS: Final = bytes(
+    ord("0") if each in b"0123456789" else ord("e") if each in b"eE" else each if each == ord("+") else ord(" ")
+    for each in range(256)
+)
+_LARGE_MARKS: Final = (b"e000", b"e+000", b"0" * 200)
+"""What a number that is out of range has in it, once its digits are zeros: one of 200 digits by 10**99 is not."""
+_LARGE_NUMBER: Final = re.compile(rb"(?<![-+.0-9eE])-?(?:[0-9.]{200,}[-+0-9.eE]*|[0-9.]+[eE]\+?[0-9]{3,})")
+_QUOTE: Final = b'"'
+
+
+def has_few_values(text: bytes | bytearray) -> bool:
+    """Return whether there are few values in a JSON text, or in several."""
+    return text.count(b",") + text.count(b":") + containers_in(text) <= FEW
+
+
+def containers_in(text: bytes | bytearray) -> int:
+    """Return how many arrays and objects there can be in a JSON text: brackets in strings count, too."""
+    return text.count(b"[") + text.count(b"{")
+
+
+def keys_in(text: bytes) -> int:
+    """Return how many keys there can be in a JSON text: colons in strings count, too."""
+    return text.count(b":")
+
+
 def checked_json(text: bytes) -> bytes:
-    """Return a text that becomes part of a reply as it is; a DecodeError if it is not exactly one JSON value."""
+    """Return a text that becomes part of a reply as it is; a DecodeError if it is not exactly one JSON value.
+
+    It is in UTF-8 and at most DEEPEST levels deep, its integers are at most LONGEST_INTEGER bytes long, and its other numbers are finite.
+    A text that is not short is checked without building its values.
+    """
     try:
-        _json(text)
+        if len(text) <= SHORT:
+            _json(text)
+        else:
+            _check_long(text)
     except (UnicodeDecodeError, RecursionError) as problem:
         raise msgspec.DecodeError("text that is none, or too deep") from problem
     return text
+
+
+def _check_long(text: bytes) -> None:
+    _skipped(text)
+    if not text.isascii():
+        text.decode()
+    if too_deep(text, DEEPEST):
+        raise msgspec.DecodeError("a text that is too deep")
+    # What stands in a string is no number. To take few strings out is quicker than to look into them.
+    has_few_strings = text.count(_QUOTE) <= FEW
+    if has_few_strings or has_large_marks(text):
+        outside = _without_strings(text, few=has_few_strings)
+        if has_large_marks(outside):
+            _check_numbers(outside)
+
+
+def has_large_marks(text: bytes | bytearray) -> bool:
+    """Return whether something in a text looks like a number that is out of range."""
+    marks = text.translate(_DIGITS)
+    return any(mark in marks for mark in _LARGE_MARKS)
+
+
+def _without_strings(text: bytes, *, few: bool) -> bytes:
+    """Return a JSON text without what stands in its strings."""
+    if b"\\" in text:
+        # Pairs first, so that the quote after an escaped backslash still ends its string.
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if few:
+        return _QUOTE.join(text.split(_QUOTE)[::2])
+    signs = np.frombuffer(text, np.uint8)
+    return signs[~np.logical_xor.accumulate(signs == ord(_QUOTE))].tobytes()
+
+
+def _check_numbers(text: bytes) -> None:
+    """Raise a DecodeError if a number is out of range; they are built some at a time."""
+    found = _LARGE_NUMBER.finditer(text)
+    while some := [each[0] for each in islice(found, SOME)]:
+        for each in some:
+            if len(each) > LONGEST_INTEGER:
+                _json(each)
+        try:
+            # Quicker than msgspec for numbers of this kind, but it takes infinities.
+            numbers = json.loads(b"[%b]" % b",".join(some))
+        except ValueError as problem:
+            raise msgspec.DecodeError("a number that is out of range") from problem
+        if any(each in _INFINITE for each in numbers):
+            raise msgspec.DecodeError("a number that is out of range")
 
 
 def checked_object(text: bytes) -> bytes:
@@ -147,13 +292,31 @@ def checked(outcome: Outcome) -> Outcome:
 def checked_tool(answer: ToolAnswer) -> ToolAnswer:
     """Return a tool's answer that can be believed in its form, or raise a DecodeError."""
     checked_object(answer.content)
+    if containers_in(answer.content) > MOST_CONTAINERS:
+        raise msgspec.DecodeError("more arrays and objects than an agent is told")
     if answer.outcome is None or answer.action is None:
         if answer.outcome is not None or answer.action is not None or answer.left:
             raise msgspec.DecodeError("an action without an outcome, or the other way round")
         return answer
+    if keys_in(answer.outcome.metadata) > MOST_CONTAINERS:
+        raise msgspec.DecodeError("more keys than an agent can be told of")
     checked(answer.outcome)
     for action in (answer.action, *answer.left):
         checked_json(action)
+    return answer
+
+
+def sound(answer: Answer) -> Answer:
+    """Return an answer whose texts can be believed in their form, or raise a DecodeError."""
+    if answer.outcome is not None:
+        checked(answer.outcome)
+    if answer.tool is not None:
+        checked_tool(answer.tool)
+    if answer.batch is not None:
+        checked_json(answer.batch.observations)
+        checked_object(answer.batch.infos)
+    if answer.state is not None:
+        checked_object(answer.state)
     return answer
 
 
@@ -166,24 +329,21 @@ def as_arrays(outcome: BatchOutcome) -> BatchArrays:
     )
 
 
-def from_arrays(arrays: BatchArrays) -> BatchOutcome:
-    """Return the outcome that travelled, or raise a DecodeError."""
-    try:
-        found = BatchOutcome(
-            checked_json(arrays.observations),
-            checked_json(arrays.infos),
-            _array(arrays.rewards, np.float64),
-            _array(arrays.terminations, np.bool_),
-            _array(arrays.truncations, np.bool_),
-            _array(arrays.begins, np.bool_),
-        )
-    except ValueError as problem:
-        raise msgspec.DecodeError("bytes that are no array") from problem
-    lengths = {
-        len(each) for each in (found.rewards, found.terminations, found.truncations, found.begins) if each is not None
-    }
-    if len(lengths) > 1 or (found.rewards is not None and not np.isfinite(found.rewards).all()):
-        raise msgspec.DecodeError("arrays that do not belong together, or a reward that is not finite")
+def from_arrays(arrays: BatchArrays, num_envs: int, *, stepped: bool) -> BatchOutcome:
+    """Return the outcome of a step or a reset that travelled, or raise a DecodeError; its texts are sound."""
+    given = (arrays.rewards, arrays.terminations, arrays.truncations)
+    if arrays.begins is None or any((each is not None) != stepped for each in given):
+        raise msgspec.DecodeError("arrays that are missing, or too many of them")
+    found = BatchOutcome(
+        arrays.observations,
+        arrays.infos,
+        _array(arrays.rewards, np.float64, num_envs),
+        _array(arrays.terminations, np.bool_, num_envs),
+        _array(arrays.truncations, np.bool_, num_envs),
+        _array(arrays.begins, np.bool_, num_envs),
+    )
+    if found.rewards is not None and not np.isfinite(found.rewards).all():
+        raise msgspec.DecodeError("a reward that is not finite")
     return found
 
 
@@ -191,18 +351,26 @@ def _bytes(array: NDArray[Any] | None) -> bytes | None:
     return None if array is None else array.tobytes()
 
 
-def _array(body: bytes | None, dtype: Any) -> Any:
-    return None if body is None else np.frombuffer(body, dtype)
+def _array(body: bytes | None, dtype: Any, length: int) -> Any:
+    if body is None:
+        return None
+    if len(body) != length * np.dtype(dtype).itemsize:
+        raise msgspec.DecodeError("not one value for each sub-environment")
+    # Of two bytes that are both true only one is what NumPy takes for true.
+    return np.frombuffer(body, np.uint8).astype(np.bool_) if dtype is np.bool_ else np.frombuffer(body, dtype)
 
 
-def read(channel: socket.socket, most: int = MOST_BYTES) -> memoryview | None:
+def read(channel: socket.socket, most: int = MOST_BYTES, deadline: float | None = None) -> memoryview | None:
     """Return the next message's body from a socket that blocks; None when the other side has closed it.
 
-    A message that says it is longer than `most` is a DecodeError.
+    A message that says it is longer than `most` is a DecodeError, one that is not whole at the `deadline`, which is a time of
+    the monotonic clock, a TimeoutError: the socket's own time-out begins anew with every byte.
     """
     frame = bytearray()
     wanted = LENGTH.size
     while len(frame) < wanted:
+        if deadline is not None:
+            _wait_until(channel, deadline)
         piece = channel.recv(max(PIECE, min(wanted - len(frame), 2**20)))
         if not piece:
             return None
@@ -214,6 +382,13 @@ def read(channel: socket.socket, most: int = MOST_BYTES) -> memoryview | None:
         if wanted > LENGTH.size + most:
             raise msgspec.DecodeError("a message that is too long")
     return memoryview(frame)[LENGTH.size : wanted]
+
+
+def _wait_until(channel: socket.socket, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    channel.settimeout(left)
 
 
 def is_whole(piece: bytes) -> bool:

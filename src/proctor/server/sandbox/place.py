@@ -3,7 +3,9 @@
 Rule 1: a worker that ends, hangs, floods or talks nonsense has lost its episode and is killed; nobody else notices.
 Rule 2: nothing that a worker says is believed but in its form: what becomes part of a reply is checked, a code or an
     incident that is none of ours is replaced.
-Rule 3: what an environment raised comes with the answer (`trace`), goes to the log with the incident's number, and
+Rule 3: nothing of an answer is built here but its frame: the texts in it stay texts, and what takes long to check is checked by
+    another process (`checker`).
+Rule 4: what an environment raised comes with the answer (`trace`), goes to the log with the incident's number, and
     never to a peer. A worker cannot fill the log.
 """
 
@@ -11,11 +13,10 @@ import asyncio
 import logging
 import re
 import socket
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code, Problem
@@ -23,20 +24,24 @@ from proctor.server.answers import Failed, NotDone, Refused, ToolAnswer, failed,
 from proctor.server.desk import ResetOrder
 from proctor.server.incidents import new_incident
 from proctor.server.places import AnyOutcome
+from proctor.server.sandbox.checker import AnswerChecker, CheckFailed, is_costly
 from proctor.server.sandbox.line import Break, Broken, Line
 from proctor.server.sandbox.pipe import (
+    LONGEST_MESSAGE,
     LONGEST_TRACE,
+    MOST_BYTES,
     Answer,
     Call,
     Describe,
     FirstMessage,
+    Work,
+    WorkerProblem,
     answer_in,
-    checked,
-    checked_json,
-    checked_tool,
     framed,
     from_arrays,
+    sound,
 )
+from proctor.server.sandbox.words import plain
 
 LONGEST_SECRET: Final = 2048
 LOG: Final = logging.getLogger("proctor.environment")
@@ -45,7 +50,6 @@ INCIDENT: Final = re.compile(r"[0-9a-f]{12}")
 CLOSE_SECONDS: Final = 5.0
 MOST_TRACES: Final = 20
 """How many traces of one worker go to the log."""
-LONGEST_MESSAGE: Final = 2000
 OUT_OF_MEMORY: Final = "ended: it needed more memory than it may have"
 
 
@@ -68,7 +72,18 @@ class InWorker:
     immediate = False
     keeps_time = True
 
-    def __init__(self, channel: socket.socket, hold: Held, session: str = "") -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        hold: Held,
+        session: str = "",
+        *,
+        checker: AnswerChecker,
+        most: int = MOST_BYTES,
+    ) -> None:
+        self._checker = checker
+        self._most = most
+        self._num_envs: int | None = None
         self._hold = hold
         self._session = session
         self._traces = 0
@@ -88,7 +103,11 @@ class InWorker:
     async def make(self, first: FirstMessage) -> Answer:
         """Have the environment made, or raise a refusal and kill the worker."""
         try:
-            return await self._asked(first)
+            made = await self._asked(first)
+            if isinstance(first, Work):
+                self._num_envs = first.num_envs
+            self._line.most = min(MOST_BYTES, self._most * (self._num_envs or 1))
+            return made
         except Failed as problem:
             message = f"the environment could not be made: {problem.problem.message}"
             raise refused(Code.FACTORY_ERROR, message, incident=problem.problem.incident) from None
@@ -98,6 +117,8 @@ class InWorker:
 
     async def described(self, first: Describe, seconds: float) -> bytes:
         """Return what the environment says of itself (`cards.Card` in msgpack), or raise why not; the worker is gone then."""
+        # A space with bounds of its own for each number has a long description.
+        self._line.most = MOST_BYTES
         try:
             async with asyncio.timeout(seconds):
                 answer = await self.make(first)
@@ -113,11 +134,11 @@ class InWorker:
 
     async def reset(self, order: ResetOrder) -> AnyOutcome:
         """Begin an episode."""
-        return self._outcome(await self._asked(Call("reset", order)))
+        return self._outcome(await self._asked(Call("reset", order)), stepped=False)
 
     async def step(self, data: bytes) -> AnyOutcome:
         """Carry out an action."""
-        return self._outcome(await self._asked(Call("step", None, data)))
+        return self._outcome(await self._asked(Call("step", None, data)), stepped=True)
 
     async def call(self, tool: str, arguments: bytes) -> ToolAnswer:
         """Use a tool."""
@@ -130,10 +151,9 @@ class InWorker:
     async def state(self) -> bytes:
         """Return the state as JSON."""
         answer = await self._asked(Call("state"))
-        try:
-            return checked_json(answer.state or b"")
-        except msgspec.DecodeError:
-            raise self._lost(Break.UNSOUND) from None
+        if answer.state is None:
+            raise self._lost(Break.UNSOUND)
+        return answer.state
 
     async def close(self) -> None:
         """Close the environment and end the process; one that does not answer in time is killed."""
@@ -164,49 +184,64 @@ class InWorker:
             raise refused(Code.VALIDATION_ERROR, "a number is too large", expected="integers of 64 bits") from None
         self._asking = True
         try:
-            answer = answer_in(await self._line.asked(frame))
+            answer = await self._sound(await self._line.asked(frame))
         except Broken as problem:
             raise self._lost(problem.how) from None
         except msgspec.DecodeError:
             raise self._lost(Break.UNSOUND) from None
+        except CheckFailed:
+            raise self._lost(Break.UNCHECKED) from None
         self._asking = False
         if answer.refused is not None or answer.failed is not None or answer.trace is not None:
             self._raise_if_not_done(answer)
         return answer
 
+    async def _sound(self, body: memoryview) -> Answer:
+        """Return the answer, or raise a DecodeError; one that takes long is checked elsewhere."""
+        if not is_costly(body):
+            return sound(answer_in(body))
+        await self._checker.check(body)
+        return answer_in(body)
+
     def _raise_if_not_done(self, answer: Answer) -> None:
-        problem = answer.failed or answer.refused
-        if problem is not None:
-            problem = self._known(problem)
+        said = answer.failed or answer.refused
+        problem = None if said is None else self._known(said, lost=answer.failed is not None)
         if answer.trace is not None:
             self._log(answer.trace, None if problem is None else problem.incident)
         if problem is not None:
             raise Failed(problem) if answer.failed is not None else Refused(problem)
 
-    def _known(self, problem: Problem) -> Problem:
+    def _known(self, said: WorkerProblem, *, lost: bool) -> Problem:
         """Return a problem as one of ours may look; a process invents neither codes nor incidents."""
-        if problem.code not in CODES:
+        if said.code not in CODES:
             raise self._lost(Break.UNSOUND)
-        incident = problem.incident
+        incident = said.incident
         if incident is not UNSET and not INCIDENT.fullmatch(incident):
             incident = new_incident()
-        return msgspec.structs.replace(problem, message=problem.message[:LONGEST_MESSAGE], incident=incident)
+        return Problem(
+            plain(said.message[:LONGEST_MESSAGE]),
+            said.code,
+            errors=msgspec.to_builtins(said.errors) if said.errors else UNSET,
+            clause=_plain_if_set(said.clause),
+            expected=_plain_if_set(said.expected),
+            incident=incident,
+            lost=True if lost else UNSET,
+        )
 
-    def _outcome(self, answer: Answer) -> AnyOutcome:
-        try:
-            if answer.outcome is not None:
-                return checked(answer.outcome)
-            if answer.batch is not None:
-                return from_arrays(answer.batch)
-        except msgspec.DecodeError:
-            pass
+    def _outcome(self, answer: Answer, *, stepped: bool) -> AnyOutcome:
+        if self._num_envs is None and answer.outcome is not None:
+            return answer.outcome
+        if self._num_envs is not None and answer.batch is not None:
+            try:
+                return from_arrays(answer.batch, self._num_envs, stepped=stepped)
+            except msgspec.DecodeError:
+                pass
         raise self._lost(Break.UNSOUND)
 
     def _tool(self, answer: Answer) -> ToolAnswer:
-        if answer.tool is not None:
-            with suppress(msgspec.DecodeError):
-                return checked_tool(answer.tool)
-        raise self._lost(Break.UNSOUND)
+        if answer.tool is None:
+            raise self._lost(Break.UNSOUND)
+        return answer.tool
 
     def _lost(self, how: Break) -> Failed:
         """Kill the worker, and return what its session learns."""
@@ -217,6 +252,9 @@ class InWorker:
         if how is Break.LATE:
             message = f"the environment did not answer within {self.patience:g} seconds"
             return failed(Code.STEP_TIMEOUT, message, incident=number)
+        if how is Break.TOO_MUCH:
+            message = f"the environment's answer is larger than {self._line.most} bytes"
+            return failed(Code.TOO_LARGE, message, incident=number, expected="a smaller answer, or a higher answer_mb")
         return failed(Code.EXECUTION_ERROR, f"the environment's process {reason}", incident=number)
 
     def _log(self, trace: str, incident: Any) -> None:
@@ -234,3 +272,7 @@ class InWorker:
 
     def _fields(self) -> dict[str, str]:
         return {"session": self._session} if self._session else {}
+
+
+def _plain_if_set(text: str | UnsetType) -> str | UnsetType:
+    return text if text is UNSET else plain(text)

@@ -56,10 +56,10 @@ def quick_report(wish: SandboxWish) -> Report:
     tiers: list[TierReport] = []
     for tier in wanted:
         # In the server's own process there is nothing to be tried.
-        tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _tried(tier, QUICK, wish.network))
-        if tiers[-1].holds(network=wish.network):
+        tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _tried(tier, QUICK))
+        if tiers[-1].holds():
             break
-    return Report(host.facts(), tuple(tiers), wish.network)
+    return Report(host.facts(), tuple(tiers))
 
 
 def trial(tier: Tier, probe: Probe) -> Finding:
@@ -67,7 +67,7 @@ def trial(tier: Tier, probe: Probe) -> Finding:
     return _tried(tier, (probe,)).of(probe)
 
 
-def _tried(tier: Tier, probes: Iterable[Probe], network: bool = False) -> TierReport:
+def _tried(tier: Tier, probes: Iterable[Probe]) -> TierReport:
     """Return what comes of some probes in a tier; one that cannot be started is lacking."""
     lacking = host.lacking(tier)
     if lacking is not None:
@@ -76,7 +76,7 @@ def _tried(tier: Tier, probes: Iterable[Probe], network: bool = False) -> TierRe
         if tier is Tier.NONE:
             return TierReport(tier, tuple(_plainly(probes, baits)))
         try:
-            return _blocking(_in_workers(tier, probes, baits, network))
+            return _blocking(_in_workers(tier, probes, baits))
         except ProctorError as problem:
             return TierReport(tier, lacking=_why(str(problem)))
 
@@ -103,8 +103,8 @@ def _plainly(probes: Iterable[Probe], baits: Baits) -> Iterator[Finding]:
 
 
 # ---------------------------------------------------------------------------------------------------------- in workers
-async def _in_workers(tier: Tier, probes: Iterable[Probe], baits: Baits, network: bool) -> TierReport:
-    wish = SandboxWish(tier, network=network, limits=LIMITS)
+async def _in_workers(tier: Tier, probes: Iterable[Probe], baits: Baits) -> TierReport:
+    wish = SandboxWish(tier, limits=LIMITS)
     nest = await asyncio.to_thread(Nest.started, TARGET, wish, tier, start_seconds=START_SECONDS)
     try:
         findings = [await _attacked(nest, probe, baits) for probe in probes]
@@ -122,9 +122,13 @@ async def _attacked(nest: Nest, probe: Probe, baits: Baits) -> Finding:
     try:
         if probe is Probe.NEIGHBOURS:
             return await _beside(nest, place, baits)
-        return _judged(probe, await _attempt(place, probe, baits), baits)
+        found = _judged(probe, await _attempt(place, probe, baits), baits)
     except NotDone as problem:
         return _ended(probe, problem)
+    else:
+        if probe is Probe.KERNEL_CALLS and found.verdict is Verdict.BLOCKED and not nest.filters_imports():
+            return Finding(probe, Verdict.OPEN, "the process that imports the environment has no filter")
+        return found
     finally:
         place.abandon()
 

@@ -6,6 +6,7 @@ Rule 3: nothing is aimed at but what `Bait` names: a host without any sandbox su
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import select
@@ -24,6 +25,8 @@ from proctor.contracts.environment import Environment
 from proctor.models.wire import Action, Observation, State
 from proctor.server.sandbox import confine
 from proctor.server.sandbox.findings import Probe
+from proctor.server.sandbox.seccomp import CLONE_NEWUSER
+from proctor.server.sandbox.syscalls import NUMBERS, here
 
 MIB: Final = 2**20
 PTRACE_SEIZE: Final = 0x4206
@@ -37,6 +40,16 @@ KNOWN_FILES: Final = ("/etc/shadow", "/etc/passwd", "/etc/machine-id")
 SYSTEM_FOLDERS: Final = ("/", "/usr", "/etc", "/var/tmp")  # noqa: S108 - where nothing must come to be
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - what could be filled
 HIDING_PLACE: Final = "/tmp"  # noqa: S108 - where one worker leaves what another should not find
+
+NEEDLESS: Final = {
+    "io_uring_setup": (0, 0),
+    "userfaultfd": (-1,),
+    "keyctl": (-1, 0, 0, 0, 0),
+    "add_key": (0, 0, 0, 0, 0),
+    "unshare": (-1,),
+    "socket": (40, -1, 0),  # AF_VSOCK
+}
+"""Calls that no environment needs, with arguments that the kernel does not take."""
 
 Doing = Callable[[], AbstractContextManager[None]]
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -255,12 +268,31 @@ def _waiting(ready: int, pids: Collection[int]) -> int:
 def _user_namespaces(bait: Bait) -> str:
     pid = os.fork()
     if pid == 0:
-        code = _LIBC.unshare(ctypes.c_int(confine.CLONE_NEWUSER))
+        code = _LIBC.unshare(ctypes.c_int(CLONE_NEWUSER))
         os._exit(0 if code == 0 else ctypes.get_errno())
     number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if number != 0:
         raise OSError(abs(number), os.strerror(number) if number > 0 else "the process was ended")
     return "a user namespace was made"
+
+
+def _kernel_calls(bait: Bait) -> str:
+    return _first(_called, NEEDLESS.items())
+
+
+def _called(row: tuple[str, tuple[int, ...]]) -> str:
+    """Make a system call with arguments by which nothing comes of it; one that is refused, is so before they are read."""
+    name, arguments = row
+    architecture = here()
+    if architecture is None:
+        return "there is no filter for this machine"
+    code = _LIBC.syscall(ctypes.c_long(NUMBERS[architecture][name]), *map(ctypes.c_long, arguments))
+    number = ctypes.get_errno()
+    if code >= 0:
+        os.close(code)
+    if code < 0 and number == errno.EPERM:
+        raise PermissionError(number, os.strerror(number))
+    return f"{name} was answered by the kernel"
 
 
 def _neighbours(bait: Bait) -> str:
@@ -307,6 +339,7 @@ ATTEMPTS: Final[dict[Probe, Callable[[Bait], str]]] = {
     Probe.MEMORY_OF_MANY: _memory_of_many,
     Probe.FORK_BOMB: _fork_bomb,
     Probe.USER_NAMESPACES: _user_namespaces,
+    Probe.KERNEL_CALLS: _kernel_calls,
     Probe.NEIGHBOURS: _neighbours,
 }
 

@@ -1,9 +1,11 @@
-"""The seccomp filter of a strict worker: which system calls it may make, as a classic BPF program.
+"""The seccomp filters of workers and zygotes: which system calls they may make, as classic BPF programs.
 
 Rule 1: what is not allowed by name is refused. Refusing is EPERM, or ENOSYS where a library then takes another way
     (`clone3`, and whatever is newer than our table); the few calls that only an attack makes end the process.
 Rule 2: the architecture is checked first; a foreign one, and the x32 calls of x86_64, end the process.
-Rule 3: `program` is pure; only `load` touches the process, and nothing takes a filter back.
+Rule 3: a zygote, in which an environment is imported, may make the calls of a worker and those by which its workers are
+    confined: with the very arguments that they need, where the filter can see them.
+Rule 4: `program` is pure; only `load` touches the process, and nothing takes a filter back.
 
 The list is what CPython, NumPy, Numba and PyTorch on a CPU need, with threads, subprocesses and files in a tmpfs.
 """
@@ -13,12 +15,14 @@ import errno
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 from typing import Final
 
 from proctor.errors import ValidationError
 from proctor.server.sandbox.syscalls import NEWEST, NUMBERS, Architecture, here
+from proctor.server.sandbox.tiers import NOBODY
 
 KILL: Final = 0x80000000
 ALLOW: Final = 0x7FFF0000
@@ -102,6 +106,10 @@ UNIX: Final = 1
 INTERNET: Final = (2, 10, 16)
 """AF_INET, AF_INET6, and AF_NETLINK, by which libc asks for addresses."""
 
+# SET_PDEATHSIG, GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME, GET_SECCOMP, CAPBSET_READ, SET_TIMERSLACK,
+# GET_TIMERSLACK, SET_NO_NEW_PRIVS, GET_NO_NEW_PRIVS, SET_THP_DISABLE, GET_THP_DISABLE, SVE_GET_VL,
+# SET_TAGGED_ADDR_CTRL, GET_TAGGED_ADDR_CTRL, SET_VMA (a mapping's name).
+PRCTL: Final = (1, 2, 3, 15, 16, 21, 23, 29, 30, 38, 39, 41, 42, 51, 55, 56, 0x53564D41)
 CHECKED: Final[dict[str, Check]] = {
     "clone": Without(0, NAMESPACES),
     "socketpair": OneOf(0, (UNIX,)),
@@ -109,11 +117,54 @@ CHECKED: Final[dict[str, Check]] = {
     "personality": OneOf(0, (0, 0xFFFFFFFF)),
     # TCGETS, FIONREAD, TIOCGWINSZ, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2: what files and pipes are asked. Not TIOCSTI.
     "ioctl": OneOf(1, (0x5401, 0x541B, 0x5413, 0x5421, 0x5450, 0x5451, 0x802C542A)),
-    # SET_PDEATHSIG, GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME, GET_SECCOMP, CAPBSET_READ, SET_TIMERSLACK,
-    # GET_TIMERSLACK, SET_NO_NEW_PRIVS, GET_NO_NEW_PRIVS, SET_THP_DISABLE, GET_THP_DISABLE, SVE_GET_VL,
-    # SET_TAGGED_ADDR_CTRL, GET_TAGGED_ADDR_CTRL, SET_VMA (a mapping's name).
-    "prctl": OneOf(0, (1, 2, 3, 15, 16, 21, 23, 29, 30, 38, 39, 41, 42, 51, 55, 56, 0x53564D41)),
+    "prctl": OneOf(0, PRCTL),
 }
+
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+WORKER_NAMESPACES: Final = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS
+"""What a strict worker has of its own."""
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REC = 1, 2, 4, 8, 0x4000
+PRIVATE: Final = _REC | 0x40000
+BIND: Final = 0x1000
+WRITABLE: Final = _NOSUID | _NODEV
+COVER: Final = _RDONLY | _NOSUID | _NODEV | _NOEXEC
+"""How a strict worker mounts: what it inherits, what stays visible, what it may write to, and what it is not to see."""
+
+
+class FilterUse(StrEnum):
+    """Whom a filter is for; what a worker has on top of its zygote's filter is its own."""
+
+    WORKER = "worker"
+    SHARED = "shared"
+    """A zygote whose workers have no filter but its own."""
+    ALONE = "alone"
+    """A zygote whose one worker takes a filter of its own, and no namespaces."""
+    ZYGOTE = "zygote"
+    """A zygote whose workers take namespaces and a filter of their own."""
+
+
+# SET_DUMPABLE; then CAPBSET_DROP and CAP_AMBIENT, too.
+_UNDUMPABLE: Final = OneOf(0, (*PRCTL, 4))
+_UNPRIVILEGED: Final = OneOf(0, (*PRCTL, 4, 24, 47))
+# One flag, that all threads are meant: no listener, by which another process would answer for the kernel.
+_FILTERING: Final[dict[str, Check]] = {"prctl": _UNPRIVILEGED, "seccomp": OneOf(1, (1,)), "capset": Without(0, 0)}
+BESIDE: Final[dict[FilterUse, dict[str, Check]]] = {
+    FilterUse.WORKER: {},
+    FilterUse.SHARED: {"prctl": _UNDUMPABLE},
+    FilterUse.ALONE: _FILTERING,
+    FilterUse.ZYGOTE: _FILTERING
+    | {
+        "unshare": OneOf(0, (WORKER_NAMESPACES,)),
+        "mount": OneOf(3, (PRIVATE, BIND, WRITABLE, COVER)),
+        "setresuid": OneOf(0, (NOBODY,)),
+    },
+}
+"""What is allowed beside a worker's calls."""
 
 
 class Instruction(tuple[int, int, int, int]):
@@ -159,13 +210,14 @@ def _checked(check: Check) -> Body:
     return (load, *rows, _returned(REFUSE), _returned(ALLOW))
 
 
-def _bodies(architecture: Architecture, network: bool) -> dict[int, Body]:
+def _bodies(architecture: Architecture, use: FilterUse, network: bool) -> dict[int, Body]:
     """Return what is done for each number that is not simply refused."""
     numbers = NUMBERS[architecture]
     families = OneOf(0, (UNIX, *INTERNET) if network else (UNIX,))
     bodies = {name: _checked(check) for name, check in (CHECKED | {"socket": families}).items()}
     for names, action in ((ALLOWED, ALLOW), (KILLED, KILL), (AS_IF_ABSENT, ABSENT)):
         bodies |= dict.fromkeys(names, (_returned(action),))
+    bodies |= {name: _checked(check) for name, check in BESIDE[use].items()}
     return {numbers[name]: body for name, body in bodies.items() if name in numbers}
 
 
@@ -188,7 +240,7 @@ def _laid_out(spans: Sequence[tuple[int, Body]]) -> Iterable[Instruction]:
 
 
 @cache
-def program(architecture: Architecture, *, network: bool = False) -> bytes:
+def program(architecture: Architecture, use: FilterUse = FilterUse.WORKER, *, network: bool = False) -> bytes:
     """Return the filter for an architecture; `network` allows sockets other than those of the machine itself."""
     head = [
         _load(4),
@@ -198,7 +250,7 @@ def program(architecture: Architecture, *, network: bool = False) -> bytes:
     ]
     if architecture is Architecture.X86_64:
         head += [_if_at_least(X32_BIT, 0, 1), _returned(KILL)]
-    return b"".join(each.packed() for each in (*head, *_laid_out(_spans(_bodies(architecture, network)))))
+    return b"".join(each.packed() for each in (*head, *_laid_out(_spans(_bodies(architecture, use, network)))))
 
 
 class _Program(ctypes.Structure):

@@ -48,10 +48,11 @@ def main() -> None:
     body = read(channel)
     if body is None:
         return
-    answer = settled(spoken(body, Start))
+    start = spoken(body, Start)
+    answer = settled(start)
     channel.sendall(framed(answer))
     if answer.problem is None:
-        worker.serve(channel)
+        worker.serve(channel, start.limits.answer_bytes)
 
 
 def settled(start: Start) -> Loaded:

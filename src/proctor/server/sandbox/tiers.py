@@ -12,6 +12,8 @@ from typing import Final
 from proctor.errors import ValidationError
 
 MIB: Final = 2**20
+NOBODY: Final = 65534
+"""The user and the group that environments are, as they see it."""
 
 
 class Tier(StrEnum):
@@ -55,6 +57,8 @@ class SandboxLimits:
     file_bytes: int = 64 * MIB
     tmp_bytes: int = 64 * MIB
     open_files: int = 256
+    answer_bytes: int = 8 * MIB
+    """Of one answer to the server."""
 
 
 @dataclass(frozen=True, slots=True)

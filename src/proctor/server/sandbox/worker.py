@@ -14,33 +14,52 @@ import os
 import signal
 import socket
 from contextlib import closing
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
 import numpy as np
 
 from proctor.envs.targets import Target
-from proctor.models.control import Code, Problem
+from proctor.models.control import Code
 from proctor.models.wire import Encoding
-from proctor.server.answers import RAISED, BatchOutcome, Failed, NotDone, Outcome, ToolAnswer, failed
+from proctor.server.answers import (
+    LONGEST_TEXT,
+    MOST_CONTAINERS,
+    MOST_CONTENT_BYTES,
+    RAISED,
+    BatchOutcome,
+    Failed,
+    NotDone,
+    Outcome,
+    ToolAnswer,
+    failed,
+    refused,
+)
 from proctor.server.cards import card_of
 from proctor.server.incidents import new_incident
 from proctor.server.making import made_desk
 from proctor.server.places import AnyDesk
 from proctor.server.sandbox import confine
 from proctor.server.sandbox.pipe import (
+    LENGTH,
     LONGEST_TRACE,
+    MOST_BYTES,
     Answer,
     Call,
     Describe,
     FirstMessage,
+    WorkerProblem,
     as_arrays,
+    containers_in,
     framed,
+    keys_in,
     read,
     spoken,
+    worker_problem,
 )
 from proctor.server.sandbox.tiers import Tier
-from proctor.server.sandbox.words import GO, HERE, NO_NAMESPACES, READY, UNFIT, Start, heard, say
+from proctor.server.sandbox.words import GO, HERE, NO_NAMESPACES, READY, UNFIT, UNMAPPED, Start, heard, say
 
 LOG: Final = logging.getLogger("proctor.environment")
 _call: Final = msgspec.msgpack.Decoder(Call).decode
@@ -71,7 +90,7 @@ def begin(descriptor: int, start: Start) -> NoReturn:
     try:
         with socket.socket(fileno=_only(descriptor)) as channel:
             if _confined(channel, start):
-                serve(channel)
+                serve(channel, start.limits.answer_bytes)
         code = 0
     finally:
         # Nothing that the zygote would do at its end is done here.
@@ -99,7 +118,7 @@ def _confined(channel: socket.socket, start: Start) -> bool:
     try:
         if start.tier is Tier.STRICT and not start.alone:
             step = NO_NAMESPACES
-            confine.own_namespaces(start.limits, network=start.network)
+            confine.own_namespaces(start.limits, partial(_ask_for_user, channel) if start.own_users else None)
             step = UNFIT
         _own_chance()
         confine.settle(start.tier, start.limits, network=start.network)
@@ -110,27 +129,35 @@ def _confined(channel: socket.socket, start: Start) -> bool:
     return True
 
 
+def _ask_for_user(channel: socket.socket) -> None:
+    """Have the server map this worker's user to one that no other worker is."""
+    say(channel, UNMAPPED)
+    if heard(channel).kind != GO:
+        raise ConnectionResetError("the server gave no user")
+
+
 def _own_chance() -> None:
     """Begin NumPy's global generator anew; Python's own does so after a fork, and else all workers would draw the same."""
     np.random.seed()  # noqa: NPY002  # the legacy generator is what has to be seeded
 
 
 # -------------------------------------------------------------------------------------------------------------- work
-def serve(channel: socket.socket) -> None:
-    """Answer what comes over the socket until the other side closes it."""
+def serve(channel: socket.socket, most: int = MOST_BYTES) -> None:
+    """Answer what comes over the socket until the other side closes it, with at most so many bytes each time."""
     log = Collected()
     LOG.addHandler(log)
     try:
         with closing(asyncio.Runner()) as runner:
-            _converse(channel, runner, log)
+            _converse(channel, runner, log, most)
     except ConnectionError:
         return
     finally:
         LOG.removeHandler(log)
 
 
-def _converse(channel: socket.socket, runner: asyncio.Runner, log: Collected) -> None:
+def _converse(channel: socket.socket, runner: asyncio.Runner, log: Collected, most: int) -> None:
     desk: AnyDesk | None = None
+    first = True
     while (body := read(channel)) is not None:
         try:
             if desk is not None:
@@ -141,7 +168,24 @@ def _converse(channel: socket.socket, runner: asyncio.Runner, log: Collected) ->
             answer = _not_done(problem)
         if log.text is not None:
             answer = msgspec.structs.replace(answer, trace=log.taken())
-        channel.sendall(framed(answer))
+        channel.sendall(_bounded(answer, MOST_BYTES if first else most))
+        first = False
+
+
+def _bounded(answer: Answer, most: int) -> bytearray:
+    """Return the frame of an answer; of one that is too large, what the server is told instead."""
+    frame = framed(answer)
+    size = len(frame) - LENGTH.size
+    if size <= most:
+        return frame
+    moved = answer.outcome is not None or answer.batch is not None
+    moved = moved or (answer.tool is not None and answer.tool.outcome is not None)
+    return framed(_not_done(_too_large(f"the environment's answer has {size} bytes", f"at most {most}", moved=moved)))
+
+
+def _too_large(message: str, expected: str, *, moved: bool) -> NotDone:
+    """Return that an answer is too large: nothing is lost if the environment has not moved for it."""
+    return (failed if moved else refused)(Code.TOO_LARGE, message, expected=expected)
 
 
 def begun(first: FirstMessage) -> tuple[AnyDesk | None, Answer]:
@@ -167,7 +211,7 @@ def _described(first: Describe) -> Answer:
         return Answer(card=msgspec.msgpack.encode(card))
     except RAISED as problem:
         LOG.error("an environment could not be described", exc_info=problem)
-        return Answer(refused=Problem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
+        return Answer(refused=WorkerProblem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
 
 
 def answered(desk: AnyDesk, call: Call, runner: asyncio.Runner) -> Answer:
@@ -209,11 +253,27 @@ def _as_answer(found: Any) -> Answer:
     if isinstance(found, Outcome):
         return Answer(outcome=found)
     if isinstance(found, ToolAnswer):
-        return Answer(tool=found)
+        return Answer(tool=_short_enough(found))
     if isinstance(found, BatchOutcome):
         return Answer(batch=as_arrays(found))
     return Answer(state=found)
 
 
+def _short_enough(found: ToolAnswer) -> ToolAnswer:
+    """Return what a tool answered, or raise that it is more than an agent is told."""
+    metadata = b"{}" if found.outcome is None else found.outcome.metadata
+    for part, size, most in (
+        ("text has {} characters", len(found.text), LONGEST_TEXT),
+        ("content has {} bytes", len(found.content), MOST_CONTENT_BYTES),
+        ("content has {} arrays and objects", containers_in(found.content), MOST_CONTAINERS),
+        ("metadata have {} keys", keys_in(metadata), MOST_CONTAINERS),
+    ):
+        if size > most:
+            message = f"a tool's answer is too large: its {part.format(size)}"
+            raise _too_large(message, f"at most {most}", moved=found.outcome is not None)
+    return found
+
+
 def _not_done(problem: NotDone) -> Answer:
-    return Answer(failed=problem.problem) if isinstance(problem, Failed) else Answer(refused=problem.problem)
+    said = worker_problem(problem.problem)
+    return Answer(failed=said) if isinstance(problem, Failed) else Answer(refused=said)

@@ -22,6 +22,7 @@ from proctor.server.answers import RAISED
 from proctor.server.sandbox import confine, worker
 from proctor.server.sandbox.pipe import framed, read, spoken
 from proctor.server.sandbox.rehearsal import rehearse, step_a_batch
+from proctor.server.sandbox.seccomp import FilterUse
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sandbox.words import COMPILE, FORK, HERE, LOAD, READY, Loaded, Start, say, silenced
 
@@ -58,24 +59,33 @@ def main(descriptor: int) -> None:
         body = read(control)
         if body is not None:
             start = spoken(body, Start)
-            _settle(start.tier)
+            _settle(start)
             target = Target(start.target, start.settings)
             if _told(control, loaded(target)):
                 rehearse(target)
                 _brood(control, start, target)
 
 
-def _settle(tier: Tier) -> None:
+def _settle(start: Start) -> None:
     """Become who runs the environment, before anything of it is imported."""
-    if tier is Tier.PROCESS:
+    if start.tier is Tier.PROCESS:
         confine.die_with_parent()
     else:
-        confine.become_nobody()
+        confine.become_nobody(start.user)
         # Last of all places: where a module is looked for in a folder that workers can write to.
         sys.path.append(str(Path.cwd()))
     confine.no_new_privileges()
     # A worker with a pid namespace of its own is started by a process that ends at once.
     confine.adopt_orphans()
+    if start.tier is not Tier.PROCESS:
+        confine.load_filter(_filter_use(start))
+
+
+def _filter_use(start: Start) -> FilterUse:
+    """Return what is left to a zygote: what its workers need to be confined, and nothing for those that need nothing."""
+    if start.tier is Tier.BWRAP:
+        return FilterUse.SHARED
+    return FilterUse.ALONE if start.alone else FilterUse.ZYGOTE
 
 
 def loaded(target: Target) -> Loaded:

@@ -63,6 +63,11 @@ class Zygotes:
         with self._starting:
             return self._new("alone", alone=True)
 
+    def have_filters(self) -> bool:
+        """Return whether each that is there is under a seccomp filter."""
+        with self._starting:
+            return all(keeper.has_filter() for keeper in self._all if keeper.alive)
+
     def close(self) -> None:
         """Start no more, and end all."""
         with self._starting:
@@ -132,7 +137,8 @@ async def _compiled(keeper: Keeper, mode: str) -> None:
             with theirs:
                 keeper.compile(theirs, mode)
             async with asyncio.timeout(COMPILE_SECONDS):
-                if (await next_word(ours)).kind == READY:
-                    keeper.load(mode)
+                with await next_word(ours) as word:
+                    if word.kind == READY:
+                        keeper.load(mode)
         except (OSError, TimeoutError) as problem:
             LOG.warning("what steps batches could not be compiled ahead: %s", problem)

@@ -25,10 +25,11 @@ from starlette.responses import Response
 
 from proctor.door.gate import Policy, is_loopback, policy_for
 from proctor.door.limits import Limits
-from proctor.door.visitors import SHELL, judge_visitor
+from proctor.door.visitors import SHELL, is_open, judge_visitor
 from proctor.door.visits import CODE_SECONDS, Visits
 from proctor.models.control import Code, Problem
 from proctor.server.asking import JSON
+from proctor.server.connections import RefusalLog, authenticate, note_refusal, raise_open_files
 from proctor.server.draining import DrainingServer, quiet_config
 from proctor.server.metrics import Metrics
 from proctor.server.sockets import BoundedHttp, bound_tcp, port_of
@@ -97,6 +98,7 @@ class Alone:
         self._way = way
         self._metrics = Metrics()
         self._used = asyncio.Event()
+        self._refusals = RefusalLog(LOG)
         room = _opened(ledger)
         self.viewing: Final = Viewing(
             room,
@@ -152,10 +154,13 @@ class Alone:
             self._policy, self.visits, self._place.port, scope["method"], scope["path"], scope["headers"]
         )
         if verdict.allowed:
+            if not is_open(scope["method"], scope["path"]):
+                authenticate(scope)
             await self._pages(dict(scope), receive, send)
             return
         self._metrics.turned_away(verdict.status)
-        LOG.info("a request was refused at the door: %s", verdict.text, extra={"status": verdict.status})
+        note_refusal(scope)
+        self._refusals.write("a request was refused at the door: %s", verdict.text, extra={"status": verdict.status})
         body = msgspec.json.encode(Problem(verdict.text, verdict.name))
         await Response(body, verdict.status, media_type=JSON)(dict(scope), receive, send)
 
@@ -175,6 +180,7 @@ def machine_address(host: str) -> str:
 
 def run_alone(server_of: Callable[[], Alone]) -> None:
     """Make a server and serve, on an event loop of its own, until told to stop."""
+    raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server_of().serve())
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from tests.system.attacks.within.tries import Tries, inside
+from tests.system.attacks.within.tries import Tries, called, inside
 
 PIECE = 2**20
 FOR_EVER = 3600.0
@@ -91,7 +94,7 @@ def thread_bomb(tries: Tries) -> None:
     finally:
         over.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(300)
 
 
 @inside
@@ -250,3 +253,62 @@ def too_deep(tries: Tries) -> None:
         return deeper(number + 1) + 1
 
     tries.reached.append(str(deeper(0)))
+
+
+# ------------------------------------------------------------------------------------- what is counted for each user
+KEPT: list[object] = []
+"""What is used up stays so until the session ends."""
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
+LARGE_PIPE, USUAL_PIPE = 2**20, 2**16
+
+
+@inside
+def uses_up_counters(tries: Tries) -> None:
+    """Queue signals, send descriptors that nobody takes, and make large pipes in several processes, until there are no more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+    tries.denied.append(f"{_until_refused(_queue, 10 * MOST)} signals")
+    pair = socket.socketpair()
+    KEPT.append(pair)
+    tries.denied.append(f"{_until_refused(partial(_send, pair[0]), MOST)} messages with descriptors")
+    for _ in range(4):
+        if os.fork() == 0:
+            _until_refused(_keep_large_pipe, MOST)
+            signal.pause()
+    threading.Event().wait(SECONDS)
+
+
+@inside
+def counters_are_left(tries: Tries) -> None:
+    """Do what needs a little of each of them, as any environment may."""
+    works = _until_refused(_queue, 1) == 1
+    tries.held("a signal that waits", works)
+    pair = socket.socketpair()
+    tries.held("a descriptor that is sent", _until_refused(partial(_send, pair[0]), 1) == 1)
+    reader, _ = os.pipe()
+    tries.held("a pipe of the usual size", fcntl.fcntl(reader, F_GETPIPE_SZ) >= USUAL_PIPE)
+    tries.held("a large pipe", _until_refused(_keep_large_pipe, 1) == 1)
+
+
+def _until_refused(do: Callable[[], object], most: int) -> int:
+    """Return how often something could be done before the kernel refused it."""
+    for number in range(most):
+        try:
+            do()
+        except OSError:
+            return number
+    return most
+
+
+def _queue() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+    called("sigqueue", os.getpid(), int(signal.SIGRTMIN), None)
+
+
+def _send(channel: socket.socket) -> None:
+    channel.setblocking(False)
+    socket.send_fds(channel, [b"x"], [0] * 32)
+
+
+def _keep_large_pipe() -> None:
+    KEPT.append(ends := os.pipe())
+    fcntl.fcntl(ends[0], F_SETPIPE_SZ, LARGE_PIPE)

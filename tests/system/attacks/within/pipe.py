@@ -193,8 +193,25 @@ def a_very_long_answer(tries: Tries) -> None:
 
 @inside
 def a_rather_long_answer(tries: Tries) -> None:
-    """Answer with 30 MB, which is allowed, so that others wait while they are read."""
-    _answered_with(30 * PIECE)
+    """Answer with 7 MB, which is allowed, so that others wait while they are read."""
+    _answered_with(7 * PIECE)
+    never()
+
+
+@inside
+def tiny_lists(tries: Tries) -> None:
+    """Answer with 7 MB of empty lists, which is allowed, so that the server builds two million values."""
+    observation = b'{"a":[' + b"[]," * (7 * PIECE // 3) + b"[]]}"
+    head = b"\x81\xa7outcome\x82\xa8metadata\xc4\x02{}\xabobservation\xc6" + struct.pack("!I", len(observation))
+    own_socket().sendall(struct.pack("!I", len(head) + len(observation)) + head + observation)
+    never()
+
+
+@inside
+def errors_without_end(tries: Tries) -> None:
+    """Refuse with seven million errors, so that the server builds them."""
+    head = b"\x81\xa7refused\x83\xa7message\xa2no\xa4code\xa4BUSY\xa6errors\xdd" + struct.pack("!I", 7 * PIECE)
+    own_socket().sendall(struct.pack("!I", len(head) + 7 * PIECE) + head + b"\x80" * (7 * PIECE))
     never()
 
 

@@ -1,7 +1,7 @@
 /*
  * An operator's act, from the question "really?" to what came of it.
  *
- * Rule 1: nothing is sent before a dialog said in words what will happen, and that it goes on record.
+ * Rule 1: nothing is sent before a dialog said in words what will happen, what is answered, and that it goes on record.
  * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
  * Rule 3: a dialog about what is no longer there closes by itself, and nothing is sent.
  * Rule 4: what the judge refused is shown with its rules and its reason, and that nothing has changed.
@@ -29,8 +29,9 @@ export class Acting {
   }
 
   /**
-   * Ask, send and show. `act`: `{title, says (sentences), quote, action, danger, name, body, done, about}`, where
-   * `done` is the sentence for success, and `about` what `withdraw` names. Returns whether it was accepted.
+   * Ask, send and show. `act`: `{title, asked, says (sentences), quote, action, danger, name, body, done, about}`,
+   * where `asked` is what an agent asks, `done` the sentence for success, and `about` what `withdraw` names. Returns
+   * whether it was accepted.
    */
   async perform(act) {
     if (this.busy || !(await this.isWanted(act))) {
@@ -135,9 +136,11 @@ export function trouble(error) {
   return `It could not be done: ${error.message}`;
 }
 
-function explained({ says, quote }) {
+function explained({ asked, says, quote }) {
+  const question = asked ? [el("p", {}, "The agent asks:"), el("blockquote", { class: "asked" }, asked)] : [];
   const quoted = quote ? [el("blockquote", {}, quote)] : [];
-  return [...says.map((sentence) => el("p", {}, sentence)), ...quoted, el("p", { class: "quiet" }, ON_RECORD)];
+  const sentences = says.map((sentence) => el("p", {}, sentence));
+  return [...question, ...sentences, ...quoted, el("p", { class: "quiet" }, ON_RECORD)];
 }
 
 function inState(state) {

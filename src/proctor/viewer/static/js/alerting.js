@@ -40,6 +40,11 @@ export class ActsPanel {
     this.acting.withdraw();
   }
 
+  /** Return the episode that an act is about, in short. */
+  episode() {
+    return shortChain(`${this.session}.${this.epoch}`);
+  }
+
   form() {
     const raising = el("button", { type: "submit", class: "danger" }, "Raise alert…");
     return el(
@@ -67,9 +72,9 @@ export class ActsPanel {
   async alert(severity, summary) {
     const stops = severity === "CRITICAL";
     const accepted = await this.acting.perform({
-      title: stops ? "Stop the agents of this session?" : "Raise an alert?",
+      title: stops ? "Stop the agents of this episode?" : "Raise an alert?",
       says: [
-        `An alert of severity ${severity} is stated in session ${shortChain(this.session)}:`,
+        `An alert of severity ${severity} is stated in the episode ${this.episode()}:`,
         ...(stops ? ["The episode goes into safe mode at once: nothing can be done in it until you clear it."] : []),
       ],
       quote: summary,
@@ -86,7 +91,7 @@ export class ActsPanel {
     const summary = this.summary.value.trim();
     const accepted = await this.acting.perform({
       title: "Lift safe mode?",
-      says: [`The agents of session ${shortChain(this.session)} can go on.`],
+      says: [`The agents of the episode ${this.episode()} can go on.`],
       quote: summary,
       action: "Lift safe mode",
       name: "clear",

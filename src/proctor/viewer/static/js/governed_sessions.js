@@ -107,7 +107,7 @@ class SessionCard {
   }
 
   update(session) {
-    const chain = `${session.session}.${session.epoch}`;
+    const chain = chainOf(session);
     this.acts.epoch = session.epoch;
     this.acts.update(session.state);
     setText(this.agent, session.agent ?? "");
@@ -121,7 +121,7 @@ class SessionCard {
     const values = [session.steps, session.packets, session.refusals, session.waiting];
     [...this.values.values()].forEach((node, index) => setText(node, number(values[index], 0)));
     listed(this.obligations, session.obligations, (text) => el("li", {}, text), "none");
-    listed(this.tokens, session.tokens, (token) => this.token(session.session, token), "none");
+    listed(this.tokens, session.tokens, (token) => this.token(session, token), "none");
   }
 
   token(session, token) {
@@ -134,15 +134,19 @@ class SessionCard {
   revoke(session, token) {
     return this.acting.perform({
       title: "Take the token back?",
-      says: [`The token ${token} can no longer be used by the agents of session ${shortChain(session)}.`],
+      says: [`The token ${token} can no longer be used in the episode ${shortChain(chainOf(session))}.`],
       action: "Take it back",
       danger: true,
       name: "revoke",
       about: this,
-      body: { session, token_id: token },
+      body: { session: session.session, epoch: session.epoch, token_id: token },
       done: "The token is taken back.",
     });
   }
+}
+
+function chainOf({ session, epoch }) {
+  return `${session}.${epoch}`;
 }
 
 /** Make a list anew only if it changed, so that a button in it keeps the focus. */

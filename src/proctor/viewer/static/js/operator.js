@@ -10,7 +10,7 @@ import { Acting, closable, toHeading } from "./acting.js";
 import { ActsPanel } from "./alerting.js";
 import { el } from "./dom.js";
 import { Sessions } from "./governed_sessions.js";
-import { WaitingCard } from "./waiting_card.js";
+import { questionKey, WaitingCard } from "./waiting_card.js";
 
 const NOTHING = "Nothing waits. Agents' questions and token requests appear here.";
 const NO_LONGER = "This no longer waits: it was answered elsewhere, or its episode went on or ended.";
@@ -79,23 +79,23 @@ class WaitingPanel {
 
   show(waiting) {
     const wanted = waiting.filter(this.isMeant);
-    const ids = new Set(wanted.map((each) => each.id));
-    [...this.cards].filter(([id]) => !ids.has(id)).forEach(([id, card]) => this.drop(id, card));
-    wanted.filter((each) => !this.cards.has(each.id)).forEach((each) => this.add(each));
+    const keys = new Set(wanted.map(questionKey));
+    [...this.cards].filter(([key]) => !keys.has(key)).forEach(([key, card]) => this.drop(key, card));
+    wanted.filter((each) => !this.cards.has(questionKey(each))).forEach((each) => this.add(each));
     this.nothing.hidden = wanted.length > 0;
   }
 
   add(waiting) {
     const card = new WaitingCard(waiting, this.acting);
-    this.cards.set(waiting.id, card);
+    this.cards.set(questionKey(waiting), card);
     this.list.append(card.element);
   }
 
-  drop(id, card) {
+  drop(key, card) {
     const hadFocus = card.element.contains(document.activeElement);
-    this.cards.delete(id);
+    this.cards.delete(key);
     card.element.remove();
-    this.acting.withdraw(id);
+    this.acting.withdraw(key);
     card.settled.then((isOurs) => isOurs || this.left(card, hadFocus));
   }
 

@@ -3,6 +3,7 @@
  *
  * Rule 1: a card is made once and stays as it is until it no longer waits: what was typed is never lost to an update.
  * Rule 2: all that an agent stated is shown as text, and may have any form: nothing is relied on.
+ * Rule 3: an act names the session, the epoch and the question, and the dialog shows what is answered.
  */
 
 import { el, setText } from "./dom.js";
@@ -37,6 +38,12 @@ export class WaitingCard {
 
   showAge() {
     setText(this.since, `asked ${age(this.waiting.since)}`);
+  }
+
+  /** Return what every act upon this says of it. */
+  named() {
+    const { session, epoch, id } = this.waiting;
+    return { session, epoch, id };
   }
 
   /** Return what was typed for the agent. */
@@ -95,15 +102,19 @@ export class WaitingCard {
       return this.complain("Choose an option, or say something.");
     }
     const option = this.waiting.options.find((each) => each.option_id === choice);
-    const chosen = option ? `You choose “${option.description}” (${choice}).` : "You choose none of the options.";
+    const words = option ? `“${option.description}” (${choice})` : "none of the options";
     return this.perform({
       title: "Answer the agent's question?",
-      says: [chosen, text ? "The agent goes on with your answer, and is told:" : "The agent goes on with your answer."],
+      asked: this.waiting.question,
+      says: [
+        `You choose ${words}.`,
+        text ? "The agent goes on with your answer, and is told:" : "The agent goes on with your answer.",
+      ],
       quote: text,
       action: "Answer",
       name: "answer",
-      about: this.waiting.id,
-      body: { id: this.waiting.id, choice, text },
+      about: questionKey(this.waiting),
+      body: { ...this.named(), choice, text },
       done: "Answered.",
     });
   }
@@ -132,12 +143,13 @@ export class WaitingCard {
     const lasting = life === null ? "as long as the policy says" : counted(life, "second");
     return this.perform({
       title: "Approve the token?",
-      says: [`The agent gets a token that it can use ${count}, for ${lasting}. It asked for:`],
-      quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
+      asked: this.waiting.question,
+      says: [`The agent gets a token that it can use ${count}, for ${lasting}.`, ...(text ? ["You say:"] : [])],
+      quote: text,
       action: "Approve",
       name: "approve",
-      about: this.waiting.id,
-      body: { id: this.waiting.id, uses, life_seconds: life, text },
+      about: questionKey(this.waiting),
+      body: { ...this.named(), uses, life_seconds: life, text },
       done: "Approved: the token is issued.",
     });
   }
@@ -146,13 +158,14 @@ export class WaitingCard {
     const text = this.draft();
     return this.perform({
       title: "Deny the token?",
-      says: ["No token is issued; the agent is told that its request was denied. It asked for:"],
-      quote: this.waiting.question + (text ? `\n\nYou say: ${text}` : ""),
+      asked: this.waiting.question,
+      says: ["No token is issued; the agent is told that its request was denied.", ...(text ? ["You say:"] : [])],
+      quote: text,
       action: "Deny",
       danger: true,
       name: "deny",
-      about: this.waiting.id,
-      body: { id: this.waiting.id, text },
+      about: questionKey(this.waiting),
+      body: { ...this.named(), text },
       done: "Denied: no token is issued.",
     });
   }
@@ -191,6 +204,11 @@ export class WaitingCard {
   words(label) {
     return this.field("text", `${label} (optional)`, this.text);
   }
+}
+
+/** Return what tells a question from all others, of whatever session. */
+export function questionKey({ session, epoch, id }) {
+  return JSON.stringify([session, epoch, id]);
 }
 
 function advice(stated) {

@@ -1,0 +1,95 @@
+"""Files that a stranger made to harm who reads them."""
+
+import shutil
+import sqlite3
+import struct
+import zlib
+from pathlib import Path
+
+from msgspec import Raw
+
+from proctor.ledger.bundle import write_bundle
+from proctor.ledger.reader import Ledger
+from tests.ledger.stories import session, step, written
+
+MIB = 2**20
+LONG = b'{"observation":"' + b"0123456789" * 60 + b'"}'
+
+
+def bomb(mebibytes: int) -> bytes:
+    """Return some bytes that say so many mebibytes of zeros to zlib; the stream has no good end."""
+    press = zlib.compressobj(9)
+    head = press.compress(bytes(MIB)) + press.flush(zlib.Z_FULL_FLUSH)
+    again = press.compress(bytes(MIB)) + press.flush(zlib.Z_FULL_FLUSH)
+    return head + again * (mebibytes - 1)
+
+
+def long_story(folder: Path) -> Path:
+    """Return a ledger of one episode, of which one observation is a value of its own."""
+    events = list(session("s", steps=2))
+    events.insert(3, step("s", number=2, observation=Raw(LONG)))
+    return written(folder, events[:3] + events[3:4] + events[5:])
+
+
+def bombed_bundle(folder: Path, mebibytes: int) -> Path:
+    """Return a bundle of which one observation says so many mebibytes."""
+    path = folder / "bomb.ledger"
+    with Ledger.open(long_story(folder / "ledger")) as ledger:
+        write_bundle(ledger, "s.1", path)
+    content = bomb(mebibytes)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE blobs SET packed = 1, sum = ?, content = ?", (zlib.crc32(content), content))
+    connection.close()
+    return path
+
+
+def endless_view(folder: Path, table: str) -> Path:
+    """Return a ledger in which a view whose query never ends stands for a table."""
+    path = long_story(folder / "ledger")
+    connection = sqlite3.connect(path, isolation_level=None)
+    columns = [each[1] for each in connection.execute(f"PRAGMA table_info({table})")]
+    connection.execute(f"DROP TABLE {table}")
+    names = ", ".join(f"n AS {name}" for name in columns)
+    connection.execute(
+        f"CREATE VIEW {table} AS WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers)"
+        f" SELECT {names} FROM numbers"
+    )
+    connection.close()
+    return path
+
+
+def many_ways(folder: Path) -> Path:
+    """Return a ledger whose rows are a tree of a few pages, in which every page but the last is reached on very many ways."""
+    path = folder / "ways.ledger"
+    shutil.copy(long_story(folder / "ledger"), path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'rows'").fetchone()
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    pages = bytearray(path.read_bytes())
+    count = len(pages) // size
+    leaf = pages[(root - 1) * size : root * size]
+    depth, ways = 12, 200
+    below = count + depth
+    """The page of the leaf; the pages between it and the root come before it."""
+    for level in range(depth):
+        child = below if level == depth - 1 else count + level + 1
+        page = _interior(size, child, ways)
+        if level == 0:
+            pages[(root - 1) * size : root * size] = page
+        else:
+            pages += page
+    pages += bytes(size * (below - 1 - len(pages) // size)) + leaf
+    pages[28:32] = struct.pack(">I", len(pages) // size)
+    path.write_bytes(pages)
+    return path
+
+
+def _interior(size: int, child: int, ways: int) -> bytes:
+    """Return an interior page of a table, every cell of which leads to the same child."""
+    cell = struct.pack(">I", child) + b"\x7f"
+    start = size - len(cell) * ways
+    header = struct.pack(">BHHHBI", 5, 0, ways, start, 0, child)
+    places = b"".join(struct.pack(">H", start + len(cell) * each) for each in range(ways))
+    return (header + places).ljust(start, b"\0") + cell * ways

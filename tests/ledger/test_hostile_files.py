@@ -1,0 +1,145 @@
+"""What a stranger's file can do to who verifies, lists and shows it."""
+
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger import blobs, rows
+from proctor.ledger.reader import Ledger
+from proctor.ledger.schema import LONGEST_CELL, ascending, connected_for_reading
+from proctor.ledger.verify import verify
+from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_view, long_story, many_ways
+from tests.ledger.stories import opened, reset, writer
+
+MEASURED = """
+import resource, sys
+from proctor.cli.main import main
+code = main(sys.argv[1:])
+print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+"""
+"""Runs a command, and says its code and how many mebibytes it took."""
+LEAST = 2048
+"""Mebibytes that a bomb says, and a reader would take at the least."""
+
+
+@pytest.mark.parametrize("command", [("verify",), ("show",), ("export",), ("list",)])
+def test_a_value_that_says_gigabytes_takes_no_gigabytes(tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = bombed_bundle(tmp_path, LEAST)
+    assert path.stat().st_size < 4 * MIB
+    more = ("s.1",) if command[0] == "show" else ()
+
+    told = subprocess.run(
+        [sys.executable, "-c", MEASURED, "ledger", *command, str(path), *more],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+    code, mebibytes = map(int, told.stderr.splitlines()[-1].split())
+    assert code == {"verify": 1, "list": 0}.get(command[0], 2)
+    assert mebibytes < LEAST // 2
+    if code:
+        assert "a value is too large" in told.stdout + told.stderr
+
+
+def test_a_value_is_decompressed_up_to_a_limit() -> None:
+    content = bomb(3)
+    sum_of = zlib.crc32(content)
+
+    with pytest.raises(blobs.ValueTooLarge, match="at most 1048576 bytes"):
+        blobs.unpacked(1, sum_of, content, MIB)
+    with pytest.raises(blobs.ValueTooLarge):
+        blobs.unpacked(0, zlib.crc32(b"abc"), b"abc", 2)
+    with pytest.raises(ValidationError, match="another length"):
+        blobs.unpacked(1, sum_of, content)
+
+
+@pytest.mark.parametrize("table", ["rows", "chains", "blobs", "seals"])
+def test_a_view_in_place_of_a_table_is_not_asked(tmp_path: Path, table: str) -> None:
+    path = endless_view(tmp_path, table)
+
+    report = verify(path)
+
+    assert [finding.what for finding in report.findings] == ["the tables of the file are not those of a ledger"]
+    with pytest.raises(ValidationError, match="tables"), Ledger.open(path):
+        pass
+
+
+def test_a_tree_with_more_ways_than_pages_is_left(tmp_path: Path) -> None:
+    path = many_ways(tmp_path)
+
+    report = verify(path)
+
+    assert any("2nd reference to page" in finding.what for finding in report.findings)
+    with Ledger.open(path) as ledger, pytest.raises(ValidationError, match="in order"):
+        list(ledger.all_rows())
+
+
+def test_rows_that_do_not_rise_end_the_reading() -> None:
+    assert list(ascending([(1,), (2,), (5,)])) == [(1,), (2,), (5,)]
+    with pytest.raises(ValidationError, match="in order"):
+        list(ascending([(1,), (1,)]))
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_pipe_beside_a_ledger_is_not_opened(tmp_path: Path, suffix: str) -> None:
+    path = long_story(tmp_path)
+    os.mkfifo(path.with_name(path.name + suffix))
+
+    report = verify(path)
+
+    assert "not a regular file" in report.findings[0].what
+    assert path.name + suffix in report.findings[0].what
+    assert verify(tmp_path).findings
+    with pytest.raises(ValidationError, match="not a regular file"), Ledger.open(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_no_ledger(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "worker-0.ledger"
+    make(path)  # type: ignore[operator]
+
+    for place in (path, tmp_path):
+        with pytest.raises(ValidationError, match="there is no ledger"):
+            verify(place)
+
+
+def test_a_ledger_behind_a_link_is_read_with_its_log(tmp_path: Path) -> None:
+    into = writer(tmp_path / "live")
+    for event in (opened(), reset()):
+        into.record(event)
+    link = tmp_path / "link.ledger"
+    link.symlink_to(into.path)
+
+    with Ledger.open(link) as ledger:
+        assert [episode.chain for episode in ledger.episodes()] == ["s.1"]
+    into.close()
+
+
+def test_a_reader_has_guards(tmp_path: Path) -> None:
+    connection = connected_for_reading(long_story(tmp_path))
+    try:
+        assert connection.getlimit(0) == LONGEST_CELL
+        for pragma, value in (("query_only", 1), ("trusted_schema", 0), ("cell_size_check", 1)):
+            assert connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)
+    finally:
+        connection.close()
+
+
+def test_what_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LARGEST", 3000)
+
+    with pytest.raises(ComponentError, match="an observation is too large for the ledger"):
+        rows.written_event(reset(observation=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+    with pytest.raises(ComponentError, match="a scene is too large for the ledger"):
+        rows.written_event(reset(scene=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+    with pytest.raises(ComponentError, match="an event is too large for the ledger"):
+        rows.written_event(reset(metadata=Raw(b'"' + b"x" * 3000 + b'"')), "all")

@@ -1,0 +1,124 @@
+"""Whose turn it is."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.server.agents.fair_queue import FairQueue, Turn
+
+NEVER = 10_000.0
+PATIENCE = 20.0
+pytestmark = pytest.mark.anyio
+
+
+async def take_turns(parties: list[str]) -> list[str]:
+    """Return the order in which requests of these parties are served that all come while another one is."""
+    queue, served = FairQueue(NEVER), list[str]()
+    first = queue.turn()
+    await first.begin("first")
+
+    async def ask(party: str) -> None:
+        turn = queue.turn()
+        await turn.begin(party)
+        served.append(party)
+        turn.end()
+
+    requests = [asyncio.create_task(ask(party)) for party in parties]
+    await asyncio.sleep(0)
+    first.end()
+    await asyncio.wait_for(asyncio.gather(*requests), PATIENCE)
+    return served
+
+
+async def test_a_party_with_many_requests_waits_for_itself() -> None:
+    assert await take_turns(["a", "a", "a", "a", "b", "c", "b"]) == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30))
+def test_everybody_is_served_and_whoever_waits_comes_before_anothers_second_turn(parties: list[str]) -> None:
+    served = asyncio.run(take_turns(parties))
+
+    assert sorted(served) == sorted(parties)
+    for party in set(parties):
+        others = served[: served.index(party)]
+        assert len(set(others)) == len(others)
+
+
+async def test_one_request_runs_at_a_time_and_the_loop_goes_on_between_two() -> None:
+    queue, running, other = FairQueue(NEVER), 0, 0
+
+    async def ask() -> int:
+        nonlocal running
+        turn = queue.turn()
+        await turn.begin("a")
+        running += 1
+        assert running == 1
+        await asyncio.sleep(0)
+        running -= 1
+        turn.end()
+        return other
+
+    async def count() -> None:
+        nonlocal other
+        while True:
+            await asyncio.sleep(0)
+            other += 1
+
+    counting = asyncio.create_task(count())
+    seen = await asyncio.wait_for(asyncio.gather(*(ask() for _ in range(5))), PATIENCE)
+    counting.cancel()
+
+    assert len(set(seen)) == len(seen)
+
+
+async def test_a_turn_that_is_held_too_long_is_over_for_the_others() -> None:
+    queue = FairQueue(0.001)
+    await queue.turn().begin("a")  # and never ends
+
+    await asyncio.wait_for(queue.turn().begin("b"), PATIENCE)
+
+
+async def test_whoever_was_cancelled_while_it_waited_is_passed_over() -> None:
+    queue = FairQueue(NEVER)
+    first, second = queue.turn(), queue.turn()
+    await first.begin("a")
+    waiting = asyncio.create_task(queue.turn().begin("a"))
+    after = asyncio.create_task(second.begin("a"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+
+    first.end()
+
+    await asyncio.wait_for(after, PATIENCE)
+
+
+async def test_to_begin_or_to_end_again_does_nothing() -> None:
+    queue = FairQueue(NEVER)
+    first = queue.turn()
+    await first.begin("a")
+    await first.begin("a")
+    later: list[Turn] = [queue.turn(), queue.turn()]
+    tasks = [asyncio.create_task(turn.begin("a")) for turn in later]
+    await asyncio.sleep(0)
+
+    first.end()
+    first.end()
+    await asyncio.wait_for(tasks[0], PATIENCE)
+    first.end()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert not tasks[1].done()
+    later[0].end()
+    await asyncio.wait_for(tasks[1], PATIENCE)
+
+
+async def test_a_queue_that_was_empty_serves_at_once_again() -> None:
+    queue = FairQueue(NEVER)
+    for _ in range(3):
+        turn = queue.turn()
+        await asyncio.wait_for(turn.begin("a"), PATIENCE)
+        turn.end()
+        await asyncio.sleep(0)
