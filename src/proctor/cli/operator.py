@@ -144,7 +144,7 @@ def answer(
     if option is None and not text:
         raise ValidationError("an answer says something", expected="an option, --text, or both")
     client = _client(url, token_file)
-    _tell(client.answer(_asked(client, question, as_json), option, text=text), as_json)
+    _tell(client.answer(_show_question(client, question, as_json), option, text=text), as_json)
 
 
 @operator.command(context_settings=NAMED)
@@ -160,7 +160,7 @@ def approve(
     """Issue the token that an agent asked for."""
     client = _client(url, token_file)
     _tell(
-        client.approve(_asked(client, question, as_json), uses=uses, life_seconds=life, text=text),
+        client.approve(_show_question(client, question, as_json), uses=uses, life_seconds=life, text=text),
         as_json,
     )
 
@@ -175,7 +175,7 @@ def deny(
 ) -> None:
     """Do not issue the token that an agent asked for."""
     client = _client(url, token_file)
-    _tell(client.deny(_asked(client, question, as_json), text=text), as_json)
+    _tell(client.deny(_show_question(client, question, as_json), text=text), as_json)
 
 
 @operator.command(context_settings=NAMED)
@@ -288,7 +288,7 @@ def _print_json(value: msgspec.Struct) -> None:
         output.write(encoded(value))
 
 
-def _asked(client: OperatorClient, name: str, as_json: bool) -> Waiting:
+def _show_question(client: OperatorClient, name: str, as_json: bool) -> Waiting:
     """Return the question of this name, and print it: whoever answers sees what."""
     found = client.question(name)
     if not as_json:

@@ -131,7 +131,7 @@ class OperatorClient:
 
         Here and below, the question is what `pending` returned, or its name: SESSION.EPOCH.NUMBER.
         """
-        asked = self._named(question)
+        asked = self._find_question(question)
         return self._act("answer", Reply(asked.session, asked.epoch, asked.id, choice, text))
 
     def approve(
@@ -143,12 +143,12 @@ class OperatorClient:
         text: str = "",
     ) -> Done:
         """Issue the token that was asked for, or a smaller one."""
-        asked = self._named(question)
+        asked = self._find_question(question)
         return self._act("approve", Approval(asked.session, asked.epoch, asked.id, uses, life_seconds, text))
 
     def deny(self, question: NamedQuestion | str, *, text: str = "") -> Done:
         """Do not issue the token that was asked for."""
-        asked = self._named(question)
+        asked = self._find_question(question)
         return self._act("deny", Deny(asked.session, asked.epoch, asked.id, text))
 
     def alert(self, episode: InEpisode | str, summary: str, *, severity: Severity = "CRITICAL") -> Done:
@@ -187,7 +187,7 @@ class OperatorClient:
     def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
         return self._asked(GET, path, None, kind, self._timeout + more)
 
-    def _named(self, question: NamedQuestion | str) -> NamedQuestion:
+    def _find_question(self, question: NamedQuestion | str) -> NamedQuestion:
         return self.question(question) if isinstance(question, str) else question
 
     def _act(self, name: str, order: msgspec.Struct) -> Done:

@@ -106,11 +106,14 @@ def _extent(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]
         return _largest(_value_extent(each) for each in values)
     kinds = schema.get("type")
     return _largest(
-        _typed(each, schema, definitions, inside) for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
+        _type_extent(each, schema, definitions, inside)
+        for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
     )
 
 
-def _typed(kind: str, schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+def _type_extent(
+    kind: str, schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]
+) -> _Extent:
     if kind in _SCALARS:
         return _Extent(_NUMBER_BYTES, 0)
     if kind == "string":

@@ -76,9 +76,9 @@ class Batch:
     def insert_blobs(self, connection: sqlite3.Connection) -> None:
         """Put the values into the open transaction; to compress them may take some time."""
         if self.blobs:
-            connection.executemany(INSERT_BLOB, [self._stored_blob(*each) for each in self.blobs])
+            connection.executemany(INSERT_BLOB, [self._store_blob(*each) for each in self.blobs])
 
-    def _stored_blob(self, digest: bytes, value: bytes) -> Blob:
+    def _store_blob(self, digest: bytes, value: bytes) -> Blob:
         blob = stored_blob(digest, value)
         session = self.owners[digest]
         self.stored[session] += len(blob[3])

@@ -69,14 +69,14 @@ def unpacked_pieces(packed: int, total: int, content: bytes, most: int = LARGEST
     if type(content) is not bytes or packed not in (0, 1) or zlib.crc32(content) != total:
         raise ValidationError("a blob is damaged: its sum is another")
     if packed:
-        yield from _decompressed(content, most)
+        yield from _decompress(content, most)
     elif len(content) > most:
         raise _too_large(most)
     else:
         yield content
 
 
-def _decompressed(content: bytes, most: int) -> Iterator[bytes]:
+def _decompress(content: bytes, most: int) -> Iterator[bytes]:
     unpacking, left = zlib.decompressobj(), most
     try:
         while not unpacking.eof and content:

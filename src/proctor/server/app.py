@@ -119,7 +119,7 @@ class Server:
         self._ledger_of = None if folder is None else partial(_ledger, folder, settings, keys, boot, wall, self.space)
         self._ledger = None if self._ledger_of is None else self._ledger_of(listening.worker)
         self.recorder: Final = recorder or self._ledger or _recorder(settings, self.space)
-        self.isolation: Final = self._isolated(target)
+        self.isolation: Final = self._find_isolation(target)
         self.card: Final = self.isolation.card
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
@@ -185,7 +185,7 @@ class Server:
         self._listening = listening
         self._uvicorn = DrainingServer(_uvicorn_config(self._application(), settings), self._drained)
 
-    def _isolated(self, target: Target) -> Isolation:
+    def _find_isolation(self, target: Target) -> Isolation:
         """Return where environments will run; if nowhere, the record is closed, as of any run that ends."""
         try:
             found = isolated(self.settings, target)

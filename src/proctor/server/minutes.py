@@ -51,7 +51,7 @@ class Minutes:
             if waiting is not None:
                 await waiting
         except RecordLimitError as problem:
-            raise self._limited(problem) from None
+            raise self._limit_failure(problem) from None
         except ComponentError as problem:
             message = "what happened could not be put on record"
             raise self.broken(problem, Code.RECORDING_FAILED, message) from None
@@ -61,7 +61,7 @@ class Minutes:
         with suppress(NotDone):
             await self.record(event)
 
-    def _limited(self, problem: RecordLimitError) -> Failed:
+    def _limit_failure(self, problem: RecordLimitError) -> Failed:
         """Return the failure for what is too much for the record; the log has each limit once a session."""
         if problem.limit not in self._reached:
             self._reached.add(problem.limit)

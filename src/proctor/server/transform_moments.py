@@ -297,7 +297,7 @@ def unpacked_leaves(value: Any) -> Any:
 
 def _all_unpacked(value: Any) -> Any:
     """Return the JSON value with every packed array in it as nested lists; a ComponentError if that would be too much."""
-    _check_arrays(_packed_in(value))
+    _check_arrays(_find_packed(value))
     return unpacked_leaves(value)
 
 
@@ -323,12 +323,12 @@ def _check_arrays(arrays: Iterable[Any]) -> None:
         raise _too_many(lists, MOST_CONTAINERS, "lists")
 
 
-def _packed_in(value: Any) -> Iterator[Any]:
+def _find_packed(value: Any) -> Iterator[Any]:
     if _is_packed(value):
         yield value
         return
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _packed_in(each)
+        yield from _find_packed(each)
 
 
 def _is_packed(value: Any) -> bool:

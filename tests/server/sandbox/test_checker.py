@@ -224,15 +224,15 @@ def test_whoever_gives_up_does_not_disturb_the_others() -> None:
     assert not is_believed
 
 
-def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_up_before_its_turn_is_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[memoryview] = []
-    ask = CheckerProcess._checked
+    ask = CheckerProcess._check
 
     async def count(self: CheckerProcess, body: memoryview) -> bool:
         checked.append(body)
         return await ask(self, body)
 
-    monkeypatch.setattr(CheckerProcess, "_checked", count)
+    monkeypatch.setattr(CheckerProcess, "_check", count)
 
     async def scenario() -> None:
         async with checkers() as checker:

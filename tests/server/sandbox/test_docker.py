@@ -482,7 +482,7 @@ def test_a_container_that_is_buried_while_it_starts_has_nothing_to_say(
         assert buried.wait(PATIENCE)
         raise ConnectionResetError
 
-    monkeypatch.setattr(container_module, "_greeted", greet_too_late)
+    monkeypatch.setattr(container_module, "_greet", greet_too_late)
     engine.runs(HANGS)
     with ThreadPoolExecutor(2) as threads:
         container = Container(engine.engine, "it", threads, lambda _: buried.set())

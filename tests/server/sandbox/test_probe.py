@@ -58,7 +58,7 @@ def test_a_host_without_bubblewrap_falls_back_and_refuses_more(monkeypatch: pyte
         tried.append(tier)
         return TierReport(tier, lacking=host.lacking(tier))
 
-    monkeypatch.setattr(probe, "_tried", holding)
+    monkeypatch.setattr(probe, "_run_probes", holding)
     report = quick_report(SandboxWish())
 
     assert tried == [Tier.STRICT, Tier.BWRAP, Tier.PROCESS]

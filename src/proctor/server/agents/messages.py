@@ -127,7 +127,7 @@ def read_call(message: Message, limits: Mapping[str, int], most: int) -> Call | 
     problem = check_envelope(envelope)
     if problem is not None:
         return problem
-    arguments = _checked(raw) if raw[:1] == b"{" else b"{}"
+    arguments = _check_arguments(raw) if raw[:1] == b"{" else b"{}"
     return arguments if isinstance(arguments, Unreadable) else Call(name, envelope, arguments)
 
 
@@ -158,7 +158,7 @@ def _name_in(members: Mapping[str, Raw]) -> str:
         return ""
 
 
-def _checked(arguments: bytes) -> bytes | Unreadable:
+def _check_arguments(arguments: bytes) -> bytes | Unreadable:
     """Return arguments that every decoder reads alike, or why they are refused; large ones are for the view to check."""
     if len(arguments) > SMALL:
         return arguments

@@ -132,7 +132,7 @@ class AgentPlane:
 
     async def _serve_in_turn(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> None:
         try:
-            refusal = await self._served(turn, scope, receive, reply)
+            refusal = await self._serve_request(turn, scope, receive, reply)
         except Exception as problem:  # whatever breaks, the peer learns a number
             incident = new_incident()
             LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
@@ -146,7 +146,7 @@ class AgentPlane:
         elif reply.status is not None and reply.status >= 400:
             self._note(scope, reply.status, "not as MCP wants it")
 
-    async def _served(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+    async def _serve_request(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         # Space around a value is not part of it; the parser leaves what comes after.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         verdict = self._judged(scope)
@@ -187,12 +187,12 @@ class AgentPlane:
         body = _Body(guest, length)
         try:
             refusal = await body.read(receive)
-            return await self._answered(visit, body, scope, receive, reply) if refusal is None else refusal
+            return await self._answer(visit, body, scope, receive, reply) if refusal is None else refusal
         finally:
             body.release()
             guest.requests -= 1
 
-    async def _answered(
+    async def _answer(
         self, visit: Visit, body: "_Body", scope: Scope, receive: Receive, reply: "_Reply"
     ) -> Refusal | None:
         await visit.turn.begin(visit.guest.grant)

@@ -157,7 +157,7 @@ class Channel:
                 self._askers.pop(request.id or 0, None)
             return answer
         # Another connection has the session by now, and may have repeated the request while it ran.
-        await self._sent_to_asker(answer, request)
+        await self._send_to_asker(answer, request)
         return None
 
     async def _taken(self, request: Request, rule: Rule) -> bytes | None:
@@ -306,7 +306,7 @@ class Channel:
             self._queue.popleft()
             self._claim()
             answer = self._kept(request, await self._performed(request, rule))
-        await self._sent_to_asker(answer, request)
+        await self._send_to_asker(answer, request)
         if self._leaving:
             await self._leave()
 
@@ -318,7 +318,7 @@ class Channel:
         if self.outlet is not None:
             await self.outlet.send(answer)
 
-    async def _sent_to_asker(self, answer: bytes, request: Request) -> None:
+    async def _send_to_asker(self, answer: bytes, request: Request) -> None:
         """Send a reply, unless the connection of now has not asked for it: it is kept then."""
         if self._is_asked_for(request):
             await self._sent(answer)
@@ -332,7 +332,7 @@ class Channel:
         late = [waiting[0] for waiting in self._queue if isinstance(waiting, tuple)]
         await self._ended(self)
         for request in late:
-            await self._sent_to_asker(self._error(GONE, request), request)
+            await self._send_to_asker(self._error(GONE, request), request)
 
     async def _prepared(self) -> bool:
         """Return whether the session is ready; if it cannot be made so, the client is told and sent away."""

@@ -98,7 +98,7 @@ class Acts:
             raise refused(Code.VALIDATION_ERROR, "there is no such option", expected=f"one of {', '.join(ids)}")
         said: dict[str, object] = {"choice": choice, "text": text, "escalation": name}
         record = self._stream.record("user_input", said, "operator")
-        return await self._stated(record, self._asked(packet).question)
+        return await self._state(record, self._asked(packet).question)
 
     async def approve(self, name: str, uses: int | None, seconds: float | None, text: str) -> Done:
         """Issue a token that was asked for."""
@@ -119,7 +119,7 @@ class Acts:
             packet = token(self._stream, asked, count, life)
         except ValidationError as problem:
             raise refusal_of(problem) from None
-        return await self._stated(packet, question)
+        return await self._state(packet, question)
 
     async def deny(self, name: str, text: str) -> Done:
         """Refuse a token that was asked for."""
@@ -147,7 +147,7 @@ class Acts:
                 detected_at=self._stream.now(),
                 detection_method=METHOD,
             )
-            return await self._stated(self._stream.packet(payload))
+            return await self._state(self._stream.packet(payload))
         except ValidationError as problem:
             raise refusal_of(problem) from None
 
@@ -172,7 +172,7 @@ class Acts:
             detection_method=METHOD,
             revoked_token_ids=[token_id],
         )
-        return await self._stated(self._stream.packet(payload))
+        return await self._state(self._stream.packet(payload))
 
     async def approve_budget(self, tokens: int, calls: int, seconds: int, note: str) -> Done:
         """Add to what may be spent."""
@@ -185,12 +185,12 @@ class Acts:
             **({"note": note} if note else {}),
         }
         try:
-            return await self._stated(self._stream.record("approval", said, "operator"))
+            return await self._state(self._stream.record("approval", said, "operator"))
         except ValidationError as problem:
             raise refusal_of(problem) from None
 
     # -------------------------------------------------------------------------------------------------------- inside
-    async def _stated(self, said: AnyPacket | Record, question: str = "") -> Done:
+    async def _state(self, said: AnyPacket | Record, question: str = "") -> Done:
         self._check_open()
         verdict = await self._stream.state(said, OPERATOR)
         self._bell.ring()

@@ -5,12 +5,13 @@ Rule: a probe's own word that it was stopped is not enough where the host can se
 
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,9 @@ from proctor.server.sandbox.tiers import MIB, SandboxLimits
 LIMITS: Final = SandboxLimits(memory_bytes=256 * MIB, processes=24, file_bytes=MIB, tmp_bytes=2 * MIB)
 """Small ones: that they hold is what is tried, and trying must not hurt where they do not."""
 VARIABLE: Final = "PROCTOR_CANARY"
-WAITING: Final = "import sys; sys.stdin.read()"
+ECHO: Final = "import os\nwhile said := os.read(0, 1): os.write(1, said)"
+"""What the process does that a probe may find or kill: answer what it is told."""
+ANSWER_SECONDS: Final = 60.0
 
 
 class Baits:
@@ -44,6 +47,8 @@ class Baits:
         """Return what a probe is told."""
         if self._decoy.poll() is not None:
             self._decoy = self._process()
+        if probe is Probe.PROC:
+            self._answers()  # only then is its command line there: a new program gets it a moment after it has begun
         return Bait(
             probe=probe,
             token=self.token,
@@ -72,19 +77,29 @@ class Baits:
         return listener
 
     def _process(self) -> "subprocess.Popen[bytes]":
-        """Start a process that waits, with the word in its command line."""
-        line = [sys.executable, "-I", "-S", "-c", WAITING, self.token]
-        process = subprocess.Popen(line, stdin=subprocess.PIPE)  # noqa: S603 - this Python
+        """Start a process that answers, with the word in its command line."""
+        line = [sys.executable, "-I", "-S", "-c", ECHO, self.token]
+        process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this Python
         self._stack.callback(_end, process)
         return process
 
     def _ended(self) -> bool:
-        try:
-            # A signal that was sent takes effect at once, but the kernel needs a moment to say so.
-            self._decoy.wait(0.05)
-        except subprocess.TimeoutExpired:
+        if self._answers():
             return False
+        self._decoy.kill()  # one that was only stopped
+        self._decoy.wait()
         return True
+
+    def _answers(self) -> bool:
+        """Return whether the process still does what it is for; one that was killed answers nothing, however late it ends."""
+        said, heard = self._decoy.stdin, self._decoy.stdout
+        if said is None or heard is None:
+            return False
+        with suppress(BrokenPipeError):
+            os.write(said.fileno(), b"?")
+            ready, _, _ = select.select([heard], [], [], ANSWER_SECONDS)
+            return bool(ready and os.read(heard.fileno(), 1))
+        return False
 
 
 def _reached(listener: socket.socket) -> bool:

@@ -96,7 +96,7 @@ class CheckerProcess:
         """Return whether an answer is sound, or raise a CheckFailed."""
         # Whoever gives up before its turn leaves nothing behind; after that, it does not break the conversation for the others.
         await self._turn.acquire()
-        work = asyncio.ensure_future(self._checked(body))
+        work = asyncio.ensure_future(self._check(body))
         work.add_done_callback(self._end_turn)
         return await asyncio.shield(work)
 
@@ -119,15 +119,15 @@ class CheckerProcess:
         if not work.cancelled():
             work.exception()  # if nobody waits for it any more, it is reported as forgotten otherwise
 
-    async def _checked(self, body: memoryview) -> bool:
+    async def _check(self, body: memoryview) -> bool:
         with suppress(Broken):
-            return await self._asked(body)
+            return await self._ask(body)
         try:
-            return await self._asked(body)
+            return await self._ask(body)
         except Broken as problem:
             raise CheckFailed from problem
 
-    async def _asked(self, body: memoryview) -> bool:
+    async def _ask(self, body: memoryview) -> bool:
         line = self._line
         # What an environment says of itself was checked on a loop that is no more.
         if line is None or line.how is not None or self._loop is not asyncio.get_running_loop():

@@ -53,7 +53,7 @@ class Container:
         channel = self._run(words)
         channel.settimeout(seconds)
         try:
-            loaded = _greeted(channel, start, time.monotonic() + seconds)
+            loaded = _greet(channel, start, time.monotonic() + seconds)
         except TimeoutError:
             raise ComponentError(f"the container was not ready within {seconds:g} seconds") from None
         except msgspec.DecodeError:
@@ -131,7 +131,7 @@ class Container:
             self._over(self)
 
 
-def _greeted(channel: socket.socket, start: Start, deadline: float) -> Loaded:
+def _greet(channel: socket.socket, start: Start, deadline: float) -> Loaded:
     """Tell the worker what it is for, and return what it says then."""
     channel.sendall(framed(start))
     body = read(channel, LONGEST_ANSWER, deadline)

@@ -256,7 +256,7 @@ class Nest:
             with theirs:
                 keeper.fork(theirs)
             async with asyncio.timeout(self._seconds):
-                await self._raised(ours, hold, keeper)
+                await self._start_worker(ours, hold, keeper)
             listen_for_messages(ours)
         except BaseException as problem:
             ours.close()
@@ -269,7 +269,7 @@ class Nest:
         keeper.born += 1
         return ours, hold
 
-    async def _raised(self, channel: socket.socket, hold: Hold, keeper: Keeper) -> None:
+    async def _start_worker(self, channel: socket.socket, hold: Hold, keeper: Keeper) -> None:
         """Lead a new worker to where it can begin."""
         with await next_word(channel) as first:
             if first.kind != HERE or first.reason or not keeper.started(first.speaker):

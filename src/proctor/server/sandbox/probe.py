@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 def full_report() -> Report:
     """Return what each of none..strict blocks on this host, by all probes; takes some seconds."""
-    return Report(host.facts(), tuple(_tried(tier, tuple(Probe)) for tier in reversed(CHOICES)))
+    return Report(host.facts(), tuple(_run_probes(tier, tuple(Probe)) for tier in reversed(CHOICES)))
 
 
 def quick_report(wish: SandboxWish) -> Report:
@@ -56,7 +56,7 @@ def quick_report(wish: SandboxWish) -> Report:
     tiers: list[TierReport] = []
     for tier in wanted:
         # In the server's own process there is nothing to be tried.
-        tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _tried(tier, QUICK))
+        tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _run_probes(tier, QUICK))
         if tiers[-1].holds():
             break
     return Report(host.facts(), tuple(tiers))
@@ -64,10 +64,10 @@ def quick_report(wish: SandboxWish) -> Report:
 
 def trial(tier: Tier, probe: Probe) -> Finding:
     """Return what comes of one probe in one tier."""
-    return _tried(tier, (probe,)).of(probe)
+    return _run_probes(tier, (probe,)).of(probe)
 
 
-def _tried(tier: Tier, probes: Iterable[Probe]) -> TierReport:
+def _run_probes(tier: Tier, probes: Iterable[Probe]) -> TierReport:
     """Return what comes of some probes in a tier; one that cannot be started is lacking."""
     lacking = host.lacking(tier)
     if lacking is not None:
