@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import packed_array, unpacked
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
+from proctor.server import transform_moments
 from proctor.server.transform_moments import (
     MOST_CONTAINERS,
     MOST_NUMBERS,
@@ -142,6 +143,7 @@ def test_what_is_too_much_to_build_is_not_built() -> None:
     lists = b"[" + b"[]," * MOST_CONTAINERS + b"[]]"
     keys = b"{" + b'"a":1,' * MOST_CONTAINERS + b'"b":1}'
     numbers = b"[" + b"1," * MOST_CONTAINERS + b"1]"
+    too_many = b"[" + b"1," * MOST_NUMBERS + b"1,1]"
 
     def one(observation: bytes, metadata: bytes, *, packed: bool = False) -> Scene:
         return scene_of(Moment(np.zeros(1), ~everyone(), ~everyone(), observation, metadata), Form(packed=packed))
@@ -152,6 +154,9 @@ def test_what_is_too_much_to_build_is_not_built() -> None:
         lambda: one(b"{}", keys).metadata(0),
         lambda: one(b"{}", keys).numbers("b", everyone()),
         lambda: one(numbers, b"{}", packed=True).observation(0),
+        lambda: one(too_many, b"{}").observation(0),
+        lambda: one(b"{}", b'{"x":%b}' % too_many).metadata(0),
+        lambda: batch_json({"phi": [1.0, 2.0], "x": [1] * (MOST_NUMBERS + 2)}).numbers("phi", everyone(2)),
     ):
         with pytest.raises(ComponentError, match="more than a transform can look at"):
             look()
@@ -180,6 +185,33 @@ def test_a_packed_array_that_claims_too_much_is_not_unpacked(array: object) -> N
 def test_packed_arrays_count_together() -> None:
     with pytest.raises(ComponentError, match="more than a transform can look at"):
         packed_scene([zeros(MOST_NUMBERS // 2), {"a": [zeros(MOST_NUMBERS // 2 + 1)]}]).observation(0)
+
+
+def test_arrays_of_infos_count_together_and_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def count(array: Any) -> Any:
+        made.append(array)
+        return unpacked(array)
+
+    monkeypatch.setattr(transform_moments, "unpacked", count)
+    half = packed_array(np.zeros((2, MOST_NUMBERS // 4), np.uint8), compress=True)
+    scene = packed_scene({}, {"a": half, "b": half})
+
+    assert [scene.metadata(index)["a"][0] for index in (0, 1, 0)] == [0, 0, 0]
+    assert len(made) == 2
+    with pytest.raises(ComponentError, match="more than a transform can look at"):
+        packed_scene({}, {"a": half, "b": half, "c": half}).metadata(0)
+
+
+@pytest.mark.parametrize("mask", [[True], True, {}, [[1], 2]])
+def test_a_mask_of_another_form_cannot_be_read(mask: object) -> None:
+    scene = batch_json({"phi": [1.0, 2.0], "_phi": mask})
+
+    with pytest.raises(ComponentError, match="cannot be read"):
+        scene.numbers("phi", everyone(2))
+    with pytest.raises(ComponentError, match="cannot be read"):
+        scene.metadata(1)
 
 
 @pytest.mark.parametrize("array", [zeros(3), {**zeros(2), "dtype": 1}, {**zeros(2), "data": "?"}])

@@ -27,8 +27,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 MOST_CONTAINERS: Final = 2**18
 """Arrays, objects and keys that are built of one text for a transform to look at."""
-MOST_NUMBERS: Final = 2**23
-"""Of packed arrays in it."""
+MOST_NUMBERS: Final = 2**20
+"""Numbers and other values in it, or in its packed arrays: to build so many takes some 25 ms of the event loop."""
 ASIDE: Final = frozenset({"final_obs", "final_info"})
 """Keys of a batch's infos that speak of the episode before."""
 
@@ -126,7 +126,7 @@ class _Later:
     def __call__(self) -> Any:
         raw, self._raw = self._raw, None
         if raw is not None:
-            _check_containers(bytes(raw), is_packed=self._form is not None)
+            _check_size(bytes(raw), is_packed=self._form is not None)
             try:
                 value = msgspec.json.decode(raw)
                 self._value = value if self._form is None else self._form(value)
@@ -135,13 +135,16 @@ class _Later:
         return self._value
 
 
-def _check_containers(text: bytes, *, is_packed: bool) -> None:
-    count = text.count(b"[") + text.count(b"{") + text.count(b":")
+def _check_size(text: bytes, *, is_packed: bool) -> None:
+    containers = text.count(b"[") + text.count(b"{") + text.count(b":")
+    values = text.count(b",")
     if is_packed:
         # Every value is looked at, whether it is a packed array; there are few where arrays are packed.
-        count += text.count(b",")
-    if count > MOST_CONTAINERS:
-        raise _too_many(count, MOST_CONTAINERS, "arrays, objects and keys")
+        containers += values
+    if containers > MOST_CONTAINERS:
+        raise _too_many(containers, MOST_CONTAINERS, "arrays, objects and keys")
+    if values > MOST_NUMBERS:
+        raise _too_many(values, MOST_NUMBERS, "values")
 
 
 def _too_many(found: int, most: int, what: str) -> ComponentError:
@@ -182,11 +185,14 @@ class OneScene:
 class BatchScene:
     """The scene of a batch: observations of the batched space, and Gymnasium's infos, which are arrays with masks."""
 
-    __slots__ = ("_observations", "_space", "infos", "packed")
+    __slots__ = ("_arrays", "_numbers", "_observations", "_space", "infos", "packed")
 
     def __init__(self, moment: Moment, packed: bool, space: gym.Space[Any] | None) -> None:
         self.infos = _Later(moment.raw_metadata)
         self.packed = packed
+        self._arrays: dict[int, NDArray[Any]] = {}
+        """Arrays of the infos that were looked at, by the id of what they were made of: every sub-environment looks again."""
+        self._numbers = 0
         self._observations = _Later(moment.raw_observation, _all_unpacked if packed else None)
         self._space = space
 
@@ -210,13 +216,13 @@ class BatchScene:
         for key, values in infos.items():
             if key in ASIDE or (key.startswith("_") and key[1:] in infos):
                 continue
-            if f"_{key}" not in infos or self._array(infos[f"_{key}"])[index]:
+            if f"_{key}" not in infos or self._mask(infos[f"_{key}"], index):
                 found[key] = self._entry(values, index)
         return found
 
     def column(self, infos: Mapping[str, Any], key: str, which: Mask) -> Rewards:
         """Return the numbers under `key` in `infos` for the marked sub-environments."""
-        if key not in infos or (f"_{key}" in infos and not self._array(infos[f"_{key}"])[which].all()):
+        if key not in infos or (f"_{key}" in infos and not self._mask(infos[f"_{key}"], which).all()):
             raise _no_number(key, None)
         values = self._array(infos[key])
         if values.shape != which.shape or values.dtype.kind not in "iuf":
@@ -225,10 +231,22 @@ class BatchScene:
 
     def _entry(self, values: Any, index: int) -> Any:
         if self.packed and _is_packed(values):
-            return listed(_array_in(values)[index])
-        return self.info(values, index) if isinstance(values, dict) else values[index]
+            return listed(_part(self._array(values), index))
+        return self.info(values, index) if isinstance(values, dict) else _part(values, index)
+
+    def _mask(self, values: Any, which: int | Mask) -> Any:
+        return _part(self._array(values), which)
 
     def _array(self, values: Any) -> NDArray[Any]:
+        found = self._arrays.get(id(values))
+        if found is None:
+            found = self._arrays[id(values)] = self._new_array(values)
+            self._numbers += found.size
+            if self._numbers > MOST_NUMBERS:
+                raise _too_many(self._numbers, MOST_NUMBERS, "numbers")
+        return found
+
+    def _new_array(self, values: Any) -> NDArray[Any]:
         if self.packed and _is_packed(values):
             return _array_in(values)
         try:
@@ -299,6 +317,16 @@ def _all_unpacked(value: Any) -> Any:
     """Return the JSON value with every packed array in it as nested lists; a ComponentError if that would be too much."""
     _check_arrays(_find_packed(value))
     return unpacked_leaves(value)
+
+
+def _part(values: Any, which: Any) -> Any:
+    """Return what is said of some sub-environments; a ComponentError if nothing is."""
+    try:
+        return values[which]
+    except (IndexError, TypeError, KeyError):
+        raise ComponentError(
+            "what the environment said cannot be read", expected="one value for each sub-environment"
+        ) from None
 
 
 def _array_in(packed: Any) -> NDArray[Any]:

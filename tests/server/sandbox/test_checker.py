@@ -26,6 +26,7 @@ from proctor.server.sandbox.checker import (
     AnswerChecker,
     CheckerProcess,
     CheckFailed,
+    CheckVerdict,
     is_costly,
     is_sound,
     main,
@@ -63,8 +64,8 @@ async def checkers() -> AsyncIterator[AnswerChecker]:
     assert not any(is_alive(pid) for pid in started)
 
 
-def lanes(checker: AnswerChecker) -> tuple[CheckerProcess, CheckerProcess]:
-    return checker._for_large, checker._for_others
+def lanes(checker: AnswerChecker) -> tuple[CheckerProcess, ...]:
+    return checker._for_large, checker._for_others, checker._for_slow
 
 
 def pid_of(process: CheckerProcess) -> int | None:
@@ -106,7 +107,65 @@ def test_what_takes_long_to_check_is_not_checked_on_the_loop(observation: bytes,
     assert is_costly(answer(observation)) == costly
 
 
+def repeated(key: str, value: bytes, size: int) -> memoryview:
+    """Return the body of an answer that says the same thing again and again."""
+    entry = msgspec.msgpack.encode(key) + value
+    count = size // len(entry)
+    body = b"\xdf" + count.to_bytes(4, "big") + entry * count
+    return memoryview(LENGTH.pack(len(body)) + body)[LENGTH.size :]
+
+
+STATE = msgspec.msgpack.encode(b"{}")
+REFUSED = msgspec.msgpack.encode(
+    {"message": "", "code": "x", "errors": [{"loc": [65] * 64, "msg": "", "type": ""}] * 20}
+)
+
+
+@pytest.mark.parametrize(("key", "value"), [("state", STATE), ("refused", REFUSED)])
+def test_what_is_said_again_and_again_is_not_read_on_the_loop(key: str, value: bytes) -> None:
+    assert not is_costly(repeated(key, value, SMALL))
+    assert is_costly(repeated(key, value, LARGE))
+    assert is_costly(repeated("state", STATE, 2 * MEDIUM))
+
+
 # ------------------------------------------------------------------------------------------------------------ verdicts
+@pytest.mark.parametrize(("key", "value"), [("state", STATE), ("refused", REFUSED)])
+def test_an_answer_that_says_anything_twice_is_not_sound(key: str, value: bytes) -> None:
+    once = memoryview(framed({key: msgspec.msgpack.decode(value)}))[LENGTH.size :]
+
+    assert is_sound(once)
+    assert not is_sound(repeated(key, value, LARGE))
+
+
+def test_nobody_waits_for_a_session_whose_answers_take_long() -> None:
+    async def scenario() -> list[bool]:
+        async with checkers() as checker:
+            await checker.check(GOOD, slow=True)
+            pid = pid_of(checker._for_slow)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            slow = asyncio.create_task(checker.check(GOOD, slow=True))
+            quick = [await verdict(checker, each) for each in (GOOD, SMALLER, BAD)]
+            assert not slow.done()
+            os.kill(pid, signal.SIGCONT)
+            await slow
+            return quick
+
+    assert run(scenario()) == [True, True, False]
+
+
+@pytest.mark.parametrize(("seconds", "long"), [(-1.0, True), (3600.0, False)])
+def test_it_is_said_whether_a_check_took_long(monkeypatch: pytest.MonkeyPatch, seconds: float, long: bool) -> None:
+    monkeypatch.setattr(checker_module, "QUICK_SECONDS", seconds)
+    monkeypatch.setattr(checker_module, "SECONDS_A_BYTE", 0.0)
+
+    async def scenario() -> bool:
+        async with checkers() as checker:
+            return await checker.check(GOOD)
+
+    assert run(scenario()) == long
+
+
 def test_a_sound_answer_is_told_from_one_that_is_not() -> None:
     bodies = (GOOD, BAD, SMALLER, answer(lists(MEDIUM)[:-1]), memoryview(framed([1] * LARGE))[LENGTH.size :], GOOD)
 
@@ -128,12 +187,13 @@ def test_a_process_is_started_when_it_is_needed_and_kept() -> None:
 
     none, first, second, third, fourth = run(scenario())
 
-    assert none == (None, None)
+    assert none == (None, None, None)
     assert first[0] is None
     assert first == second
     assert first[1] is not None
     assert third == fourth
-    assert None not in third
+    assert third[2] is None
+    assert None not in third[:2]
 
 
 def test_many_answers_at_once_are_checked_one_after_the_other() -> None:
@@ -224,11 +284,11 @@ def test_whoever_gives_up_does_not_disturb_the_others() -> None:
     assert not is_believed
 
 
-def test_what_is_given_up_before_its_turn_is_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[memoryview] = []
     ask = CheckerProcess._check
 
-    async def count(self: CheckerProcess, body: memoryview) -> bool:
+    async def count(self: CheckerProcess, body: memoryview) -> CheckVerdict:
         checked.append(body)
         return await ask(self, body)
 
@@ -394,7 +454,7 @@ def test_the_process_answers_until_the_other_side_closes(monkeypatch: pytest.Mon
             ours.sendall(body.obj)
             heard = read(ours)
             assert heard is not None
-            found.append(spoken(heard, bool))
+            found.append(spoken(heard, CheckVerdict).sound)
     thread.join(PATIENCE)
 
     assert found == [True, False]

@@ -6,13 +6,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.server.sandbox.line import Break, Broken, Line
+from proctor.server.sandbox import line as line_module
+from proctor.server.sandbox.line import LONG, SO_PASSRIGHTS, AnswerRoom, Break, Broken, Line
 from proctor.server.sandbox.pipe import LENGTH, MOST_BYTES, PIECE, framed, read
 from tests.server.sandbox.processes import comes_true, run
 from tests.server.served import PATIENCE
@@ -137,6 +138,116 @@ def test_what_comes_unasked_breaks_the_line_at_once() -> None:
             return broken[:]
 
     assert run(scenario()) == [Break.UNASKED]
+
+
+def test_a_descriptor_that_comes_with_an_answer_is_not_taken() -> None:
+    def is_known() -> bool:
+        with socket.socket(socket.AF_UNIX) as plain, suppress(OSError):
+            return plain.getsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS) == 1
+        return False
+
+    async def scenario() -> bool:
+        async with lines() as (_, theirs, _):
+            try:
+                socket.send_fds(theirs, [b"x"], [0])
+            except PermissionError:
+                return True
+            return False
+
+    assert run(scenario()) == is_known()
+
+
+# ---------------------------------------------------------------------------------------------------------------- room
+LONGER = LENGTH.pack(2 * LONG) + bytes(2 * LONG)
+
+
+@asynccontextmanager
+async def lines_that_share(room: AnswerRoom, count: int) -> AsyncIterator[list[tuple[Line, socket.socket]]]:
+    """Give lines, each asked something, with their other ends."""
+    pairs = [socket.socketpair() for _ in range(count)]
+    found = [(Line(ours, lambda how: None, room), theirs) for ours, theirs in pairs]
+    for line, theirs in found:
+        line.most = len(LONGER)
+        theirs.settimeout(PATIENCE)
+    try:
+        yield found
+    finally:
+        for line, theirs in found:
+            line.cut(Break.LEFT)
+            theirs.close()
+
+
+async def hears(line: Line) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not line.heard_bytes:
+            await asyncio.sleep(0.001)
+
+
+def test_a_long_answer_waits_for_room_and_a_short_one_does_not() -> None:
+    async def scenario() -> tuple[int, bytes, bytes, bytes]:
+        room = AnswerRoom(3 * LONG)
+        async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
+            asked = [asyncio.create_task(line.asked(ASK)) for line in (one, two)]
+            await asyncio.sleep(0)
+            await asyncio.to_thread(first.sendall, LONGER[:-1])
+            await hears(one)
+            sending = asyncio.create_task(asyncio.to_thread(second.sendall, LONGER))
+            await hears(two)
+            short = await answered(three, third, bytes(framed(b"short")))
+            while_waiting = two.heard_bytes
+            await asyncio.to_thread(first.sendall, LONGER[-1:])
+            long = bytes(await asked[0])
+            assert not asked[1].done()
+            one.let_go()
+            await sending
+            return while_waiting, short, long, bytes(await asked[1])
+
+    while_waiting, short, long, longer = run(scenario())
+
+    assert while_waiting <= PIECE
+    assert short == framed(b"short")[LENGTH.size :]
+    assert long == longer == LONGER[LENGTH.size :]
+
+
+def test_who_holds_room_and_sends_nothing_more_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "STALL_SECONDS", 0.01)
+
+    async def scenario() -> tuple[Break | None, bytes]:
+        async with lines_that_share(AnswerRoom(3 * LONG), 2) as ((one, first), (two, second)):
+            held = asyncio.create_task(one.asked(ASK))
+            asked = asyncio.create_task(two.asked(ASK))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(first.sendall, LONGER[:-1])
+            await hears(one)
+            await asyncio.to_thread(second.sendall, LONGER)
+            with pytest.raises(Broken):
+                await held
+            return one.how, bytes(await asked)
+
+    assert run(scenario()) == (Break.STALLED, LONGER[LENGTH.size :])
+
+
+def test_who_waits_for_room_and_leaves_is_in_nobodys_way() -> None:
+    async def scenario() -> bytes:
+        room = AnswerRoom(2 * LONG)
+        async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
+            asked = [asyncio.create_task(line.asked(ASK)) for line in (one, two, three)]
+            await asyncio.sleep(0)
+            for line, theirs in ((one, first), (two, second), (three, third)):
+                threading.Thread(target=_send, args=(theirs, LONGER)).start()
+                await hears(line) if line is not one else await asked[0]
+            two.cut(Break.LEFT)
+            one.let_go()
+            with pytest.raises(Broken):
+                await asked[1]
+            return bytes(await asked[2])
+
+    assert run(scenario()) == LONGER[LENGTH.size :]
+
+
+def _send(theirs: socket.socket, reply: bytes) -> None:
+    with suppress(OSError):
+        theirs.sendall(reply)
 
 
 def test_a_question_that_is_given_up_breaks_the_line() -> None:

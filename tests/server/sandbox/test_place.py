@@ -20,7 +20,7 @@ from proctor.models.control import Code, Problem
 from proctor.server.answers import Failed, NotDone, Outcome, Refused, ToolAnswer
 from proctor.server.desk import ResetOrder
 from proctor.server.sandbox import place as place_module
-from proctor.server.sandbox.checker import LARGE, SMALL, AnswerChecker, CheckerProcess, CheckFailed
+from proctor.server.sandbox.checker import LARGE, SMALL, AnswerChecker, CheckerProcess, CheckFailed, CheckVerdict
 from proctor.server.sandbox.pipe import (
     LENGTH,
     LONGEST_MESSAGE,
@@ -304,7 +304,7 @@ def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.Monk
 
 
 def test_an_answer_that_nobody_can_check_has_lost_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check(self: CheckerProcess, body: memoryview) -> bool:
+    async def check(self: CheckerProcess, body: memoryview) -> CheckVerdict:
         raise CheckFailed
 
     monkeypatch.setattr(CheckerProcess, "check", check)
@@ -336,8 +336,49 @@ def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(num_envs: int |
     assert run(scenario()).code == Code.EXECUTION_ERROR
 
 
+def test_a_worker_whose_answers_take_long_to_check_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    async def check(self: AnswerChecker, body: memoryview, *, slow: bool = False) -> bool:
+        asked.append(slow)
+        return len(asked) == 2
+
+    monkeypatch.setattr(AnswerChecker, "check", check)
+    reply = framed(Answer(state=b'{"a":"%b"}' % (b"x" * LARGE)))
+
+    async def scenario() -> None:
+        async with answering([reply] * 4) as place:
+            place._line.most = MOST_BYTES
+            for _ in range(4):
+                await place.state()
+
+    run(scenario())
+
+    assert asked == [False, False, True, True]
+
+
 def test_a_worker_that_used_up_its_memory_is_said_to() -> None:
     assert "memory" in refusal(b"", held=Held(hungry=True)).message
+
+
+def test_why_a_worker_ended_is_found_out_while_the_loop_goes_on() -> None:
+    went_on = threading.Event()
+
+    class Slow(Held):
+        def out_of_memory(self) -> bool:
+            return went_on.wait(PATIENCE) and super().out_of_memory()
+
+    async def ask(place: InWorker) -> Any:
+        asking = asyncio.create_task(place.step(GO))
+        while place._ending is None:
+            await asyncio.sleep(0)
+        went_on.set()
+        return await asking
+
+    held = Slow(hungry=True)
+
+    assert "memory" in refusal(b"", ask, held).message
+    assert held.kills == 1
 
 
 # ----------------------------------------------------------------------------------------------------------------- ends

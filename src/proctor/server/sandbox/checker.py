@@ -1,8 +1,9 @@
 """Large answers of workers are checked by processes beside the server, so that nobody's steps wait for them.
 
 Rule 1: what is checked here never holds up the event loop: the bytes go out, a verdict comes back.
-Rule 2: there are two processes, one for answers of more than `LARGE` bytes and one for all others: each checks one answer after the
-    other, and what takes half a second does not hold up what takes milliseconds.
+Rule 2: there are three processes, each of which checks one answer after the other: one for answers of more than `LARGE` bytes, one
+    for all others, and one for the sessions whose answers took long for their size. Those wait for each other, and nobody else
+    waits for them.
 Rule 3: a process is started for the first answer that needs it, and ends with the server, also if that is killed: it sees
     its socket close. One that ends is replaced, and asked once more.
 """
@@ -13,17 +14,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from proctor.server.sandbox.line import Break, Broken, Line
+from proctor.server.sandbox.line import AnswerRoom, Break, Broken, Line
 from proctor.server.sandbox.pipe import (
+    LENGTH,
     MOST_BYTES,
     answer_in,
     framed,
+    has_few_headers,
     has_few_values,
     has_large_marks,
     read,
@@ -37,6 +41,9 @@ MEDIUM: Final = 64 * 2**10
 """Bytes of an answer that is checked at once if its numbers are quickly checked."""
 LARGE: Final = 256 * 2**10
 """Bytes of an answer that is checked at once if it has few values."""
+QUICK_SECONDS: Final = 0.005
+SECONDS_A_BYTE: Final = 40e-9
+"""Of a processor, for an answer that is checked quickly: lists take a quarter of this, numbers near the largest one four times as much."""
 CHECK_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
 NICENESS: Final = 5
@@ -44,6 +51,13 @@ NICENESS: Final = 5
 ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.checker import main; main(int(sys.argv[1]))"
 )
+
+
+class CheckVerdict(msgspec.Struct, frozen=True, array_like=True):
+    """What a process says of an answer, and how many seconds of a processor it took."""
+
+    sound: bool
+    seconds: float
 
 
 class CheckFailed(Exception):
@@ -58,7 +72,9 @@ def is_costly(body: memoryview) -> bool:
     whole: Any = body.obj
     if size > LARGE:
         return True
-    return not has_few_values(whole) and (size > MEDIUM or has_large_marks(whole))
+    if size > MEDIUM:
+        return not (has_few_values(whole) and has_few_headers(whole))
+    return not has_few_values(whole) and has_large_marks(whole)
 
 
 class AnswerChecker:
@@ -66,17 +82,26 @@ class AnswerChecker:
 
     def __init__(self) -> None:
         self._for_large = CheckerProcess()
+        self._for_slow = CheckerProcess()
         self._for_others = CheckerProcess()
+        self.room: Final = AnswerRoom()
+        """For answers that come and wait to be checked."""
 
-    async def check(self, body: memoryview) -> None:
-        """Return if an answer is sound, or raise a DecodeError; a CheckFailed if nobody can say."""
-        process = self._for_large if body.nbytes > LARGE else self._for_others
-        if not await process.check(body):
+    async def check(self, body: memoryview, *, slow: bool = False) -> bool:
+        """Return whether this took long, or raise a DecodeError if the answer is not sound; a CheckFailed if nobody can say.
+
+        `slow` is for a session of which an answer took long before.
+        """
+        process = self._for_slow if slow else self._for_large if body.nbytes > LARGE else self._for_others
+        verdict = await process.check(body)
+        if not verdict.sound:
             raise msgspec.DecodeError("an answer that is not sound")
+        return verdict.seconds > QUICK_SECONDS + SECONDS_A_BYTE * body.nbytes
 
     def close(self) -> None:
         """End the processes; calling it again does nothing."""
         self._for_large.close()
+        self._for_slow.close()
         self._for_others.close()
 
 
@@ -92,8 +117,8 @@ class CheckerProcess:
         self._channel: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def check(self, body: memoryview) -> bool:
-        """Return whether an answer is sound, or raise a CheckFailed."""
+    async def check(self, body: memoryview) -> CheckVerdict:
+        """Return the verdict on an answer, or raise a CheckFailed."""
         # Whoever gives up before its turn leaves nothing behind; after that, it does not break the conversation for the others.
         await self._turn.acquire()
         work = asyncio.ensure_future(self._check(body))
@@ -114,12 +139,12 @@ class CheckerProcess:
         if process is not None:
             _end(process)
 
-    def _end_turn(self, work: "asyncio.Future[bool]") -> None:
+    def _end_turn(self, work: "asyncio.Future[CheckVerdict]") -> None:
         self._turn.release()
         if not work.cancelled():
             work.exception()  # if nobody waits for it any more, it is reported as forgotten otherwise
 
-    async def _check(self, body: memoryview) -> bool:
+    async def _check(self, body: memoryview) -> CheckVerdict:
         with suppress(Broken):
             return await self._ask(body)
         try:
@@ -127,14 +152,14 @@ class CheckerProcess:
         except Broken as problem:
             raise CheckFailed from problem
 
-    async def _ask(self, body: memoryview) -> bool:
+    async def _ask(self, body: memoryview) -> CheckVerdict:
         line = self._line
         # What an environment says of itself was checked on a loop that is no more.
         if line is None or line.how is not None or self._loop is not asyncio.get_running_loop():
             line = await self._start()
         # The whole frame, with its length in front: nothing is copied.
         whole: Any = body.obj
-        return spoken(await line.asked(whole), bool)
+        return spoken(await line.asked(whole), CheckVerdict)
 
     async def _start(self) -> Line:
         """Start the process in place of the one before, and return its line."""
@@ -187,13 +212,18 @@ def main(descriptor: int) -> None:
     os.nice(NICENESS)
     with socket.socket(fileno=descriptor) as channel, suppress(ConnectionError):
         while (body := read(channel, 2 * MOST_BYTES)) is not None:
-            channel.sendall(framed(is_sound(body)))
+            begun = time.process_time()
+            verdict = is_sound(body)
+            channel.sendall(framed(CheckVerdict(verdict, time.process_time() - begun)))
 
 
 def is_sound(body: memoryview) -> bool:
-    """Return whether an answer is one, and its texts can be believed in their form."""
+    """Return whether an answer is one, its texts can be believed in their form, and nothing in it is said twice.
+
+    The server reads a sound answer on its event loop. Of keys that are repeated only the last counts, but all take time.
+    """
     try:
-        sound(answer_in(body))
+        answer = sound(answer_in(body))
     except msgspec.DecodeError:
         return False
-    return True
+    return len(framed(answer)) - LENGTH.size >= body.nbytes

@@ -4,15 +4,25 @@ Rule 1: what comes unasked, what is too long, and what comes after an answer bre
 Rule 2: no stream and no transport: a call is one `send` and one `recv` when it is small, and a steps' speed is made of
     these.
 Rule 3: a call that is given up breaks the line, because its answer would be taken for the next one's.
+Rule 4: all long answers of a server together take a bounded room. Who finds none is read when there is some; who holds room and sends
+    nothing more while others wait for it is cut.
 """
 
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
 from proctor.server.sandbox.pipe import LENGTH, MOST_FIRST_BYTES, PIECE, is_whole
+
+SO_PASSRIGHTS: Final = 83
+LONG: Final = 2**20
+"""Bytes of an answer that needs room."""
+MOST_HELD: Final = 64 * 2**20
+"""Bytes of long answers that a server holds at once."""
+STALL_SECONDS: Final = 10.0
 
 
 class Break(StrEnum):
@@ -24,6 +34,7 @@ class Break(StrEnum):
     UNSOUND = "gave no sound answer"
     UNCHECKED = "gave an answer that could not be checked"
     LATE = "did not answer in time"
+    STALLED = "began an answer and did not end it"
     LEFT = "was ended"
 
 
@@ -35,11 +46,64 @@ class Broken(Exception):
         self.how: Final = how
 
 
+class AnswerRoom:
+    """The room for long answers, from their first bytes until they are checked; those who wait for it get it in turn."""
+
+    def __init__(self, most: int = MOST_HELD) -> None:
+        self._most = most
+        self._held: dict[Line, int] = {}
+        self._waiting: dict[Line, int] = {}
+        self._heard: dict[Line, int] = {}
+        """Of each line that was in an answer at the last look, what it had said by then."""
+        self._watch: asyncio.TimerHandle | None = None
+
+    def take(self, line: "Line", size: int) -> bool:
+        """Take room for an answer; if there is none, return False and let the line read on when there is."""
+        if not self._waiting and self._fits(size):
+            self._held[line] = size
+            return True
+        self._waiting[line] = size
+        if self._watch is None:
+            self._look()
+        return False
+
+    def give_back(self, line: "Line") -> None:
+        """Give back what a line holds or waits for, if anything, to those who wait."""
+        self._held.pop(line, None)
+        self._waiting.pop(line, None)
+        while self._waiting:
+            first, size = next(iter(self._waiting.items()))
+            if not self._fits(size):
+                return
+            del self._waiting[first]
+            self._held[first] = size
+            first.read_on()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or sum(self._held.values()) + size <= self._most
+
+    def _look(self) -> None:
+        """Cut who has sent nothing since the last look."""
+        for line in [each for each, heard in self._heard.items() if each.heard_bytes == heard]:
+            line.cut(Break.STALLED)
+        self._heard = {line: line.heard_bytes for line in self._held if line.is_in_answer}
+        if self._waiting:
+            self._watch = asyncio.get_running_loop().call_later(STALL_SECONDS, self._look)
+
+
 class Line:
     """A connected socket; `broken` is called once, when it breaks, whoever broke it."""
 
-    def __init__(self, channel: socket.socket, broken: Callable[[Break], object]) -> None:
+    def __init__(
+        self, channel: socket.socket, broken: Callable[[Break], object], room: AnswerRoom | None = None
+    ) -> None:
         channel.setblocking(False)
+        with suppress(OSError):  # kernels before 6.16
+            # A descriptor that comes with an answer would be closed here, and to close a large file takes long.
+            channel.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
         self.how: Break | None = None
         self.patience: float | None = None
         """Seconds that an answer may take; None: as long as it likes."""
@@ -48,6 +112,10 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._broken = broken
+        self._room = AnswerRoom() if room is None else room
+        self._has_room = False
+        self.heard_bytes = 0
+        """Of all long answers."""
         self._answer: asyncio.Future[memoryview] | None = None
         self._heard = bytearray()
         self._unsent = memoryview(b"")
@@ -73,6 +141,21 @@ class Line:
             self.cut(Break.LEFT)
             raise
 
+    @property
+    def is_in_answer(self) -> bool:
+        """Whether a part of an answer is there and the rest is not."""
+        return bool(self._heard)
+
+    def read_on(self) -> None:
+        """Read an answer for which there is room now."""
+        self._loop.add_reader(self._channel, self._readable)
+
+    def let_go(self) -> None:
+        """Give back the room that the last answer took."""
+        if self._has_room:
+            self._has_room = False
+            self._room.give_back(self)
+
     def cut(self, how: Break) -> None:
         """Break the line; calling it again does nothing."""
         if self.how is not None:
@@ -83,6 +166,8 @@ class Line:
         if self._watch is not None:
             self._watch.cancel()
         self._channel.close()
+        self._heard = bytearray()
+        self.let_go()
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_exception(Broken(how))
@@ -129,6 +214,7 @@ class Line:
         """Put a long message together, as far as it has come; memory is taken for what came, not for what is claimed."""
         heard = self._heard
         heard += piece
+        self.heard_bytes += len(piece)
         if len(heard) < LENGTH.size:
             return
         whole = LENGTH.size + LENGTH.unpack_from(heard)[0]
@@ -139,6 +225,10 @@ class Line:
         elif len(heard) == whole:
             self._heard = bytearray()
             self._settle(heard)
+        elif whole > LONG and not self._has_room:
+            self._has_room = True
+            if not self._room.take(self, whole):
+                self._loop.remove_reader(self._channel)
 
     def _settle(self, frame: bytes | bytearray) -> None:
         answer, self._answer = self._answer, None

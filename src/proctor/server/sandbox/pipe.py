@@ -191,11 +191,17 @@ _LARGE_MARKS: Final = (b"e000", b"e+000", b"0" * 200)
 """What a number that is out of range has in it, once its digits are zeros: one of 200 digits by 10**99 is not."""
 _LARGE_NUMBER: Final = re.compile(rb"(?<![-+.0-9eE])-?(?:[0-9.]{200,}[-+0-9.eE]*|[0-9.]+[eE]\+?[0-9]{3,})")
 _QUOTE: Final = b'"'
+_ASCII: Final = bytes(range(128))
 
 
 def has_few_values(text: bytes | bytearray) -> bool:
     """Return whether there are few values in a JSON text, or in several."""
     return text.count(b",") + text.count(b":") + containers_in(text) <= FEW
+
+
+def has_few_headers(frame: bytes | bytearray) -> bool:
+    """Return whether there can be few keys in a msgpack message: each begins with a byte that is not ASCII."""
+    return len(frame.translate(None, _ASCII)) <= FEW
 
 
 def containers_in(text: bytes | bytearray) -> int:

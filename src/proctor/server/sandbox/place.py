@@ -88,8 +88,11 @@ class InWorker:
         self._session = session
         self._traces = 0
         self._hungry = False
+        self._slow = False
+        """Whether an answer took long to check: from then on only its like wait for it."""
+        self._ending: asyncio.Future[None] | None = None
         self._asking = False
-        self._line = Line(channel, self._broken)
+        self._line = Line(channel, self._broken, checker.room)
 
     @property
     def patience(self) -> float | None:
@@ -170,12 +173,21 @@ class InWorker:
         self._line.cut(Break.LEFT)
 
     def _broken(self, how: Break) -> None:
-        # Asked now, because its group goes with it.
-        self._hungry = how is Break.ENDED and self._hold.out_of_memory()
-        self._hold.kill()
+        if how is Break.ENDED:
+            # Elsewhere, because a container takes a moment to say how it ended.
+            self._ending = asyncio.get_running_loop().run_in_executor(None, self._find_reason)
+        else:
+            self._hold.kill()
         if how is Break.UNASKED and not self._asking:
             # Whether anything will be asked of it again, so that somebody is told, is not known.
             LOG.error("a worker %s", how.value, extra=self._fields())
+
+    def _find_reason(self) -> None:
+        """Find out why the process ended; only then is it cleared away, because its group goes with it."""
+        try:
+            self._hungry = self._hold.out_of_memory()
+        finally:
+            self._hold.kill()
 
     async def _asked(self, message: Any) -> Answer:
         try:
@@ -186,11 +198,15 @@ class InWorker:
         try:
             answer = await self._sound(await self._line.asked(frame))
         except Broken as problem:
+            if self._ending is not None:
+                await asyncio.shield(self._ending)
             raise self._lost(problem.how) from None
         except msgspec.DecodeError:
             raise self._lost(Break.UNSOUND) from None
         except CheckFailed:
             raise self._lost(Break.UNCHECKED) from None
+        finally:
+            self._line.let_go()
         self._asking = False
         if answer.refused is not None or answer.failed is not None or answer.trace is not None:
             self._raise_if_not_done(answer)
@@ -200,7 +216,7 @@ class InWorker:
         """Return the answer, or raise a DecodeError; one that takes long is checked elsewhere."""
         if not is_costly(body):
             return sound(answer_in(body))
-        await self._checker.check(body)
+        self._slow |= await self._checker.check(body, slow=self._slow)
         return answer_in(body)
 
     def _raise_if_not_done(self, answer: Answer) -> None:
