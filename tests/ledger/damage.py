@@ -61,6 +61,21 @@ def drop_chains(path: Path, *names: str) -> None:
     connection.close()
 
 
+def append_row(path: Path, chain: str, body: bytes) -> None:
+    """Add a row at the end of the file to a chain, with all that one without the key can make for it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    first, last = connection.execute("SELECT first, last FROM chains WHERE name = ?", (chain,)).fetchone()
+    (number,) = connection.execute("SELECT max(number) + 1 FROM rows").fetchone()
+    seq, before = connection.execute(
+        "SELECT seq + 1, hash FROM rows WHERE chain = ? ORDER BY seq DESC", (first,)
+    ).fetchone()
+    digest = row_hash(before, number, seq, body)
+    connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (number, first, seq, body, digest))
+    if last is not None:
+        connection.execute("UPDATE chains SET last = ? WHERE first = ?", (number, first))
+    connection.close()
+
+
 def forge(path: Path, change: Callable[[bytes], bytes | None], *, keep: str = "") -> None:
     """Change bodies or, with None, leave rows out, and write numbers and hashes anew; one chain keeps its first seal."""
     connection = sqlite3.connect(path, isolation_level=None)

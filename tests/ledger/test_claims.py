@@ -72,6 +72,18 @@ def test_a_signed_run_seals_what_it_ends() -> None:
     assert findings(RunEnded(at=1.0), episode=link_at("s.1", sealed=0)) == ["its seal is missing"]
 
 
+def test_the_place_where_a_chain_is_said_to_end_is_remembered() -> None:
+    episode, server = link_at("s.1"), link_at("server.b")
+    claims = Claims({"s.1": episode}, None, lambda *_: None)
+
+    claims.hear(server, 20, ended())
+    claims.hear(server, 21, RunEnded(at=1.0))
+    episode.stands = [(5, HASH)]
+    claims.hear(server, 22, ended(rows=6))
+
+    assert (episode.end, server.end) == ((1, 20), (1, 21))
+
+
 def test_a_run_goes_on_from_the_one_before_and_signs_with_the_key_that_was_given() -> None:
     found = findings(began(previous=head_text("server.b", 3, HASH)), public=HASH)
 

@@ -9,11 +9,13 @@ import pytest
 
 from proctor.errors import ValidationError
 from proctor.ledger.audit import TELL_EVERY
+from proctor.ledger.bundle import write_bundle
 from proctor.ledger.keys import Signer
 from proctor.ledger.reader import Ledger
+from proctor.ledger.rows import ChainOpened, written_event, written_own
 from proctor.ledger.schema import BUNDLE
 from proctor.ledger.verify import Report, verify
-from tests.ledger.damage import COLUMNS, Touched, drop_chains, forge, story, story_file
+from tests.ledger.damage import COLUMNS, Touched, append_row, drop_chains, forge, story, story_file
 from tests.ledger.stories import SIGNER, opened, reset, rows, session, step, writer, written
 
 NO_WRITER = "no server is seen writing to the file"
@@ -411,6 +413,53 @@ def test_after_a_kill_the_next_run_covers_what_was_left(tmp_path: Path) -> None:
 
     assert looked(path).ok
     assert looked(path).unsealed == 0
+
+
+def follow(path: Path) -> Path:
+    """Add another run of the server, and return the file."""
+    return written(path.parent, session("z"), boot="c")
+
+
+RICH, _ = written_event(step(number=4, reward=1000.0, raw_reward=1000.0, terminated=True), "all")
+ENDED_CHAINS = {
+    "closed": ("s.1", lambda folder: written(folder, session("s"))),
+    "reset": ("s.1", lambda folder: written(folder, [opened(), reset(), step(), reset(epoch=2)])),
+    "ended run": ("server.b", lambda folder: written(folder, session("s"))),
+    "earlier run": ("server.b", lambda folder: follow(written(folder, session("s")))),
+    "killed run": ("server.b", lambda folder: follow(killed(folder))),
+}
+"""Chains in which no server writes any more: by what ended them, their names and ledgers that have them."""
+
+
+@pytest.mark.parametrize("public", [SIGNER.public, None])
+@pytest.mark.parametrize("ended", ENDED_CHAINS)
+def test_rows_after_the_end_of_a_chain_are_found(tmp_path: Path, ended: str, public: bytes | None) -> None:
+    chain, make = ENDED_CHAINS[ended]
+    path = make(tmp_path)
+    assert verify(path, public=public).ok
+    before = rows(path, chain)
+
+    append_row(path, chain, RICH)
+    append_row(path, chain, written_own(ChainOpened(at=1.0, chain="s.1", head=f"s.1@1:{'0' * 64}"), "all"))
+
+    with Ledger.open(path) as ledger:
+        number = max(row.number for row in ledger.all_rows()) - 1
+    for report in (verify(path, public=public), verify(path, public=public, allow_unsealed=True)):
+        assert (chain, before[-1].seq + 1, number) in {(each.chain, each.seq, each.number) for each in report.findings}
+        assert any(what.startswith("2 rows after the end of the chain") for what in told(report))
+
+
+def test_rows_after_the_end_of_a_bundle_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "episode.ledger"
+    with Ledger.open(written(tmp_path / "ledger", session("s"))) as ledger:
+        write_bundle(ledger, "s.1", path)
+    assert looked(path).ok
+
+    append_row(path, "s.1", RICH)
+
+    assert [what.partition(",")[0] for what in told(looked(path, allow_unsealed=True))] == [
+        "1 row after the end of the chain"
+    ]
 
 
 def test_rows_up_to_a_head_need_no_seal(tmp_path: Path) -> None:

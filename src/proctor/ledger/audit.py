@@ -5,7 +5,7 @@ Rule 2: nothing that a file holds makes the walk raise.
 Rule 3: a file that says so is a bundle: one episode, whole, whose numbers have gaps. Every other has a server's chain.
 Rule 4: where a key is given, what is closed is sealed by that key.
 Rule 5: rows of open chains that no seal and no head covers are gathered in `unsealed`. Whether they are a finding depends on whether
-    a server is writing, which is not known here.
+    a server is writing, which is not known here. Rows after the end of a chain are a finding always: no server writes any.
 Rule 6: how much memory and time the walk takes depends on the size of the file, whatever the file says.
 """
 
@@ -21,7 +21,7 @@ from proctor.errors import ValidationError
 from proctor.ledger.blobs import unpacked_pieces
 from proctor.ledger.chain import PRUNED, SERVER, is_episode, seal_message
 from proctor.ledger.claims import Claims
-from proctor.ledger.findings import Finding, UnsealedRows
+from proctor.ledger.findings import Finding, UnsealedRows, counted_rows
 from proctor.ledger.glances import Glance, GlancedEvent, glanced
 from proctor.ledger.head import Head
 from proctor.ledger.keys import verifies
@@ -187,6 +187,8 @@ class Audit:
     def _event(self, link: Link, glance: Glance, event: GlancedEvent) -> None:
         link.tally = tallied_at_a_glance(link.tally, event)
         link.closed = event.event == "episode_closed"
+        if link.closed and is_episode(link.name):
+            link.set_end(link.number)
         value = event.observations if event.observation is UNSET else event.observation
         if value is not UNSET and sha256(value).hexdigest() != glance.digest:
             self._absent(link, value, glance.digest)
@@ -253,6 +255,10 @@ class Audit:
         if link.seq < 0:
             self.note("a chain without rows", link.name, None, link.first)
             return
+        if link.end is not None and link.seq > link.end[0]:
+            rows, number = link.seq - link.end[0], link.end[1]
+            what = f"{counted_rows(rows)} after the end of the chain, which row {number} states"
+            self.note(what, link.name, link.end[0] + 1, link.late)
         ended = link.ended or self.bundle or link.name.startswith(PRUNED)
         if link.last != (link.number if ended else None):
             said = "open" if link.last is None else f"row {link.last}"

@@ -2,6 +2,7 @@
 
 Rule 1: a chain that is spoken of is there as it is spoken of, or has a tombstone that says the same.
 Rule 2: a signed run seals what it ends, and its own first row.
+Rule 3: a chain has no row after the one at which a server's chain said that it ends.
 """
 
 from proctor.ledger.chain import PRUNED, is_episode
@@ -36,7 +37,7 @@ class Claims:
             case RunBegan():
                 self._began(link, number, own)
             case RunEnded():
-                self._ended_run(link)
+                self._ended_run(link, number)
             case ChainOpened():
                 self._opened(number, own.head)
             case ChainEnded():
@@ -51,6 +52,7 @@ class Claims:
             )
         if self._run is not None:
             self._run.followed = True  # its end is said by a row that a signed run seals
+            self._run.set_end(number)
         self._run = link
         self.runs.add((own.boot, own.worker))
         self.key = link.key = None if own.public is None else bytes.fromhex(own.public)
@@ -58,8 +60,9 @@ class Claims:
             said = "nobody" if own.public is None else f"another key, {own.public}"
             self._note(f"this run of the server is signed by {said}", link.name, link.seq, number)
 
-    def _ended_run(self, link: Link) -> None:
+    def _ended_run(self, link: Link, number: int) -> None:
         link.ended = True
+        link.set_end(number)
         for each in self._links.values():
             if each.seq >= 0 and not each.ended and is_episode(each.name):
                 self.expect_seal(each)
@@ -74,6 +77,7 @@ class Claims:
         if link is None:
             return
         link.ended = True
+        link.set_end(number)
         self.expect_seal(link)
         tally = (
             link.tally.steps,

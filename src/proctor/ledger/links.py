@@ -17,6 +17,7 @@ class Link:
 
     __slots__ = (
         "closed",
+        "end",
         "ended",
         "first",
         "followed",
@@ -24,6 +25,7 @@ class Link:
         "key",
         "lacks_seal",
         "last",
+        "late",
         "name",
         "named",
         "number",
@@ -55,6 +57,10 @@ class Link:
         """Its last row is an EpisodeClosed."""
         self.ended = False
         """The server says that nothing more comes."""
+        self.end: tuple[int, int] | None = None
+        """Where it ends, as soon as a row says so: the place of its last row, and the number of the row that says it."""
+        self.late = 0
+        """The number of the first row that comes after its end all the same; 0: none does."""
         self.key: bytes | None = None
         """Of a server's chain: who signs the run."""
         self.keeps: Observations = "all"
@@ -72,6 +78,8 @@ class Link:
 
     def take(self, number: int, seq: int, body: bytes, stored: bytes) -> str:
         """Go on to a row; return what is wrong with it, and nothing if it follows."""
+        if self.end is not None and not self.late:
+            self.late = number
         for before, digest in self.stands:
             if seq == before + 1 and row_hash(digest, number, seq, body) == stored:
                 self.stands = [(seq, stored)]
@@ -80,6 +88,11 @@ class Link:
         problem = self._problem(number, seq, body, stored)
         self.number = number
         return problem
+
+    def set_end(self, number: int) -> None:
+        """Remember that the chain ends where it stands, as the row `number` says; the first to say so counts."""
+        if self.end is None:
+            self.end = (self.seq, number)
 
     def _problem(self, number: int, seq: int, body: bytes, stored: bytes) -> str:
         expected, before = self.seq + 1, self.hash
