@@ -1,7 +1,7 @@
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from proctor.errors import ValidationError
 from proctor.ledger.audit import TELL_EVERY
 from proctor.ledger.bundle import write_bundle
 from proctor.ledger.keys import Signer
+from proctor.ledger.lock import WriterLock
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import ChainOpened, written_event, written_own
 from proctor.ledger.schema import BUNDLE
@@ -355,8 +356,10 @@ def test_what_has_no_seal_is_said_with_a_key(tmp_path: Path) -> None:
 
     assert report.ok
     assert report.unsealed == 9
-    assert "A server is writing: 9 rows in 2 chains come after the last seal of their chain" in report.says
-    assert looked(tmp_path).unsealed == 0
+    assert not report.signed
+    assert "A server seems to be writing: 9 rows in 2 chains come after the last seal of their chain" in report.says
+    assert "cannot be proved yet" in report.says
+    assert (looked(tmp_path).unsealed, looked(tmp_path).signed) == (0, True)
 
 
 def present_as_open(path: Path) -> None:
@@ -395,6 +398,23 @@ def test_a_last_run_that_was_written_anew_and_presented_as_open_is_found(tmp_pat
     assert "Nothing proves 7 rows in 2 chains" in accepted.says
 
 
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_the_lock_of_something_else_does_not_make_a_forged_ledger_look_alive(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    path = written(tmp_path / "forged", session("s", steps=3))
+    present_as_open(path)
+    lock = WriterLock(tmp_path / "other.ledger")
+    beside = path.with_name(path.name + ".lock")
+    beside.unlink()
+    link(beside, tmp_path / "other.ledger.lock")
+
+    report = looked(path)
+    lock.release()
+
+    assert [finding.chain for finding in report.findings] == ["server.b", "s.1"]
+
+
 def test_a_run_that_was_cut_back_to_its_beginning_has_no_end(tmp_path: Path) -> None:
     path = written(tmp_path, [])
     cut(path, 1)
@@ -421,7 +441,7 @@ def follow(path: Path) -> Path:
 
 
 RICH, _ = written_event(step(number=4, reward=1000.0, raw_reward=1000.0, terminated=True), "all")
-ENDED_CHAINS = {
+ENDED_CHAINS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "closed": ("s.1", lambda folder: written(folder, session("s"))),
     "reset": ("s.1", lambda folder: written(folder, [opened(), reset(), step(), reset(epoch=2)])),
     "ended run": ("server.b", lambda folder: written(folder, session("s"))),

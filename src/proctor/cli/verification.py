@@ -55,7 +55,9 @@ def as_text(sheet: Sheet, report: Report) -> Iterator[str]:
     for finding in report.findings:
         yield sheet.styled(f"{plain(place(finding))}: ", fg="red", bold=True) + plain(finding.what) + "\n"
     counts = f"{many(report.rows, 'row')} in {many(report.chains, 'chain')}, {many(report.seals, 'seal')}: "
-    if report.ok:
+    if report.ok and report.unsealed:
+        yield counts + sheet.styled(f"no finding, but {many(report.unsealed, 'row')} without proof", fg="yellow") + "\n"
+    elif report.ok:
         yield counts + sheet.styled("nothing is wrong", fg="green", bold=True) + "\n"
     else:
         yield counts + sheet.styled(many(len(report.findings), "finding"), fg="red", bold=True) + "\n"

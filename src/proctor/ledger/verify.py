@@ -45,7 +45,7 @@ class Report:
     unsealed: int
     """Rows of open chains after their last seal, for which no head speaks either; in a ledger that nobody signs they are not counted."""
     signed: bool
-    """A key was given, and every seal is by it."""
+    """A key was given, every seal is by it, and no row waits for a seal."""
     headed: bool
     """Heads were given, and every one of them is there: none was pruned."""
     says: str
@@ -188,13 +188,14 @@ def _report(findings: list[Finding], audits: list[Audit], asked: Asked) -> Repor
     if not asked.allow_unsealed:
         findings = findings + [each.finding() for audit in audits if not audit.live for each in audit.unsealed]
     ok = not findings
+    unsealed = sum(each.rows for audit in audits for each in audit.unsealed)
     return Report(
         findings=tuple(findings),
         rows=sum(audit.rows for audit in audits),
         chains=sum(len(audit.links) for audit in audits),
         seals=sum(audit.seals for audit in audits),
-        unsealed=sum(each.rows for audit in audits for each in audit.unsealed),
-        signed=asked.keyed and ok,
+        unsealed=unsealed,
+        signed=asked.keyed and ok and not unsealed,
         headed=asked.heads > 0 and not asked.pruned and ok,
         says=" ".join([*_says(audits, asked, damaged=damaged), _proves(asked)]),
     )
@@ -230,11 +231,13 @@ def _unsealed_words(audits: list[Audit], asked: Asked) -> Iterator[str]:
     """Yield how much is not sealed, why that may be, and what to do."""
     found = [(audit, each) for audit in audits for each in audit.unsealed]
     writing = [each.rows for audit, each in found if audit.live]
-    if writing:
+    if any(writing):
         yield (
-            f"A server is writing: {counted_rows(sum(writing))} in {_chains(len(writing))} come after the last seal of their "
-            "chain, and are sealed when the episode ends or the server stops."
+            f"A server seems to be writing: {counted_rows(sum(writing))} in {_chains(len(writing))} come after the last seal of their "
+            "chain. They cannot be proved yet, and are sealed when the episode ends or the server stops."
         )
+    elif writing:
+        yield "A server seems to be writing: its run has no end yet."
     left = [each.rows for audit, each in found if not audit.live]
     if not left:
         return
