@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Raw
@@ -86,10 +87,41 @@ def many_ways(folder: Path) -> Path:
     return path
 
 
-def _interior(size: int, child: int, ways: int) -> bytes:
+def endless_schema(folder: Path) -> Path:
+    """Return a ledger whose list of tables is a tree of a few pages, in which one entry is reached on very many ways."""
+    path = folder / "schema.ledger"
+    shutil.copy(long_story(folder / "ledger"), path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    pages = bytearray(path.read_bytes())
+    first, before, count = bytes(pages[:size]), len(pages) // size, struct.unpack_from(">H", pages, 103)[0]
+    cells = struct.unpack_from(f">{count}H", first, 108)
+    index = [each for each in cells if b"sqlite_autoindex" in first[each : each + 40]]
+    depth, ways = 12, 200
+    pages += _leaf(first, cells) + _leaf(first, index)
+    for level in range(depth):
+        pages += _interior(size, before + 2 + level, ways)
+    root = _interior(size, before + 2 + depth, ways, head=first[:100])
+    pages[:size] = root[:-5] + struct.pack(">I", before + 1) + b"\x7f"
+    pages[112:114] = struct.pack(">H", size - 5)  # the first way leads to all tables, and the others to an index
+    pages[28:32] = struct.pack(">I", len(pages) // size)
+    path.write_bytes(pages)
+    return path
+
+
+def _leaf(first: bytes, cells: Sequence[int]) -> bytes:
+    """Return a page with some of the cells of a file's first page."""
+    start = min(cells)
+    header = struct.pack(f">BHHHB{len(cells)}H", 13, 0, len(cells), start, 0, *cells)
+    return header.ljust(start, b"\0") + first[start:]
+
+
+def _interior(size: int, child: int, ways: int, head: bytes = b"") -> bytes:
     """Return an interior page of a table, every cell of which leads to the same child."""
     cell = struct.pack(">I", child) + b"\x7f"
     start = size - len(cell) * ways
-    header = struct.pack(">BHHHBI", 5, 0, ways, start, 0, child)
+    header = head + struct.pack(">BHHHBI", 5, 0, ways, start, 0, child)
     places = b"".join(struct.pack(">H", start + len(cell) * each) for each in range(ways))
     return (header + places).ljust(start, b"\0") + cell * ways

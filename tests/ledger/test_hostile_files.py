@@ -14,7 +14,7 @@ from proctor.ledger import blobs, rows
 from proctor.ledger.reader import Ledger
 from proctor.ledger.schema import LONGEST_CELL, ascending, connected_for_reading
 from proctor.ledger.verify import verify
-from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_view, long_story, many_ways
+from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_schema, endless_view, long_story, many_ways
 from tests.ledger.stories import opened, reset, writer
 
 MEASURED = """
@@ -80,6 +80,37 @@ def test_a_tree_with_more_ways_than_pages_is_left(tmp_path: Path) -> None:
     assert any("2nd reference to page" in finding.what for finding in report.findings)
     with Ledger.open(path) as ledger, pytest.raises(ValidationError, match="in order"):
         list(ledger.all_rows())
+
+
+@pytest.mark.parametrize(("command", "code"), [("verify", 1), ("list", 2)])
+@pytest.mark.parametrize("whole", [False, True], ids=["file", "folder"])
+def test_a_list_of_tables_without_end_is_left(tmp_path: Path, command: str, code: int, whole: bool) -> None:
+    path = endless_schema(tmp_path)
+    assert path.stat().st_size < MIB // 4
+
+    told = subprocess.run(
+        [sys.executable, "-c", MEASURED, "ledger", command, str(path.parent if whole else path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+
+    assert int(told.stderr.splitlines()[-1].split()[0]) == code
+    lines = [line for line in (told.stdout + told.stderr).splitlines() if "its list of tables is too long" in line]
+    assert len(lines) == 1
+
+
+def test_a_writer_leaves_a_list_of_tables_without_end(tmp_path: Path) -> None:
+    endless_schema(tmp_path).rename(tmp_path / "worker-0.ledger")
+    writing = "import sys; from pathlib import Path; from tests.ledger.stories import writer; writer(Path(sys.argv[1]))"
+
+    told = subprocess.run(
+        [sys.executable, "-c", writing, str(tmp_path)], capture_output=True, text=True, check=False, timeout=300
+    )
+
+    assert "ValidationError" in told.stderr
+    assert "its list of tables is too long" in told.stderr
 
 
 def test_rows_that_do_not_rise_end_the_reading() -> None:

@@ -9,7 +9,8 @@ Rule 3: the version is in `user_version`. An older file is brought forward by `M
 Rule 4: no error of SQLite leaves the room: `translated` makes it one of ours.
 Rule 5: a bundle says in `application_id` that it is one, and nobody writes to it.
 Rule 6: a file may be a stranger's: it is read with SQLite's guards up, only regular files are opened, no value is longer than the ledger
-    writes, and rows that do not come in order end the reading, since a damaged tree can yield the same ones without end.
+    writes, and rows that do not come in order end the reading, since a damaged tree can yield the same ones without end. For the
+    list of tables, which SQLite reads whole before the first statement, the work has a limit.
 """
 
 import sqlite3
@@ -31,6 +32,10 @@ SUFFIX: Final = ".ledger"
 BUSY_SECONDS: Final = 1.0
 LONGEST_CELL: Final = LARGEST + 2**16
 """What SQLite may read at a time: a value or a body, and what lies around it."""
+_SCHEMA_STEPS: Final = 5000
+"""How many instructions of SQLite's machine reading the list of tables may take; that of a ledger takes fewer than a hundred."""
+_LONGEST_ENTRY: Final = 2**16
+"""Bytes of one entry in the list of tables."""
 Cells = TypeVar("Cells", bound=tuple[Any, ...])
 Durability: TypeAlias = Literal["full", "normal", "off"]
 
@@ -72,6 +77,7 @@ def connected_for_writing(path: Path, durability: Durability) -> sqlite3.Connect
     with translated(path, ComponentError):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            _load_schema(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {durability.upper()}")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -133,6 +139,24 @@ def _schema() -> set[tuple[str, str, str, str | None]]:
         connection.close()
 
 
+def _load_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Have SQLite read the list of tables, or raise a ValidationError: it is longer than that of any ledger, or has no end."""
+    longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_ENTRY)
+    connection.set_progress_handler(lambda: True, _SCHEMA_STEPS)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except sqlite3.OperationalError as problem:
+        if problem.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise ValidationError(
+            f"{path} is not a ledger: its list of tables is too long, or has no end",
+            expected="a file that a ledger's writer made",
+        ) from problem
+    finally:
+        connection.set_progress_handler(None, 0)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+
+
 def _checked(connection: sqlite3.Connection, path: Path, version: int) -> int:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (found,) = connection.execute("PRAGMA user_version").fetchone()
@@ -155,18 +179,29 @@ def connected_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connecti
     """
     if not path.is_file():
         raise ValidationError(f"there is no ledger {path}", expected="a ledger's folder, or a file *.ledger")
-    _check_companions(path)
     with translated(path, ValidationError):
-        connection = sqlite3.connect(
-            _address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        connection = _guarded(path, live=live)
         try:
-            _guard(connection)
             if _checked(connection, path, VERSION) != VERSION:
                 raise ValidationError(f"{path} is not a ledger", expected="a file that a ledger's writer made")
         except BaseException:
             connection.close()
             raise
+    return connection
+
+
+def _guarded(path: Path, *, live: bool) -> sqlite3.Connection:
+    """Return a connection that reads a stranger's file, its list of tables read; a ValidationError if that cannot be done safely."""
+    _check_companions(path)
+    connection = sqlite3.connect(
+        _address(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _guard(connection)
+        _load_schema(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -205,8 +240,7 @@ def is_blank(path: Path) -> bool:
     try:
         if not path.stat().st_size:
             return True
-        _check_companions(path)
-        connection = sqlite3.connect(_address(path, live=False), uri=True, timeout=BUSY_SECONDS)
+        connection = _guarded(path, live=False)
         try:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
