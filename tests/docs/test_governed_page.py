@@ -73,7 +73,7 @@ def test_the_dialogue_on_the_page_is_true() -> None:
     calls = [part.partition("\n") for part in dialogue.split("\n> ")]
 
     async def scenario() -> None:
-        agent = await Hall().agent()
+        agent = await Hall(boot="5e884898da280471").agent()
         for call, _, answer in calls:
             tool, _, arguments = call.partition(" ")
             told = await agent.view.call(tool, json.dumps(json.loads(arguments)).encode())

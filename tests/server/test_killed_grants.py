@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from proctor.client import OperatorClient
+from proctor.errors import RemoteError
 from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeStepped, PacketJudged
+from proctor.models.operator import question_name
 from tests.server.commands import ROOT, START_SECONDS, Command, serve, variables
 from tests.server.granted import Answer, agent_with, lets_in
 from tests.server.served import PATIENCE, until
@@ -202,6 +205,50 @@ def test_an_agent_that_waited_for_a_human_when_the_server_was_killed_hears_the_a
     assert (done.accepted, told["answer"]["choice"], told["answer"]["escalation"]) == (True, "option_1", before.id)
     assert len(answers) == 1
     assert (verified[0], verified[1]["unsealed"]) == (0, 0)
+
+
+def test_an_answer_to_a_question_that_was_lost_with_the_server_reaches_no_other(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = Killed(stack, tmp_path, "proctor/PlumeSearch-v0", "--governed", "open", "--durability", "off")
+        operator = OperatorClient(server.url, token=OPERATORS)
+        visitor = server.visitor()
+        open_session(visitor)
+        grant = begin(visitor, 1, agent="asker")
+        use(grant, "believe", changes={"something": True})
+        use(grant, "decide", outcome="ESCALATE", summary="ask")
+        stated = operator.page(wait_seconds=0).last
+        until(lambda: len(server.events(PacketJudged)) == stated)
+        # With this durability a kill may leave what was on the disk before the question was asked.
+        shutil.copytree(server.ledger, tmp_path / "left")
+        use(grant, "escalate", question="May I stop?", options=["yes", "no"], wait_seconds=0)
+        [before] = operator.pending()
+
+        server.kill()
+        shutil.rmtree(server.ledger)
+        shutil.copytree(tmp_path / "left", server.ledger)
+        server.start_again()
+        lost = operator.pending()
+        use(grant, "escalate", question="May I delete everything?", options=["yes", "no"], wait_seconds=0)
+        [after] = operator.pending()
+        codes = []
+        for asked in (before, before.id, question_name(before)):
+            with pytest.raises(RemoteError) as problem:
+                operator.answer(asked, "option_1")
+            codes.append(problem.value.code)
+        still = operator.pending()
+        done = operator.answer(question_name(after), "option_2")
+        assert server.command.stopped() == 0
+        answers = [json.loads(bytes(event.line)) for event in server.events(PacketJudged) if event.kind == "user_input"]
+        verified = server.verify()
+
+    assert lost == []
+    # Both were counted alike: it is the run of the server that tells them apart.
+    assert before.id.rpartition("-")[0] == after.id.rpartition("-")[0]
+    assert codes == ["STALE_QUESTION"] * 3
+    assert still == [after]
+    assert (done.accepted, done.question) == (True, "May I delete everything?")
+    assert [each["data"]["choice"] for each in answers] == ["option_2"]
+    assert verified[0] == 0
 
 
 def test_without_a_ledger_no_grant_outlives_the_server(tmp_path: Path) -> None:

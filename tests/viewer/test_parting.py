@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.server.governed.registry import MARK_DIGITS
 from proctor.viewer.moments import Moment, Spoken
 from proctor.viewer.parting import END, ENDS, GOES_ON, SILENCE, Parting, first_of, lines_parted, moments_parted
 
@@ -127,6 +128,9 @@ def test_rewards_that_nobody_knows_are_not_compared() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- lines
+MARKS = [boot[:MARK_DIGITS] for boot in ("5e884898da280471", "098da2804715e884")]
+
+
 def said(payload: Any, run: str = "a", **more: Any) -> Spoken:
     line = {
         "header": {"packet_id": f"pkt_{run}_1_4", "correlation_id": f"corr_{run}_1", "created_at": f"2030-01-01 {run}"},
@@ -144,6 +148,8 @@ def said(payload: Any, run: str = "a", **more: Any) -> Spoken:
         ({"expiry": "2030-01-01T00:00:00Z"}, {"expiry": "2030-01-02T00:00:00Z"}),
         ({"note": "since 2030-01-01T00:00:00.5+00:00"}, {"note": "since 2031-01-01T00:00:00+00:00"}),
         ({"note": "as pkt_a_1_3 says"}, {"note": "as pkt_b_1_3 says"}),
+        ({"note": f"as pkt_a_1_3-{MARKS[0]} says"}, {"note": f"as pkt_b_1_3-{MARKS[1]} says"}),
+        ({"note": f"pkt_a_1_3-{MARKS[0]}, pkt_a_1_4-{MARKS[1]}."}, {"note": "pkt_b_1_3, pkt_b_1_4."}),
         ({"deep": [{"latency_ms": 1.0}]}, {"deep": [{"latency_ms": 2.0}]}),
     ],
 )
@@ -173,6 +179,11 @@ def test_lines_part_by_what_they_say_and_where() -> None:
 
     assert found is not None
     assert (found.what, found.where, found.left, found.right) == ("payload", "/a~1b/1", 2, 3)
+
+
+@pytest.mark.parametrize("other", ["pkt_b_1_4-098da2", "pkt_b_1_3-098da2-4", "pkt_b_1_3-098da21"])
+def test_ids_of_other_packets_part_two_texts(other: str) -> None:
+    assert lines_parted([said({"note": "pkt_a_1_3-5e8848"})], [said({"note": other}, "b")]) is not None
 
 
 def test_one_who_says_more_parts_there() -> None:

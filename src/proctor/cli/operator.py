@@ -51,7 +51,9 @@ TokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="A file (0600) that holds the operator's credential.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-QuestionName = Annotated[str, typer.Argument(metavar="QUESTION", help="SESSION.EPOCH.NUMBER, as `pending` shows it.")]
+QuestionName = Annotated[
+    str, typer.Argument(metavar="QUESTION", help="SESSION.EPOCH.NUMBER-RUN, as `pending` shows it.")
+]
 EpisodeName = Annotated[str, typer.Argument(metavar="EPISODE", help="SESSION.EPOCH, as `sessions` shows it.")]
 Words = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
 

@@ -113,7 +113,7 @@ class OperatorClient:
                 return
 
     def question(self, name: str) -> Waiting:
-        """Return what waits under this name, SESSION.EPOCH.NUMBER, or under this id; raise if nothing does, or several."""
+        """Return what waits under this name, SESSION.EPOCH.NUMBER-RUN, or under this id; raise if nothing does, or several."""
         found = [each for each in self.pending() if name in (question_name(each), each.id)]
         if len(found) == 1:
             return found[0]
@@ -129,7 +129,7 @@ class OperatorClient:
     def answer(self, question: NamedQuestion | str, choice: str | None = None, *, text: str = "") -> Done:
         """Answer an agent's question by the id of an option, in words, or both.
 
-        Here and below, the question is what `pending` returned, or its name: SESSION.EPOCH.NUMBER.
+        Here and below, the question is what `pending` returned, or its name: SESSION.EPOCH.NUMBER-RUN.
         """
         asked = self._find_question(question)
         return self._act("answer", Reply(asked.session, asked.epoch, asked.id, choice, text))

@@ -246,7 +246,10 @@ class Done(Struct):
 
 
 def question_name(waiting: NamedQuestion) -> str:
-    """Return how people name a question: `SESSION.EPOCH.NUMBER`, or with its whole id where that says neither."""
+    """Return how people name a question: `SESSION.EPOCH.NUMBER-RUN`, or with its whole id where that says neither.
+
+    RUN is a mark of the run of the server in which it was asked: another run may count another question with the same number.
+    """
     for kind in ("pkt", "request"):
         start = f"{kind}_{waiting.session}_{waiting.epoch}_"
         if waiting.id.startswith(start):

@@ -105,13 +105,13 @@ class Server:
         target = Target(settings.target, dict(settings.settings))
         plan = plan_of(settings.transforms)
         policy = None if settings.governed is None else load_policy(settings.governed)
+        boot = secrets.token_hex(8)
         self.governance: Final = (
             None
             if policy is None
-            else Governance(policy, wall=wall, clock=clock, packet_limits=_packet_limits(settings.storage))
+            else Governance(policy, boot=boot, wall=wall, clock=clock, packet_limits=_packet_limits(settings.storage))
         )
         self.settings: Final = settings
-        boot = secrets.token_hex(8)
         # First: a file that cannot be written is found out before a sandbox is started.
         self._wall = wall
         folder = settings.ledger if recorder is None else None

@@ -198,5 +198,10 @@ def _without(value: Any, names: frozenset[str], own: str) -> Any:
     if isinstance(value, list):
         return [_without(each, names, own) for each in value]
     if isinstance(value, str):
-        return _TIME.sub("(time)", value.replace(own, "*") if own else value)
+        return _TIME.sub("(time)", _without_ids(value, own) if own else value)
     return value
+
+
+def _without_ids(text: str, own: str) -> str:
+    """Return a text without what the ids in it have of their episode and of the run that made them, if they say that."""
+    return re.sub(rf"{re.escape(own)}(?:(\d+)-[0-9a-f]{{6}}(?![\w-]))?", r"*\1", text)

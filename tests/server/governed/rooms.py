@@ -46,12 +46,15 @@ class Hall(Room):
         policy: str | GovernancePolicy = "standard",
         seed: int = 1,
         packet_limits: PacketLimits | None = None,
+        boot: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(target, **settings)
         self.policy = load_policy(policy) if isinstance(policy, str) else policy
         self.seed = seed
-        self.governance = Governance(self.policy, wall=self.wall, clock=lambda: self.now, packet_limits=packet_limits)
+        self.governance = Governance(
+            self.policy, boot=boot, wall=self.wall, clock=lambda: self.now, packet_limits=packet_limits
+        )
         self.granting = Granting(self.grants, wall=self.wall, governance=self.governance)
 
     def wall(self) -> float:

@@ -239,8 +239,11 @@ def test_nobody_takes_the_ids_that_the_proctor_would_have_used_next() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
+        mark = hall.governance.registry.mark
         for number in range(4, 14):
-            belief = packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"packet_id": f"pkt_s_1_{number}"})
+            belief = packet(
+                hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"packet_id": f"pkt_s_1_{number}-{mark}"}
+            )
             assert not (await agent.submit(belief)).refused
         await agent.decide("ACT")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,6 +35,9 @@ from tests.server.governed.test_restored import kept, restored
 from tests.server.rooms import run
 
 MINE = "pkt_mine"
+BOOT = "5e884898da280471"
+MARK = BOOT[:6]
+NEXT = [f"pkt_s_1_{number}-{MARK}" for number in (3, 4, 5, 9)]
 OPTIONS = [
     {"option_id": name, "description": name, "pros": ["one"], "cons": ["another"]} for name in ("delete_all", "stop")
 ]
@@ -412,11 +416,11 @@ def test_only_the_latest_of_an_agents_own_ids_are_remembered() -> None:
     run(scenario())
 
 
-@given(st.lists(st.sampled_from(["pkt_s_1_3", "pkt_s_1_4", "pkt_s_1_5", "pkt_s_1_9", MINE, None]), max_size=12))
+@given(st.lists(st.sampled_from([*NEXT, MINE, None]), max_size=12))
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_two_lines_of_an_episode_have_one_id_whatever_agents_call_theirs(names: list[str | None]) -> None:
     async def scenario() -> None:
-        hall = Hall()
+        hall = Hall(boot=BOOT)
         agent = await hall.agent()
         for name in names:
             header = {} if name is None else {"packet_id": name}
@@ -456,6 +460,48 @@ def test_a_question_keeps_its_name_when_the_server_is_started_anew_and_ids_go_on
     run(scenario())
 
 
+@pytest.mark.parametrize("what", ["a question", "a request"])
+def test_an_answer_to_a_question_that_a_crash_took_from_the_record_reaches_no_other(what: str) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
+        await hall.begin()
+        granted = hall.give()
+
+        async def ask_for(agent: Agent, thing: str) -> Waiting:
+            if what == "a question":
+                await agent.use("escalate", question=thing, options=["yes", "no"], wait_seconds=0)
+            else:
+                await agent.use("request_token", tools=["move"], rationale=thing, wait_seconds=0)
+            (waiting,) = hall.operator.pending()
+            return waiting
+
+        agent = Agent(hall.view(granted))
+        await agent.believe()
+        await agent.decide("ESCALATE" if what == "a question" else "ACT")
+        safe = kept(hall)
+        before = await ask_for(agent, "May I stop?")
+        hall.governance = Governance(hall.policy, wall=hall.wall, clock=lambda: hall.now)
+        hall.governance.restored(hall.session, safe)
+        hall.for_agents._forget(granted.grant)
+        after = await ask_for(Agent(hall.view(granted)), "May I delete it all?")
+        lines = len(hall.lines)
+
+        for name in (before.id, question_name(before).rpartition("-")[0], f"pkt_s_1_{len(safe) + 1}"):
+            asked = QuestionAct("s", 1, name)
+            for act in (partial(hall.operator.answer, text="yes"), hall.operator.approve, hall.operator.deny):
+                with pytest.raises(Refused) as problem:
+                    await act(asked)
+                assert refused_code(problem) == "STALE_QUESTION"
+
+        # Both were counted alike: it is the run of the server that tells them apart.
+        assert before.id.rpartition("-")[0] == after.id.rpartition("-")[0]
+        assert question_name(before) != question_name(after)
+        assert len(hall.lines) == lines
+        assert hall.operator.pending() == [after]
+
+    run(scenario())
+
+
 def as_before(lines: list[PacketJudged], names: dict[str, str]) -> list[PacketJudged]:
     """Return lines as they were on record when agents named their packets themselves."""
     found = []
@@ -476,18 +522,18 @@ def test_a_record_in_which_agents_named_their_packets_is_taken_up_and_ids_go_on_
         given_id = await ask(hall, Agent(hall.view(granted)), "May I stop?", name=None)
         # Its agent called the question as the proctor would call the decision that comes after the answer.
         taken = len(hall.lines) + 2
-        old = as_before(kept(hall), {given_id: f"pkt_s_1_{taken}"})
+        old = as_before(kept(hall), {given_id: f"pkt_s_1_{taken}-{MARK}"})
         assert_judged_alike(old, hall.policy)
 
-        hall.governance = Governance(hall.policy, wall=hall.wall, clock=lambda: hall.now)
+        hall.governance = Governance(hall.policy, boot=BOOT, wall=hall.wall, clock=lambda: hall.now)
         hall.governance.restored(hall.session, old)
         hall.for_agents._forget(granted.grant)
         (waiting,) = hall.operator.pending()
         await hall.operator.answer(waiting, choice="stop")
         told = await Agent(hall.view(granted)).decide("ACT")
 
-        assert (waiting.id, question_name(waiting)) == (f"pkt_s_1_{taken}", f"s.1.{taken}")
-        assert told.said["packet_id"] == f"pkt_s_1_{taken + 1}"
+        assert (waiting.id, question_name(waiting)) == (f"pkt_s_1_{taken}-{MARK}", f"s.1.{taken}-{MARK}")
+        assert told.said["packet_id"] == f"pkt_s_1_{taken + 1}-{MARK}"
         assert not told.refused
 
     run(scenario())
@@ -546,8 +592,9 @@ def test_nobody_sees_or_answers_a_question_before_it_is_on_record(what: str) -> 
 
 
 @given(session=st.text("0123456789abcdef", min_size=1), epoch=st.integers(1, 99), number=st.integers(1, 10**6))
-def test_a_name_says_session_epoch_and_number(session: str, epoch: int, number: int) -> None:
-    ids = [f"{kind}_{session}_{epoch}_{number}" for kind in ("pkt", "request")]
+@pytest.mark.parametrize("run", ["", f"-{MARK}"])
+def test_a_name_says_session_epoch_number_and_run(session: str, epoch: int, number: int, run: str) -> None:
+    ids = [f"{kind}_{session}_{epoch}_{number}{run}" for kind in ("pkt", "request")]
 
-    assert {question_name(QuestionAct(session, epoch, each)) for each in ids} == {f"{session}.{epoch}.{number}"}
+    assert {question_name(QuestionAct(session, epoch, each)) for each in ids} == {f"{session}.{epoch}.{number}{run}"}
     assert question_name(QuestionAct(session, epoch, MINE)) == f"{session}.{epoch}.{MINE}"

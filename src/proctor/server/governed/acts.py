@@ -2,7 +2,8 @@
 
 Rule 1: an act is one line, judged at once, whatever call of an agent runs; who waits for it is woken.
 Rule 2: what waits is read off the episode and its memory: an escalation that was presented, tokens that were asked for.
-Rule 3: an operator sees a question once it is on record: a crash never leaves an answer to what nobody asked.
+Rule 3: an operator sees a question once it is on record: a crash never leaves an answer to what nobody asked. Where a crash can
+    take a question from the record again (durability), no other one ever gets its id.
 """
 
 from collections.abc import Callable

@@ -30,18 +30,19 @@ class _Begun(Struct):
 
 
 class Governance:
-    """What governs the episodes of one server; `wall` tells the time, `clock` counts seconds."""
+    """What governs the episodes of one server; `boot` names this run of it, `wall` tells the time, `clock` counts seconds."""
 
     def __init__(
         self,
         policy: GovernancePolicy,
         *,
+        boot: str | None = None,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         packet_limits: PacketLimits | None = None,
     ) -> None:
         self.policy: Final = policy
-        self.registry: Final[Registry[Governor]] = Registry()
+        self.registry: Final[Registry[Governor]] = Registry(boot)
         self.operator: Final = Operator(self.registry)
         self._wall = wall
         self._clock = clock

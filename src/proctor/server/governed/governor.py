@@ -64,7 +64,13 @@ class Governor:
         self.epoch: Final = session.epoch
         self.policy: Final = policy
         self.stream: Final = Stream(
-            policy, session, session.epoch, wall=wall, rows=registry.rows, packet_limits=packet_limits
+            policy,
+            session,
+            session.epoch,
+            wall=wall,
+            rows=registry.rows,
+            run=registry.mark,
+            packet_limits=packet_limits,
         )
         self.bell: Final = Bell()
         self.acts: Final = Acts(self.stream, self.bell, lambda: not self._closing and session.loss is None)

@@ -10,6 +10,9 @@ from typing import Final, Generic, Protocol, TypeVar
 from proctor.server.rows import Rows
 from proctor.server.session import Session
 
+MARK_DIGITS: Final = 6
+"""Of the name of a run: enough to tell it from the one before, and few enough to be typed."""
+
 
 class Registered(Protocol):
     """What a registry must know of a governor."""
@@ -26,10 +29,12 @@ GovernorT = TypeVar("GovernorT", bound=Registered)
 class Registry(Generic[GovernorT]):
     """Governors by session: of each the latest."""
 
-    def __init__(self) -> None:
+    def __init__(self, boot: str | None = None) -> None:
         self.rows: Final = Rows()
-        self.boot: Final = secrets.token_hex(8)
+        self.boot: Final = secrets.token_hex(8) if boot is None else boot
         """Names this run, in which rows are counted from 1."""
+        self.mark: Final = self.boot[:MARK_DIGITS]
+        """What ids that are made in this run end with."""
         self._governors: dict[str, GovernorT] = {}
 
     def __iter__(self) -> Iterator[GovernorT]:

@@ -90,6 +90,7 @@ class Stream:
         *,
         wall: Callable[[], float],
         rows: Rows,
+        run: str,
         packet_limits: PacketLimits,
     ) -> None:
         self.name: Final = f"corr_{session.name}_{epoch}"
@@ -111,6 +112,7 @@ class Stream:
         """Done when the latest line is on record."""
         self._wall = wall
         self._rows = rows
+        self._run = run
         self._writer = Writer(self.name, at=self.now(), policy=policy.defaults, step=TICK)
 
     # ------------------------------------------------------------------------------------------------- how it stands
@@ -158,9 +160,10 @@ class Stream:
         return max(datetime.fromtimestamp(self._wall(), UTC), self.memory.at + TICK)
 
     def new_id(self, prefix: str) -> str:
-        """Return an id that nothing in this episode has."""
+        """Return an id that nothing in this episode has, nor had before a crash."""
         tail, number = self.name.removeprefix("corr_"), self.memory.lines + 1
-        while (found := f"{prefix}_{tail}_{number}") in self.standing.seen:
+        # Where a crash can take lines from the record, the next run of the server counts them again.
+        while (found := f"{prefix}_{tail}_{number}-{self._run}") in self.standing.seen:
             number += 1
         return found
 
