@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from proctor.cli.action_words import COLUMNS, COMPASS, GRID, action_words
 from proctor.cli.columns import Sheet, clipped, elapsed, padded, shortened, wrapped
 from proctor.cli.narrator import Narrator
 from proctor.cli.packet_words import UNREADABLE, packet_words, places
+from proctor.cli.short_values import LONGEST
 from proctor.cli.tellers import NOT_KEPT, Entry, Tone, seen
 from proctor.cli.timeline import entries
 from proctor.cli.timeline_page import Page
 from proctor.envs.plume.tools import EIGHT, FOUR
 from proctor.envs.popper.rules import CONTRACT_BOARD
 from proctor.ledger.reader import Ledger, Row
-from proctor.models.events import AgentRevoked, Event, SessionClosed, SessionResumed
-from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, stepped, written
+from proctor.models.arrays import packed_array
+from proctor.models.events import AgentRevoked, BatchStepped, Event, SessionClosed, SessionResumed
+from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, reset, stepped, written
 from tests.cli.streams import conforming
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,6 +43,18 @@ def rows(events: Iterable[Event], *, values: bool = True) -> list[Row]:
 
 def told(events: Iterable[Event], **options: Any) -> list[Entry]:
     return list(entries(rows(events), Narrator(), **options))
+
+
+@contextmanager
+def measured_memory() -> Iterator[Callable[[], int]]:
+    """Measure the block; the function that is yielded returns the bytes that it held at most."""
+    peaks: list[int] = []
+    tracemalloc.start()
+    try:
+        yield lambda: peaks[0]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
 
 
 # ----------------------------------------------------------------------------------------------------------- the story
@@ -131,6 +150,60 @@ def test_a_packed_array_is_told_by_its_shape() -> None:
     assert seen(text, True) == "{a: <f4 of shape [2, 3]}"
 
 
+LONG = Raw(b"[" + b"[]," * (LONGEST // 3) + b"[]]")
+ZIPPED = Raw(msgspec.json.encode(packed_array(np.zeros(LONGEST), compress=True)))
+"""A few bytes that say some mebibytes of rewards."""
+
+
+def test_of_a_long_value_only_the_size_is_told() -> None:
+    size = f"{len(bytes(LONG)):,} bytes"
+    with measured_memory() as peak:
+        began, step = told(
+            [
+                reset("s", seed=None, metadata=LONG, options=LONG, observation=LONG),
+                replace(stepped("s", 1), action=LONG, observation=LONG),
+            ]
+        )
+        packet = packet_words("DecisionPacket", LONG)
+
+    assert (began.what, began.remark) == (f"reset seed=drawn options={size}", size)
+    assert (step.what, step.remark) == (size, size)
+    assert packet == "DecisionPacket"
+    assert peak() < 4 * LONGEST
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Raw(b"5"),
+        Raw(b"null"),
+        Raw(b"[[1],[2]]"),
+        Raw(b'["x"]'),
+        Raw(b'{"a":1}'),
+        Raw(b"[1" + b"0" * 400 + b"]"),
+        LONG,
+        ZIPPED,
+    ],
+)
+def test_rewards_and_flags_of_a_batch_that_are_no_numbers_are_said_to_be_unreadable(said: Raw) -> None:
+    step = next(event for event in batch() if isinstance(event, BatchStepped))
+
+    with measured_memory() as peak:
+        (entry,) = told([replace(step, rewards=said, truncations=said)])
+
+    assert entry.what == "step of the batch"
+    assert entry.result == "the rewards cannot be read, who is truncated cannot be read, 1 terminated"
+    assert peak() < 4 * LONGEST
+
+
+def test_rewards_that_json_has_no_number_for_are_added_up() -> None:
+    step = next(event for event in batch() if isinstance(event, BatchStepped))
+
+    (entry,) = told([replace(step, rewards=Raw(b'["Infinity",1]'))])
+
+    assert entry.result == "reward inf in all, 1 terminated"
+
+
 def test_a_step_without_a_reward_says_so() -> None:
     (entry,) = told([stepped("s", 1, reward=None, raw_reward=None)])
 
@@ -164,6 +237,20 @@ def test_an_action_has_its_name_where_the_record_tells_it(said: dict[str, Any], 
     event = stepped("s", 1, action=action)
 
     assert action_words(opened("s", **said))(event.action) == words
+
+
+def test_columns_have_names_however_many_a_record_says_there_are() -> None:
+    columns = 2 * 10**6
+    with measured_memory() as peak:
+        words = action_words(opened("s", environment="proctor/ColumnPopper-v0", settings={"columns": columns}))
+        told = [words(Raw(str(action).encode())) for action in (0, columns - 1, columns, columns + 1, -1)]
+
+    assert told == ["column 0", f"column {columns - 1}", "fall", f"{columns + 1}", "-1"]
+    assert peak() < LONGEST
+
+
+def test_an_action_that_no_number_of_python_can_be_is_told_by_its_size() -> None:
+    assert action_words(None)(Raw(b"1" * 5000)) == "5,000 bytes"
 
 
 def test_an_action_of_a_typed_environment_is_told_as_it_is() -> None:

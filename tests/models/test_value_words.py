@@ -25,6 +25,12 @@ def test_an_observation_is_told_field_by_field_and_nothing_else_of_it() -> None:
     assert told_fields(seen) == "celsius: 20.1235\nwalls: [1, 2]\nnote: null\ninner: {a: 0.5}"
 
 
+@pytest.mark.parametrize(("sign", "mean"), [(1, "inf"), (-1, "-inf")])
+def test_integers_that_no_float_can_be_are_told(sign: int, mean: str) -> None:
+    assert told_value([sign * 10**400] * (MOST_VALUES + 1)).endswith(f"mean {mean})")
+    assert told_value([0.5, *[sign * 10**400] * MOST_VALUES]).endswith(f"mean {mean})")
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

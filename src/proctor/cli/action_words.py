@@ -4,17 +4,19 @@ Rule 1: a name is given only where the settings on record say which actions ther
 Rule 2: no environment is made or imported for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-import msgspec
 from msgspec import Raw
 
+from proctor.cli.short_values import decode_short, told_size
 from proctor.models.events import SessionOpened
 from proctor.models.value_words import told_value
 
 Words: TypeAlias = Callable[[Raw], str]
 """Tells an action, given as it stands on record."""
+Name: TypeAlias = Callable[[int], str | None]
+"""Tells the action of a number; None: no action has it."""
 
 GRID: Final = ("up", "right", "down", "left")
 COMPASS: Final = ("north", "north_east", "east", "south_east", "south", "south_west", "west", "north_west", "stay")
@@ -31,27 +33,41 @@ COLUMNS: Final = 3
 
 def action_words(opened: SessionOpened | None) -> Words:
     """Return what tells the actions of a session."""
-    names = () if opened is None else _names(opened)
+    name = _listed(()) if opened is None else _naming(opened)
 
     def words(action: Raw) -> str:
-        said = msgspec.json.decode(action)
+        said = decode_short(action, told_size(action))
         value = said["action"] if isinstance(said, dict) and said.keys() == {"action"} else said
-        if type(value) is int and 0 <= value < len(names):
-            return names[value]
-        return told_value(value)
+        found = name(value) if type(value) is int else None
+        return told_value(value) if found is None else found
 
     return words
 
 
-def _names(opened: SessionOpened) -> tuple[str, ...]:
+def _naming(opened: SessionOpened) -> Name:
     if opened.num_envs is not None:
-        return ()
+        return _listed(())
     if "PlumeSearch-" in opened.environment:
-        return _of_plume(opened.settings)
+        return _listed(_of_plume(opened.settings))
     if "ColumnPopper-" in opened.environment:
         columns = opened.settings.get("columns", COLUMNS)
-        return (*(f"column {number}" for number in range(columns)), "fall") if type(columns) is int else ()
-    return ()
+        return _of_popper(columns) if type(columns) is int else _listed(())
+    return _listed(())
+
+
+def _listed(names: Sequence[str]) -> Name:
+    return lambda number: names[number] if 0 <= number < len(names) else None
+
+
+def _of_popper(columns: int) -> Name:
+    """Return what names a column; they are not listed, because a record may say any number of them."""
+
+    def name(number: int) -> str | None:
+        if number == columns:
+            return "fall"
+        return f"column {number}" if 0 <= number < columns else None
+
+    return name
 
 
 def _of_plume(settings: Mapping[str, Any]) -> tuple[str, ...]:

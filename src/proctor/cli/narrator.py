@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from proctor.cli.action_words import Words, action_words
+from proctor.cli.short_values import decode_short
 from proctor.models.events import AgentGranted, BatchReset, EpisodeReset, Failed, PacketJudged, SessionOpened
 from proctor.models.value_words import told_value
 
@@ -72,6 +71,6 @@ def seed_words(event: EpisodeReset | BatchReset) -> str:
     """Return the seed that was asked for, or the one that the environment says it drew."""
     if event.seed is not None:
         return told_value(event.seed)
-    told = msgspec.json.decode(event.metadata) if isinstance(event, EpisodeReset) else None
+    told = decode_short(event.metadata, None) if isinstance(event, EpisodeReset) else None
     drawn = told.get("seed") if isinstance(told, dict) else None
     return "drawn" if drawn is None else f"{told_value(drawn)} (drawn)"

@@ -1,14 +1,15 @@
 """A packet or a record in a few words: its kind, and the one thing in it that people look for.
 
-Rule: whatever stands in a line, this never fails; a packet that cannot be read is told by its kind alone.
+Rule: whatever stands in a line, this never fails; a packet that is long or cannot be read is told by its kind alone.
 """
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw
+
+from proctor.cli.short_values import decode_short
 
 UNREADABLE: Final = "unreadable packet"
 MOST: Final = 3
@@ -43,10 +44,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
 def packet_words(kind: str, line: Raw) -> str:
     """Return what a line of a governed episode says, in one line."""
     name = kind or UNREADABLE
-    try:
-        said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return name
+    said = decode_short(line, None)
     inside = said.get("payload", said.get("data")) if isinstance(said, dict) else None
     if not isinstance(inside, dict):
         return name

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw
 
 from proctor.cli.columns import many
 from proctor.cli.narrator import Narrator, seed_words
 from proctor.cli.packet_words import packet_words, places
+from proctor.cli.short_values import LONGEST, decode_short, told_size
+from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
 from proctor.models.events import (
     AgentGranted,
@@ -31,6 +32,7 @@ from proctor.models.events import (
 from proctor.models.value_words import told_number, told_value
 
 NOT_KEPT: Final = "only its digest was kept"
+UNREADABLE: Final = "cannot be read"
 
 
 class Tone(StrEnum):
@@ -83,7 +85,7 @@ def _batch_reset(event: BatchReset, narrator: Narrator, values: bool) -> Entry:
 
 
 def _options(options: Raw) -> list[str]:
-    said = msgspec.json.decode(options)
+    said = decode_short(options, {"options": told_size(options)})
     return [f"{key}={told_value(value)}" for key, value in said.items()] if isinstance(said, dict) else []
 
 
@@ -113,35 +115,40 @@ def rewarded(reward: float | None, event: EpisodeStepped) -> str:
 
 def _batch_stepped(event: BatchStepped, narrator: Narrator, values: bool) -> Entry:
     rewards = _numbers(event.rewards)
-    ended = [sum(map(bool, _numbers(flags))) for flags in (event.terminations, event.truncations)]
-    words = [f"reward {told_number(float(sum(rewards)))} in all"]
-    words += [f"{count} {name}" for count, name in zip(ended, ("terminated", "truncated"), strict=True) if count]
+    words = [f"the rewards {UNREADABLE}" if rewards is None else f"reward {told_number(sum(rewards))} in all"]
+    flags = {"terminated": _numbers(event.terminations), "truncated": _numbers(event.truncations)}
+    words += [f"who is {name} {UNREADABLE}" for name, found in flags.items() if found is None]
+    ended = {name: sum(map(bool, found)) for name, found in flags.items() if found is not None}
+    words += [f"{count} {name}" for name, count in ended.items() if count]
     return _entry(
         event,
         narrator,
-        f"step of {len(rewards)}",
+        "step of the batch" if rewards is None else f"step of {len(rewards)}",
         str(event.step),
         result=", ".join(words),
-        tone=Tone.ENDED if any(ended) else Tone.PLAIN,
+        tone=Tone.ENDED if any(ended.values()) else Tone.PLAIN,
         remark=seen(event.observations, values),
     )
 
 
-def _numbers(text: Raw) -> list[float]:
-    """Return an array over sub-environments as a list, whichever way it was written."""
-    said = msgspec.json.decode(text)
-    if isinstance(said, dict):
-        from proctor.models.arrays import unpacked
+def _numbers(text: Raw) -> list[float] | None:
+    """Return an array over sub-environments as a list, whichever way it was written; None if it is none, or too long."""
+    from proctor.models.arrays import NAMED, unpacked
 
-        said = unpacked(said).tolist()
-    return list(said)
+    said = decode_short(text, None)
+    try:
+        listed = unpacked(said, most=LONGEST).tolist() if isinstance(said, dict) else said
+        return [float(NAMED[each] if isinstance(each, str) else each) for each in listed]
+    # No list, one of something else than numbers, or with one that is too large.
+    except (ValidationError, TypeError, KeyError, OverflowError):
+        return None
 
 
 def seen(observation: Raw, values: bool) -> str:
     """Return an observation in a few words."""
     if not values:
         return NOT_KEPT
-    said = msgspec.json.decode(observation)
+    said = decode_short(observation, told_size(observation))
     if isinstance(said, dict) and said.keys() == {"observation"}:
         said = said["observation"]
     return told_value(_unfolded(said))

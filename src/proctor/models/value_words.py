@@ -5,6 +5,7 @@ Rule 2: no numpy, so that a typed environment stays light; `array_words` tells a
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -66,7 +67,14 @@ def _list(values: Sequence[Any], depth: int) -> str:
     first = ", ".join([told_value(each, depth + 1) for each in values[:FIRST]])
     if not kinds <= {int, float}:
         return f"[{first}, ...] ({len(values)} values)"
-    return f"[{first}, ...] ({summary(len(values), min(values), max(values), sum(values) / len(values))})"
+    return f"[{first}, ...] ({summary(len(values), min(values), max(values), _mean(values))})"
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return sum(values) / len(values)
+    except OverflowError:  # integers that no float can be
+        return math.inf if max(values) > -min(values) else -math.inf
 
 
 def _is_short(values: Sequence[Any], kinds: set[type]) -> bool:
