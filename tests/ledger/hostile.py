@@ -59,13 +59,17 @@ def endless_view(folder: Path, table: str) -> Path:
     return path
 
 
-def many_ways(folder: Path) -> Path:
-    """Return a ledger whose rows are a tree of a few pages, in which every page but the last is reached on very many ways."""
+def many_ways(folder: Path, table: str = "rows", change: str = "") -> Path:
+    """Return a ledger with a table that is a tree of a few pages, in which every page but the last is reached on very many ways.
+
+    `change` is done to the ledger before.
+    """
     path = folder / "ways.ledger"
     shutil.copy(long_story(folder / "ledger"), path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = DELETE")
-    (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'rows'").fetchone()
+    connection.execute(change)
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()
     connection.close()
     pages = bytearray(path.read_bytes())

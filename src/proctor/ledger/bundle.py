@@ -13,7 +13,7 @@ from proctor.ledger.chain import is_episode
 from proctor.ledger.files import Chain, LedgerFile, Stored
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import named_values
-from proctor.ledger.schema import BUNDLE, brought_forward, translated
+from proctor.ledger.schema import BUNDLE, ascending, brought_forward, translated
 
 _ROW: Final = "INSERT INTO rows (number, chain, seq, body, hash) VALUES (?, ?, ?, ?, ?)"
 _SEAL: Final = "INSERT INTO seals (number, key, signature) VALUES (?, ?, ?)"
@@ -46,9 +46,10 @@ def write_bundle(ledger: Ledger, chain: str, path: Path | str) -> None:
 def _copy_seals(file: LedgerFile, chain: Chain, stored: list[Stored], into: sqlite3.Connection) -> None:
     numbers = {each[0] for each in stored}
     seals = file.connection.execute(
-        "SELECT number, key, signature FROM seals WHERE number BETWEEN ? AND ?", (chain.first, stored[-1][0])
+        "SELECT number, key, signature FROM seals WHERE number BETWEEN ? AND ? ORDER BY number",
+        (chain.first, stored[-1][0]),
     )
-    into.executemany(_SEAL, [seal for seal in seals if seal[0] in numbers])
+    into.executemany(_SEAL, [seal for seal in ascending(seals) if seal[0] in numbers])
 
 
 def _copy_blobs(file: LedgerFile, stored: list[Stored], into: sqlite3.Connection) -> None:

@@ -1,11 +1,15 @@
-"""One file of a ledger, open for reading: its chains, rows and values as they lie there."""
+"""One file of a ledger, open for reading: its chains, rows and values as they lie there.
+
+Rule 1: which of many rows are wanted is decided here and not by SQLite. In a damaged tree it would look without end for rows that are
+    not there, and say nothing meanwhile; here every row is seen to come after the one before it.
+"""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -24,18 +28,21 @@ Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
 
 _ALL: Final = "SELECT number, chain, seq, body, hash FROM rows ORDER BY number"
 _ENDS: Final = (
-    "SELECT chains.first, number, chain, seq, body, hash FROM chains JOIN rows "
-    "ON number IN (chains.first, chains.first + 1, chains.last, chains.last + 1) "
-    "WHERE chains.last IS NOT NULL ORDER BY chains.first, number"
+    "SELECT chains.first, last, number, chain, seq, body, hash FROM chains LEFT JOIN rows "
+    "ON number IN (chains.first, chains.first + 1, chains.last, chains.last + 1) ORDER BY chains.first"
 )
+_MOST_ENDS: Final = 4
+"""So many rows that select has of a chain."""
 _ONE: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number = ?"
 _CHAIN: Final = (
-    "SELECT number, chain, seq, body, hash FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number"
+    "SELECT number, chain, seq, iif(chain = ?1, body, NULL), iif(chain = ?1, hash, NULL) FROM rows "
+    "WHERE number BETWEEN ?2 AND ?3 ORDER BY number"
 )
 _CHAINS: Final = (
-    "SELECT number, chain, seq, body, hash FROM rows WHERE number >= ? "
-    "AND chain IN (SELECT value FROM json_each(?)) ORDER BY number"
+    "SELECT number, chain, seq, iif(chain IN (SELECT value FROM json_each(?1)), body, NULL), "
+    "iif(chain IN (SELECT value FROM json_each(?1)), hash, NULL) FROM rows WHERE number >= ?2 ORDER BY number"
 )
+"""Both have all rows of a range, and what is long of those alone that are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +129,34 @@ class LedgerFile:
     def stored_in(self, chain: Chain) -> Iterator[Stored]:
         """Yield the rows of a chain."""
         last = sys.maxsize if chain.last is None else chain.last
-        return self._selected(_CHAIN, chain.first, last, chain.first)
+        return self._selected(_CHAIN, chain.first, chain.first, last, of={chain.first})
 
     def ends(self) -> Iterator[tuple[int, list[Stored]]]:
         """Yield of each chain that has ended its first row's number, its first two rows, its last, and the one after it."""
         with self._translated():
-            found = self.connection.execute(_ENDS)
-            for first, rows in groupby(found, key=itemgetter(0)):
-                yield first, [row[1:] for row in rows]
+            groups = groupby(self.connection.execute(_ENDS), key=itemgetter(0, 1))
+            for (first, last), found in ascending((key, list(islice(rows, _MOST_ENDS + 1))) for key, rows in groups):
+                if len(found) > _MOST_ENDS:
+                    raise ValidationError("the file is damaged: a chain is there twice", found=first)
+                rows = sorted(row[2:] for row in found if row[2] is not None)
+                if last is not None and rows:
+                    yield first, rows
 
     def stored_of(self, firsts: Iterable[int], *, start: int | None = None) -> Iterator[Stored]:
         """Yield the rows of the chains that begin at these numbers, by number, from the number `start` on."""
-        chains = sorted(firsts)
+        chains = set(firsts)
         if not chains:
             return iter(())
-        return self._selected(_CHAINS, chains[0] if start is None else start, json.dumps(chains))
+        start = min(chains) if start is None else start
+        return self._selected(_CHAINS, json.dumps(sorted(chains)), start, of=chains)
 
-    def _selected(self, select: str, *parameters: object) -> Iterator[Stored]:
+    def _selected(self, select: str, *parameters: object, of: Set[int] | None = None) -> Iterator[Stored]:
+        """Yield rows, of the chains `of` alone if that is given."""
         with self._translated():
             # Not `yield from`: one who leaves off would close the cursor, perhaps after its connection.
-            for row in ascending(self.connection.execute(select, parameters)):  # noqa: UP028
-                yield row
+            for row in ascending(self.connection.execute(select, parameters)):
+                if of is None or row[1] in of:
+                    yield row
 
     def stored_at(self, number: int) -> Stored | None:
         """Return the row of this number."""
