@@ -20,6 +20,7 @@ from proctor.ledger import commits
 from proctor.ledger.batch import Batch
 from proctor.ledger.storage import (
     ALONE_SECONDS,
+    END_BYTES,
     LARGE_BYTES,
     LOOK_BYTES,
     LOOK_SECONDS,
@@ -209,6 +210,22 @@ def test_an_episode_says_once_that_it_broke_off_and_again_after_a_reset() -> Non
     budget.check(lost, 1000)
     budget.forget("s")
     budget.check(lost, 1000)
+
+
+def test_an_episode_that_breaks_off_says_so_in_few_words_or_keeps_the_limits() -> None:
+    disk = FakeDisk(free=0)
+    space = disk.space()
+    space.refresh()
+    budget = StorageBudget(StorageLimits(), space)
+    lost = failure(lost=True)
+
+    with pytest.raises(RecordLimitError) as problem:
+        budget.check(lost, END_BYTES + 1)
+    budget.check(lost, END_BYTES)  # what was refused has not counted
+    disk.free, disk.now = 200 * MIB, disk.now + LOOK_SECONDS
+    budget.check(lost, 100 * END_BYTES)
+
+    assert problem.value.limit == "disk"
 
 
 def test_an_episode_stores_so_much_and_the_next_one_begins_at_nothing() -> None:

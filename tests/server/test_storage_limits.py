@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,11 @@ from proctor.server.agents.content import ERROR_KEY
 from proctor.server.recorders import JsonlRecorder, Torn, read_events
 from tests.ledger.stories import closed, failure, left, opened, reset, small_disk, step
 from tests.server.served import Served, Session, Talk, serving
+from tests.server.surviving import ADDING
 
 NOISE = "bench.attacks.disk_floods:Noise"
+BREAKS = -99
+"""What nobody can add in ADDING."""
 SMALL = {"action": 1000}
 SECONDS = 120.0
 """Every flood ends by itself long before."""
@@ -203,6 +206,27 @@ def test_below_the_floor_no_session_is_opened_and_those_that_run_end_on_record(k
     assert codes(events) == ["DISK_LOW"]
     reasons = [event.reason for event in events if isinstance(event, EpisodeClosed)]
     assert sorted(reasons) == ["closed", "closed", "lost"]
+
+
+@pytest.mark.parametrize("why", ["room", "disk", "step"])
+def test_a_failure_is_recorded_without_an_action_for_which_there_is_no_room(why: str, kept: dict[str, Any]) -> None:
+    action = f'{{"by":{" " * 70_000}{BREAKS}}}'
+    storage = {"min_free_bytes": 1, **(TOO_LARGE if why == "step" else {})}
+    with serving(ADDING, storage=storage, **kept) as served, Talk(served, greet=True) as talk:
+        session = Session(talk)
+        session.ask("reset", {"seed": 1})
+        with low_disk(served) if why == "disk" else nullcontext():
+            talk.socket.send(f'{{"type":"step","id":2,"session":"{session.name}","epoch":1,"data":{action}}}')
+            reply = talk.receive()["data"]
+            session.last_id += 1
+            session.ask("close")
+
+    assert (reply["code"], reply["lost"]) == ("EXECUTION_ERROR", True)
+    events = events_in(kept)
+    (lost,) = [event for event in events if isinstance(event, Failed)]
+    assert (lost.code, lost.request, lost.request_id, lost.lost) == ("EXECUTION_ERROR", "step", 2, True)
+    assert bytes(lost.action).decode() == (action if why == "room" else "null")
+    assert [event.reason for event in events if isinstance(event, EpisodeClosed)] == ["lost"]
 
 
 def test_without_hello_a_session_is_refused_below_the_floor_as_well(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Rule 1: a limit is checked before anything of an event is stored; what is refuse
 Rule 2: an episode counts what it really stores, compressed where the recorder compresses. Its last event may take it beyond the limit;
     the next one is refused. A batch of n environments may store n times as much.
 Rule 3: how an episode and a session end can always be put on record: that is what the free space is reserved for. An
-    episode that breaks off says so once.
+    episode that breaks off says so once, in no more than `END_BYTES`: what is longer has to keep the limits.
 Rule 4: large events have a pace: those of one session get `LARGE_PER_SECOND`, unless it records alone. It waits after its event
     is safe; so a commit that takes long is a rare one for everybody else.
 Rule 5: the disk is looked at after every `LOOK_BYTES` that were written or every `LOOK_SECONDS`, never for each event.
@@ -32,6 +32,8 @@ from proctor.models.events import (
 )
 
 LOG: Final = logging.getLogger("proctor.ledger")
+END_BYTES: Final = 4 * 2**10
+"""Of the event by which an episode says that it broke off, whatever the limits say."""
 LARGE_BYTES: Final = 256 * 2**10
 """Of an event that holds up the commit that it is in, and so everybody else whose events are in it."""
 LARGE_PER_SECOND: Final = 6 * 2**20
@@ -178,7 +180,7 @@ class StorageBudget:
 
         `gathered` bytes of its session are not counted yet; `unwritten` bytes of all sessions are not on the disk yet.
         """
-        if type(event) in ALWAYS or self._breaks_off(event) or _closes_governed(event):
+        if type(event) in ALWAYS or self._breaks_off(event, size) or _closes_governed(event):
             return
         if self._space is not None and not self._space.has_room(size + unwritten):
             raise RecordLimitError("the disk that holds the record is nearly full", limit="disk")
@@ -231,9 +233,9 @@ class StorageBudget:
         self._envs.pop(session, None)
         self._broken.discard(session)
 
-    def _breaks_off(self, event: Event) -> bool:
-        """Return whether the event is the one by which an episode says that it broke off."""
-        if type(event) is not Failed or not event.lost or event.session in self._broken:
+    def _breaks_off(self, event: Event, size: int) -> bool:
+        """Return whether the event is the one by which an episode says, in few words, that it broke off."""
+        if type(event) is not Failed or not event.lost or event.session in self._broken or size > END_BYTES:
             return False
         self._broken.add(event.session)
         return True

@@ -257,7 +257,7 @@ class Failed(_Stated, frozen=True, kw_only=True, gc=False):
     """Finds the entry in the server's log."""
     lost: bool = False
     action: Raw = NULL
-    """What was being done when a step failed, so that it can be tried again; null for a refusal."""
+    """What was being done when a step failed, so that it can be tried again; null for a refusal, and where it is too much for the record."""
     grant: str | None = None
     """Whose call it was, if an agent made it."""
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from proctor.contracts.recorder import Recorder
 from proctor.door.limits import Pace
 from proctor.errors import ComponentError
-from proctor.models.control import Code, Reset
+from proctor.models.control import Code, Problem, Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
 from proctor.server.accounts import Account, Caller, Stand
 from proctor.server.answers import Failed, NotDone, Outcome, ToolAnswer, failed, refused
@@ -321,8 +321,16 @@ class Session:
         stand = self._stand(self.step_count, request_id, caller)
         # What is too large for the record is not repeated there.
         kept = data if lost and told.problem.code not in LIMITS else b"null"
-        await self._minutes.note(failure(told.problem, request, stand, kept))
+        await self._note_failure(told.problem, request, stand, kept)
         return problem if isinstance(problem, asyncio.CancelledError) else told
+
+    async def _note_failure(self, problem: Problem, request: str, stand: Stand, action: bytes) -> None:
+        """Put on record that a request failed; without its action, if that is too much for the record."""
+        try:
+            await self._minutes.record(failure(problem, request, stand, action))
+        except Failed as refusal:
+            if refusal.problem.code in LIMITS and action != b"null":
+                await self._minutes.note(failure(problem, request, stand, b"null"))
 
     def _told(self, problem: BaseException, request: str) -> NotDone:
         if isinstance(problem, NotDone):
