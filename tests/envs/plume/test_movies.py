@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -299,6 +300,43 @@ def test_an_archive_that_says_more_than_can_be_unpacked_is_refused(
     assert path.stat().st_size < 10_000
     with pytest.raises(ValidationError, match="too large to be unpacked"):
         load_movie(path)
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_could_unpack_to_anything_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: int
+) -> None:
+    stored = save_npy(tmp_path, film())
+    with zipfile.ZipFile(tmp_path / "film.npz", "w", way) as archive:
+        archive.write(stored, "frames.npy")
+    opened: list[object] = []
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *asked: opened.append(asked))
+
+    with pytest.raises(ValidationError, match="compressed in a way that is not read"):
+        load_movie(tmp_path / "film.npz")
+
+    assert not opened
+
+
+@pytest.mark.parametrize("name", ["film.npy", "film.npz"])
+def test_a_header_that_claims_megabytes_is_not_read(tmp_path: Path, name: str) -> None:
+    claimed = 64 * 2**20
+    text = b"\x93NUMPY" + bytes([2, 0]) + claimed.to_bytes(4, "little") + bytes(claimed)
+    if name == "film.npy":
+        (tmp_path / name).write_bytes(text)
+    else:
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("frames.npy", text)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValidationError, match="not a readable movie"):
+            load_movie(tmp_path / name)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < claimed // 4
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -24,7 +24,17 @@ from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
 MOST_UNPACKED: Final = 2**31
 """Bytes of a compressed movie, or of a chunk of a Zarr store, which is unpacked as a whole."""
+MOST_HEADER: Final = 2**16
+"""Bytes in which an array says its dtype and shape; numpy takes fewer, but reads all that are claimed before it looks."""
+BOUNDED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How an archive may hold a movie: of the other ways Python's module unpacks all that a few bytes say, however little is read."""
 AT_END: Final = ("hold", "loop")
+
+
+def _load_npy(path: Path) -> Any:
+    with path.open("rb") as file:
+        _check_header(file)
+    return np.lib.format.open_memmap(path, mode="r")
 
 
 def _load_npz(path: Path) -> Any:
@@ -35,16 +45,33 @@ def _load_npz(path: Path) -> Any:
         if len(names) != 1:
             arrays = [name.removesuffix(".npy") for name in names]
             raise ValidationError("which array is the movie?", found=arrays, expected="exactly one array")
+        member_info = archive.getinfo(names[0])
+        if member_info.compress_type not in BOUNDED:
+            raise ValidationError(
+                "the movie is compressed in a way that is not read",
+                found=f"method {member_info.compress_type}",
+                expected="an archive that numpy.savez or numpy.savez_compressed wrote",
+            )
         # What an archive says of its size is what is unpacked at most; a few bytes can say a thousand times as many.
-        size = archive.getinfo(names[0]).file_size
+        size = member_info.file_size
         if size > MOST_UNPACKED:
             raise ValidationError(
                 "the movie is too large to be unpacked", found=size, expected=f"at most {MOST_UNPACKED} bytes, or .npy"
             )
         with archive.open(names[0]) as member:
+            _check_header(member)
+        with archive.open(names[0]) as member:
             _check_claim(member, size)
         with archive.open(names[0]) as member:
             return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _check_header(file: IO[bytes]) -> None:
+    """Raise a ValueError if an array says more than `MOST_HEADER` bytes about itself."""
+    version = np.lib.format.read_magic(file)
+    size = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if size > MOST_HEADER:
+        raise ValueError("the header is too long")
 
 
 def _check_claim(member: IO[bytes], size: int) -> None:
@@ -73,7 +100,7 @@ def _load_zarr(path: Path) -> Any:
 
 
 _LOADERS: Final = {
-    ".npy": lambda path: np.lib.format.open_memmap(path, mode="r"),
+    ".npy": _load_npy,
     ".npz": _load_npz,
     ".zarr": _load_zarr,
 }
