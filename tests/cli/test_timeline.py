@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from proctor.models.arrays import packed_array
 from proctor.models.events import AgentRevoked, BatchStepped, Event, SessionClosed, SessionResumed
 from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, reset, stepped, written
 from tests.cli.streams import conforming
+from tests.memory import measured_memory
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -43,18 +42,6 @@ def rows(events: Iterable[Event], *, values: bool = True) -> list[Row]:
 
 def told(events: Iterable[Event], **options: Any) -> list[Entry]:
     return list(entries(rows(events), Narrator(), **options))
-
-
-@contextmanager
-def measured_memory() -> Iterator[Callable[[], int]]:
-    """Measure the block; the function that is yielded returns the bytes that it held at most."""
-    peaks: list[int] = []
-    tracemalloc.start()
-    try:
-        yield lambda: peaks[0]
-        peaks.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
 
 
 # ----------------------------------------------------------------------------------------------------------- the story

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.models.arrays import packed_array
 from proctor.models.pixels import has_pixels, is_pixels, packed_pixels, pixels_scene, same_pixels
+from tests.memory import measured_memory
 
 GREY: Any = np.full((64, 80, 3), 7, np.uint8)
 
@@ -30,6 +31,28 @@ def test_a_scene_and_a_frame_of_pixels_hold_some(begins: bool) -> None:
 def test_other_scenes_hold_none(said: bytes) -> None:
     assert not has_pixels(said)
     assert packed_pixels(said) is None
+
+
+LISTS = b"[" + b"[]," * 300_000 + b"[]]"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"environment":%b,"frame":{"pixels":true}}' % LISTS,
+        b'{"environment":"pixels","frame":{"pixels":%b}}' % LISTS,
+        b'{"pixels":{"dtype":"|u1","data":"","shape":%b}}' % LISTS,
+    ],
+    ids=["environment", "pixels", "shape"],
+)
+def test_what_is_no_picture_is_not_built(said: bytes) -> None:
+    with measured_memory() as peak:
+        found = packed_pixels(said)
+        is_pixels(said)
+        has_pixels(said)
+
+    assert found is None
+    assert peak() < 4 * len(said)
 
 
 def test_pictures_are_the_same_however_they_are_packed() -> None:

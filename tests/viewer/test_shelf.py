@@ -19,6 +19,7 @@ from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger
 from proctor.ledger.summaries import folds
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
+from proctor.viewer import heads
 from proctor.viewer import shelf as shelf_module
 from proctor.viewer import volume as volume_module
 from proctor.viewer.documents import Line
@@ -338,6 +339,19 @@ def test_a_head_says_what_a_page_needs_before_the_steps(tmp_path: Path) -> None:
     assert (bytes(head.policy), head.transforms) == (b"null", [])
     assert set(head.versions) == {"proctor", "environment", "python", "gymnasium", "numpy"}
     assert msgspec.json.decode(head.scene)["environment"] == "plume"
+
+
+def test_a_head_holds_no_value_that_is_very_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "MOST_VALUE", 1000)
+    large = b'{"a":"%b"}' % (b"b" * 1000)
+    written(tmp_path, [opened(), reset(observation=large, scene=Raw(large), options=Raw(large))])
+
+    with opened_shelf(tmp_path) as shelf:
+        head = shelf.head("s.1")
+        raw = msgspec.json.decode(shelf.raw("s.1", head.first))
+
+    assert {bytes(each) for each in (head.observation, head.scene, head.options)} == {b"null"}
+    assert [raw["event"][name] for name in ("observation", "scene", "options")] == [msgspec.json.decode(large)] * 3
 
 
 def test_the_policy_and_the_transforms_are_in_the_head(tmp_path: Path) -> None:

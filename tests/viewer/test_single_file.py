@@ -28,6 +28,8 @@ from proctor.viewer.documents import Head
 from proctor.viewer.machine import machine
 from proctor.viewer.shelf import Shelf
 from proctor.viewer.single_file import assembled, embedded, page
+from tests.ledger import stories
+from tests.ledger.stories import batch_reset, batch_step, reset, step, written
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
 
@@ -306,6 +308,33 @@ def test_of_too_many_rows_every_nth_step_is_kept_and_everything_else(
     assert steps == list(range(every, 201, every))
     assert len(rows) - len(steps) == 3
     assert f"of its raw rows of steps, every {every}" in found["remarks"][0]
+
+
+def test_of_other_rows_those_are_kept_that_fit_and_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Raw(b'{"observation":"%b"}' % (b"a" * 10_000))
+    resets = [replace(batch_reset(), observations=seen, mask=Raw(b"[true,false]")) for _ in range(9)]
+    written(tmp_path, [stories.opened(num_envs=2), replace(batch_reset(), observations=seen), *resets, batch_step()])
+    monkeypatch.setattr(carrying, "OTHERS_SIZE", 35_000)
+
+    found = opened(tmp_path, "s.1").contents
+
+    rows = rows_in(found["episodes"]["s.1"]["raw"])
+    assert [row["event"]["event"] for row in rows] == ["session_opened", *["batch_reset"] * 3, "batch_stepped"]
+    assert found["remarks"] == ["Raw rows of s.1 that are too large for this file: 7."]
+
+
+def test_a_row_that_is_very_large_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Raw(b'{"observation":"%b"}' % (b"a" * 10_000))
+    written(tmp_path, [stories.opened(), reset(), step(number=1, observation=large), step(number=2)])
+    monkeypatch.setattr(carrying, "MOST_ROW", 9_000)
+
+    found = opened(tmp_path, "s.1").contents
+
+    steps = [row["event"]["step"] for row in rows_in(found["episodes"]["s.1"]["raw"]) if "raw_reward" in row["event"]]
+    assert steps == [2]
+    assert found["remarks"] == ["Raw rows of s.1 that are too large for this file: 1."]
 
 
 def test_pictures_come_by_themselves_and_not_in_the_rows(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Even
 from proctor.models.pixels import SOME_PIXELS
 from proctor.viewer.documents import Slice, Steps
 from proctor.viewer.shelf import Shelf
-from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_SLICE, Gathering, mean
+from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_REWARDS, MOST_SLICE, Gathering, mean
 from tests.ledger.stories import (
     NOON,
     batch_reset,
@@ -29,6 +29,7 @@ from tests.ledger.stories import (
     step,
     written,
 )
+from tests.memory import measured_memory
 
 
 class Values:
@@ -158,6 +159,17 @@ def test_of_a_batch_the_mean_is_told() -> None:
 )
 def test_what_has_no_mean_has_none(said: bytes) -> None:
     assert mean(Raw(said)) is None
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_rewards_of_more_environments_than_a_batch_has_are_not_unpacked(compress: bool) -> None:
+    said = Raw(msgspec.json.encode(packed_array(np.zeros(8 * MOST_REWARDS, np.uint8), compress=compress)))
+
+    with measured_memory() as peak:
+        found = mean(said)
+
+    assert found is None
+    assert peak() < MOST_REWARDS
 
 
 def test_a_large_batch_is_left_to_whoever_asks_for_it() -> None:

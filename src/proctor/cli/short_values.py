@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-LONGEST: Final = 2**20
-"""Bytes of a value that is decoded."""
+LONGEST: Final = 2**21
+"""Bytes of a value that is decoded: the rewards of the largest batch have fewer."""
 
 
 def decode_short(value: Raw, otherwise: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from proctor.errors import ValidationError
 from proctor.models.arrays import unpacked
@@ -23,6 +23,9 @@ MOST_BYTES: Final = 2**26
 """Of a picture that is unpacked."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING: Final = Raw(b"")
+_NAME: Final = Raw(b'"pixels"')
+_MOST_SHAPE: Final = 1024
+"""Bytes of a shape as it is written."""
 
 
 class _Frame(Struct, frozen=True, gc=False):
@@ -30,14 +33,24 @@ class _Frame(Struct, frozen=True, gc=False):
 
 
 class _Scene(Struct, frozen=True, gc=False):
-    """As much of a scene, or of a frame, as says whether it is made of pixels."""
+    """As much of a scene, or of a frame, as says whether it is made of pixels; nothing of it is built before it is asked for."""
 
-    environment: Any = None
+    environment: Raw = _NOTHING
     frame: _Frame | None = None
     pixels: Raw = _NOTHING
 
 
+class _Packed(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A packed array whose shape is not built yet: that could be of any length."""
+
+    dtype: str
+    shape: Raw
+    data: str
+    zip: str | UnsetType = UNSET
+
+
 _SCENE: Final = msgspec.json.Decoder(_Scene)
+_PACKED: Final = msgspec.json.Decoder(_Packed)
 
 
 def pixels_scene(packed: dict[str, Any], *, begins: bool) -> dict[str, Any]:
@@ -49,7 +62,7 @@ def pixels_scene(packed: dict[str, Any], *, begins: bool) -> dict[str, Any]:
 def is_pixels(scene: Raw | bytes) -> bool:
     """Return whether a whole scene is made of pixels."""
     try:
-        return bool(_SCENE.decode(scene).environment == PIXELS)
+        return _SCENE.decode(scene).environment == _NAME
     except _UNREADABLE:
         return False
 
@@ -59,9 +72,17 @@ def packed_pixels(scene: Raw | bytes) -> Any:
     try:
         found = _SCENE.decode(scene)
         packed = found.pixels if found.frame is None else found.frame.pixels
-        return msgspec.json.decode(packed) if packed != _NOTHING else None
+        return None if packed == _NOTHING else _read(_PACKED.decode(packed))
     except _UNREADABLE:
         return None
+
+
+def _read(packed: _Packed) -> dict[str, Any] | None:
+    """Return a packed array as `unpacked` takes it, None if no array has so many sides."""
+    if memoryview(packed.shape).nbytes > _MOST_SHAPE:
+        return None
+    zipped = {} if packed.zip is UNSET else {"zip": packed.zip}
+    return {"dtype": packed.dtype, "shape": msgspec.json.decode(packed.shape), "data": packed.data, **zipped}
 
 
 def has_pixels(scene: Raw | bytes) -> bool:
@@ -70,7 +91,7 @@ def has_pixels(scene: Raw | bytes) -> bool:
         found = _SCENE.decode(scene)
     except _UNREADABLE:
         return False
-    return found.pixels != _NOTHING or (found.environment == PIXELS and found.frame is not None)
+    return found.pixels != _NOTHING or (found.environment == _NAME and found.frame is not None)
 
 
 def same_pixels(one: Raw | bytes, other: Raw | bytes) -> bool:

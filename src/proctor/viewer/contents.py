@@ -1,7 +1,7 @@
 """What a single file carries of its episodes: everything, as far as it fits.
 
 Rule 1: packets, verdicts and notes are always whole. Of very long episodes every n-th step is there, of pictures in pixels
-    some hundred, and what was left out is said in a sentence (`remarks`).
+    some hundred, of raw rows those that fit, and what was left out is said in a sentence (`remarks`).
 Rule 2: the same ledger gives the same bytes: nothing is taken from a clock, and nothing is live in a file.
 Rule 3: the rows themselves come packed (JSON lines, gzip, base64): a page unpacks them when somebody asks for one.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
@@ -36,6 +36,10 @@ STEPS_SIZE: Final = 40_000_000
 FRAMES_SIZE: Final = 20_000_000
 ROWS_SIZE: Final = 64_000_000
 """Bytes of an episode's steps, of its pictures, and of its rows before they are packed."""
+OTHERS_SIZE: Final = 32_000_000
+"""Of these rows, the bytes of those that are no steps."""
+MOST_ROW: Final = 2**24
+"""Bytes of the values of one row: a few bytes of a ledger can say very many."""
 
 Progress = Callable[[int, int], None]
 """Told how many rows were read, and of how many."""
@@ -153,6 +157,8 @@ class _Carrier:
         if unread:
             self.remarks.append(f"Rows of {line.chain} that cannot be read, and are not in this file: {unread:,}.")
         self._remark(line.chain, kept.every, "raw rows of steps")
+        if kept.too_large:
+            self.remarks.append(f"Raw rows of {line.chain} that are too large for this file: {kept.too_large:,}.")
         return b64encode(gzip.compress(b"".join(kept.lines()), mtime=0)).decode()
 
     def _readable(self, chain: str) -> Iterator[Row | None]:
@@ -171,12 +177,16 @@ class _Carrier:
 
 
 class _Rows:
-    """The lines of a chain; when they grow too many, every other step is dropped."""
+    """The lines of a chain; when they grow too many, every other step is dropped, and of other rows those that do not fit."""
 
     def __init__(self) -> None:
         self.every = 1
+        self.too_large = 0
+        """How many rows were left out for their size."""
         self._steps = 0
         self._size = 0
+        self._others = 0
+        """The bytes of the lines that are no steps."""
         self._kept: list[tuple[int, bytes]] = []  # which step it is, 0 for what is none
 
     def add(self, row: Row, pictured: bool) -> None:
@@ -185,9 +195,15 @@ class _Rows:
         self._steps += stepped
         if stepped and self._steps % self.every:
             return
-        line = line_of(_without_pixels(row) if pictured else row)
+        row = _without_pixels(row) if pictured else row
+        size = _values_size(row)
+        if size > MOST_ROW or (not stepped and self._others + size > OTHERS_SIZE):
+            self.too_large += 1
+            return
+        line = line_of(row)
         self._kept.append((self._steps if stepped else 0, line))
         self._size += len(line)
+        self._others += 0 if stepped else len(line)
         while self._size > ROWS_SIZE and self.every <= self._steps:
             self._thin()
 
@@ -199,6 +215,12 @@ class _Rows:
     def lines(self) -> Iterator[bytes]:
         """Yield what was kept."""
         return (line for _, line in self._kept)
+
+
+def _values_size(row: Row) -> int:
+    """Return how many bytes the values of a row have, which are most of a large one."""
+    fields = (getattr(row.event, name) for name in row.event.__struct_fields__)
+    return sum(memoryview(each).nbytes for each in fields if isinstance(each, Raw))
 
 
 def _branch(fork: Fork) -> Carried:

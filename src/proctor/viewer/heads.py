@@ -1,4 +1,7 @@
-"""What an episode's page needs before its steps, from the two rows that its chain begins with. Pure."""
+"""What an episode's page needs before its steps, from the two rows that its chain begins with. Pure.
+
+Rule: a value of more than `MOST_VALUE` bytes is null; the raw row has it.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +17,8 @@ from proctor.viewer.documents import Head, Line
 from proctor.viewer.pictures import NO_PIXELS
 from proctor.viewer.slices import short
 
+MOST_VALUE: Final = 2**22
+"""Bytes of a scene, an observation or options in a head."""
 _NAMES: Final = ("name", "type")
 """What a transform is called by, the first that it has."""
 
@@ -29,7 +34,7 @@ def head_of(line: Line, rows: Sequence[Row], keeps: Observations) -> Head:
         settings=_raw({} if opened is None else opened.settings),
         policy=_raw(None if opened is None else opened.policy),
         transforms=[] if opened is None else [_name(spec) for spec in opened.transforms],
-        options=begun.options if isinstance(begun, EpisodeReset | BatchReset) else NULL,
+        options=_bounded(begun.options) if isinstance(begun, EpisodeReset | BatchReset) else NULL,
         versions={} if opened is None else _versions(opened),
         scene=_scene(begun.scene) if isinstance(begun, EpisodeReset) else NULL,
         observation=_observation(begun),
@@ -40,6 +45,10 @@ def head_of(line: Line, rows: Sequence[Row], keeps: Observations) -> Head:
 
 def _raw(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value))
+
+
+def _bounded(value: Raw) -> Raw:
+    return value if memoryview(value).nbytes <= MOST_VALUE else NULL
 
 
 def _name(spec: dict[str, Any]) -> str:
@@ -57,10 +66,10 @@ def _versions(opened: SessionOpened) -> dict[str, str]:
 
 
 def _scene(scene: Raw) -> Raw:
-    return NO_PIXELS if is_pixels(scene) else scene
+    return NO_PIXELS if is_pixels(scene) else _bounded(scene)
 
 
 def _observation(begun: Any) -> Raw:
     if isinstance(begun, EpisodeReset):
-        return begun.observation
+        return _bounded(begun.observation)
     return short(begun.observations) if isinstance(begun, BatchReset) else NULL

@@ -38,6 +38,8 @@ from proctor.viewer.notes import NOTES
 
 MOST_BYTES: Final = 2048
 """Of an observation or an action in a slice."""
+MOST_REWARDS: Final = 2**21
+"""Bytes of the rewards of a batch, written or unpacked: those of the largest batch are fewer."""
 MOST_FRAME: Final = 2**16
 """Bytes of a frame in a slice; of a larger one the raw row has it."""
 MOST_SLICE: Final = 2**25
@@ -346,10 +348,14 @@ def shown(scene: Raw | bytes) -> Raw:
 
 
 def mean(said: Raw) -> float | None:
-    """Return the mean of an array of a batch, listed or packed; None where it is no finite number."""
+    """Return the mean of an array of a batch, listed or packed; None where it is no finite number, or too long."""
+    if memoryview(said).nbytes > MOST_REWARDS:
+        return None
     try:
         value = _ANY.decode(said)
-        numbers = unpacked(value) if isinstance(value, dict) else [NAMED.get(each, each) for each in value]
+        numbers = (
+            unpacked(value, most=MOST_REWARDS) if isinstance(value, dict) else [NAMED.get(each, each) for each in value]
+        )
         found = float(np.mean(np.asarray(numbers, float))) if len(numbers) else math.nan
     except (*_UNREADABLE, ValueError):
         return None

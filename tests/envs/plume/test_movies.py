@@ -7,7 +7,6 @@ import json
 import math
 import pickle
 import sys
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume import movies
 from proctor.envs.plume.movies import MovieFrame, MoviePlume, load_movie
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
+from tests.memory import measured_memory
 
 CHANCE = Chance(0)
 
@@ -328,15 +328,10 @@ def test_a_header_that_claims_megabytes_is_not_read(tmp_path: Path, name: str) -
         with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("frames.npy", text)
 
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValidationError, match="not a readable movie"):
-            load_movie(tmp_path / name)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    with measured_memory() as peak, pytest.raises(ValidationError, match="not a readable movie"):
+        load_movie(tmp_path / name)
 
-    assert peak < claimed // 4
+    assert peak() < claimed // 4
 
 
 @pytest.mark.parametrize("version", [1, 2])
