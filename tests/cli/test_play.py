@@ -26,7 +26,7 @@ from proctor.errors import ValidationError
 
 POPPER = "SpecKitAI/ColumnPopper-v1"
 PLUME = "proctor/PlumeSearch-v0"
-SOON = 20.0
+SOON = 120.0
 """Seconds that a test waits at most; it goes on as soon as it sees what it waits for."""
 COLOURS = {"TERM": "xterm-256color"}
 PLAIN = {"TERM": "xterm", "NO_COLOR": "1"}

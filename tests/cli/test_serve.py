@@ -103,7 +103,7 @@ def test_the_secret_is_in_no_line_of_the_log(tmp_path: Path, level: str, form: t
         # Everything that a server might write down: paths, queries, headers, messages, what was refused.
         for url in (f"{document['url']}/{token}", f"{document['url']}/metadata?token={token}"):
             for auth in (None, ("proctor", token), (token, token)):
-                httpx.get(url, auth=auth)
+                httpx.get(url, auth=auth, timeout=60.0)
         with connect(document["websocket"], additional_headers={"Authorization": f"Bearer {token}"}) as websocket:
             for text in (token, json.dumps({"type": token}), json.dumps({"type": "reset", "data": {token: token}})):
                 websocket.send(text)
@@ -136,7 +136,7 @@ def test_insecure_says_what_it_does_and_takes_everybody_on_this_machine(tmp_path
         assert url is not None
         assert "insecure: no credential: every process on this machine can reset and step" in said
         assert rewards(f"ws{url[0].removeprefix('http')}/ws", None, [{}]) == [1.0]
-        assert httpx.get(url[0], headers={"Host": "evil.example"}).status_code == 403
+        assert httpx.get(url[0], headers={"Host": "evil.example"}, timeout=60.0).status_code == 403
 
 
 # ------------------------------------------------------------------------------------------------------- what it says
@@ -214,7 +214,7 @@ def test_json_says_everything_on_one_line(tmp_path: Path) -> None:
             "ledger": None,
             "viewer": None,
         }
-        assert httpx.get(f"{document['url']}/health").json() == {"status": "healthy"}
+        assert httpx.get(f"{document['url']}/health", timeout=60.0).json() == {"status": "healthy"}
 
 
 @pytest.mark.slow
@@ -224,9 +224,9 @@ def test_agents_are_served_where_the_document_says_and_nowhere_else(tmp_path: Pa
         (address,) = command.document["agents"]
 
         assert command.document["sandbox"] == "process"
-        assert httpx.get(f"{address.removesuffix('/mcp')}/health").json() == {"status": "healthy"}
-        assert httpx.post(address, json={}).status_code == 401
-        lost = httpx.post(f"{command.document['url']}/mcp", json={}).json()
+        assert httpx.get(f"{address.removesuffix('/mcp')}/health", timeout=60.0).json() == {"status": "healthy"}
+        assert httpx.post(address, json={}, timeout=60.0).status_code == 401
+        lost = httpx.post(f"{command.document['url']}/mcp", json={}, timeout=60.0).json()
         assert address in lost["error"]["message"]
         assert "result" not in lost
 

@@ -161,4 +161,4 @@ def test_serve_with_several_workers_says_how_to_look(tmp_path: Path) -> None:
 
         assert f"proctor view {kept}" in said
         assert "#code=" not in said
-        assert httpx.get(f"{url}/viewer/").status_code == 401
+        assert httpx.get(f"{url}/viewer/", timeout=60.0).status_code == 401

@@ -291,6 +291,7 @@ class TestACallerWhoGoes:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await session.step(ADD)
+            await until(lambda: fake.asked("cancel"))
             await fake.reply(fake.asked("cancel")[0], "cancelled", {"id": 3, "outcome": "dropped"})
             await healed(fake, session)
 

@@ -424,7 +424,7 @@ def test_a_path_before_the_routes_is_kept() -> None:
 
 
 def test_a_wait_for_rows_is_no_time_out(client: OperatorClient, there: Operated) -> None:
-    hasty: Any = OperatorClient(there.url, token=OPERATOR_SECRET, timeout=0.5)
+    hasty: Any = OperatorClient(there.url, token=OPERATOR_SECRET, timeout=2.0)
 
-    assert hasty.page(0, 0.6).rows == ()
+    assert hasty.page(0, 2.1).rows == ()
     until(lambda: there.on_loop(lambda: there.operator.watchers) == 0)

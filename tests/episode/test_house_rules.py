@@ -66,7 +66,7 @@ def test_every_form_is_read_from_its_line() -> None:
     assert third.second == {Event.USER_INPUT}
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("words", ["leads to", "within", "leads to x within", "before", "never", "after"])
 @pytest.mark.parametrize("between", [" ", " " * 200])
 def test_a_line_of_any_length_is_read_in_the_time_of_its_length(words: str, between: str) -> None:

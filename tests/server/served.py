@@ -51,7 +51,9 @@ class Served:
 
     def connect(self, **keywords: Any) -> ClientConnection:
         """Return an open WebSocket; whoever asked closes it."""
-        opening: Any = connect(self.ws_url, additional_headers=self.headers, compression=None, **keywords)
+        opening: Any = connect(
+            self.ws_url, additional_headers=self.headers, compression=None, **{"open_timeout": PATIENCE, **keywords}
+        )
         socket: ClientConnection = opening.__enter__()
         return socket
 

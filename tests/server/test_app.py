@@ -100,7 +100,7 @@ def test_a_server_that_stops_takes_nothing_new_answers_what_runs_and_says_goodby
 
         stop(served)
         warnings = [talk.receive(), talk.receive()]
-        health = httpx.get(f"{served.url}/health")
+        health = httpx.get(f"{served.url}/health", timeout=60.0)
         refusal = talk.ask("open", {}, id=9)
         with pytest.raises(Exception, match="503"):
             served.connect()
@@ -129,7 +129,7 @@ def test_without_hello_the_running_step_is_answered_before_the_goodbye() -> None
         talk.send("step", step(HELD, "hold"))
         until(lambda: HELD in LEDGER.holding)
         stop(served)
-        until(lambda: httpx.get(f"{served.url}/health").status_code == 503)
+        until(lambda: httpx.get(f"{served.url}/health", timeout=60.0).status_code == 503)
         LEDGER.release(HELD)
 
         assert talk.receive()["data"]["observation"]["nonce"] == HELD
@@ -324,7 +324,9 @@ def test_every_port_answers_to_its_own_number_only() -> None:
 
     with running(server):
         found = {
-            (port, named): httpx.get(f"http://127.0.0.1:{port}/health", headers={"Host": f"localhost:{named}"})
+            (port, named): httpx.get(
+                f"http://127.0.0.1:{port}/health", headers={"Host": f"localhost:{named}"}, timeout=60.0
+            )
             for port in ports
             for named in ports
         }
@@ -360,7 +362,7 @@ def test_the_first_environment_is_made_once_to_be_described_and_closed() -> None
     with serving(WITNESS) as served:
         assert len(LEDGER.made) == 1
         assert LEDGER.closed.keys() == LEDGER.made
-        assert httpx.get(f"{served.url}/metadata").json()["name"] == "Witness"
+        assert httpx.get(f"{served.url}/metadata", timeout=60.0).json()["name"] == "Witness"
 
 
 def test_ready_is_said_once_when_the_sockets_are_listened_on() -> None:

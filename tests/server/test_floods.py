@@ -409,7 +409,10 @@ def test_refusals_without_number_are_a_bounded_number_of_lines(
     assert len(lines) == 2 * connections.MOST_LINES
 
 
-def test_a_flood_ends_when_it_has_sent_enough_or_its_time_is_over(listener: Attacked) -> None:
+def test_a_flood_ends_when_it_has_sent_enough_or_its_time_is_over(
+    listener: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floods, "SEND_SECONDS", PATIENCE)
     sent = run_flood(floods.body, listener.there, PATIENCE, most_bytes=2**20)
     none = run_flood(floods.body, listener.there, 0.0)
 

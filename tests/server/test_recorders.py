@@ -132,7 +132,7 @@ def test_closing_frees_the_descriptor(path: Path) -> None:
         with recording(path, sync=True) as recorder:
             recorder.record(LAST)
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 # ------------------------------------------------------------------------------------------------- failing disks

@@ -184,14 +184,14 @@ def test_below_the_floor_no_session_is_opened_and_those_that_run_end_on_record(k
         session.ask("reset", {"seed": 1})
         idle.ask("reset", {"seed": 1})
         with low_disk(served):
-            health = httpx.get(f"{served.url}/health")
-            metrics = httpx.get(f"{served.url}/metrics").text
+            health = httpx.get(f"{served.url}/health", timeout=60.0)
+            metrics = httpx.get(f"{served.url}/metrics", timeout=60.0).text
             refused = talk.ask("open", {}, id=9)["data"]
             lost = session.ask("step", {"action": 1})["data"]
             begun = [session.ask("reset", {"seed": 1})["data"]["code"] for _ in range(5)]
             session.ask("close")
             idle.ask("close")
-        healthy = httpx.get(f"{served.url}/health")
+        healthy = httpx.get(f"{served.url}/health", timeout=60.0)
         after = Session(talk)
         again = after.ask("reset", {"seed": 1})["type"]
         after.ask("close")
@@ -242,8 +242,8 @@ def test_without_hello_a_session_is_refused_below_the_floor_as_well(tmp_path: Pa
 def test_a_server_that_keeps_nothing_looks_at_no_disk() -> None:
     with serving() as served:
         assert served.server.space is None
-        assert httpx.get(f"{served.url}/health").status_code == 200
-        assert "proctor_disk_low 0.0" in httpx.get(f"{served.url}/metrics").text
+        assert httpx.get(f"{served.url}/health", timeout=60.0).status_code == 200
+        assert "proctor_disk_low 0.0" in httpx.get(f"{served.url}/metrics", timeout=60.0).text
 
 
 @pytest.mark.system

@@ -99,7 +99,7 @@ def one_of_each(command: Command, stack: ExitStack) -> tuple[Visitor, Visitor]:
 
 
 def metric(command: Command, name: str) -> float:
-    page = httpx.get(f"{command.document['url']}/metrics", headers=HEADERS).text
+    page = httpx.get(f"{command.document['url']}/metrics", headers=HEADERS, timeout=60.0).text
     return sum(float(each) for each in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE))
 
 

@@ -279,7 +279,7 @@ def test_a_secret_counts_in_exactly_one_authorization_header(served: Served, ext
 
 def test_a_secret_in_the_query_or_the_path_opens_nothing(served: Served) -> None:
     for target in (f"/ws?token={SECRET}", f"/ws?access_token={SECRET}", f"/{SECRET}/ws", f"/metadata?token={SECRET}"):
-        assert httpx.get(served.url + target).status_code == 401
+        assert httpx.get(served.url + target, timeout=60.0).status_code == 401
 
 
 def test_a_control_secret_and_a_thousand_guesses_resume_no_session(served: Served) -> None:

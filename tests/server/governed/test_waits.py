@@ -39,7 +39,7 @@ def test_what_an_operator_says_reaches_the_agent_only_when_it_is_on_record(what:
     async def scenario() -> None:
         hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
         # Who waits itself is out of time before the disk is done.
-        agent, asked = await (asking if what == "an answer" else wanting)(hall, 0.0 if again else 0.05)
+        agent, asked = await (asking if what == "an answer" else wanting)(hall, 0.0 if again else 1.0)
         waiting = hall.operator.pending()[0]
         operator = hall.operator
         acts: dict[str, Callable[[], Awaitable[object]]] = {
@@ -56,7 +56,7 @@ def test_what_an_operator_says_reaches_the_agent_only_when_it_is_on_record(what:
             await until(lambda: disk.waiting)
             call = "escalate" if what == "an answer" else "request_token"
             telling = asyncio.create_task(agent.use(call, wait_seconds=0.0)) if again else asked
-            done, _ = await asyncio.wait([telling], timeout=0.2)
+            done, _ = await asyncio.wait([telling], timeout=0.2 if again else 1.2)
         told = await telling
         await act
 

@@ -217,7 +217,7 @@ for _ in range(2):
     said = os.read(left, 4).decode()
 children = 0
 while True:
-    pid, _ = os.waitpid(-1, os.WNOHANG)
+    pid, _ = os.waitpid(-1, 0 if children < 2 else os.WNOHANG)
     if pid == 0:
         break
     children += 1
@@ -259,7 +259,12 @@ def test_workers_end_when_their_zygote_is_killed() -> None:
     with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b'"ready"\n'
-        zygote, worker = (pid for pid in _descendants(process.pid) if _is_python(pid))
+
+        def pythons() -> list[int]:
+            return [pid for pid in _descendants(process.pid) if _is_python(pid)]
+
+        until(lambda: len(pythons()) == 2)
+        zygote, worker = pythons()
         os.kill(zygote, signal.SIGKILL)
         until(lambda: not is_alive(worker))
 

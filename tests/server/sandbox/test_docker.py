@@ -276,7 +276,7 @@ def test_an_environment_that_cannot_be_made_is_told_to_whoever_starts_a_server(
 def test_an_environment_that_is_not_made_in_time_is_not_waited_for(engine: StandIn) -> None:
     engine.runs(canned(Loaded()).replace("sys.exit(int", "exactly(2**30); sys.exit(int"))
 
-    with nest(engine, start_seconds=0.5) as found, pytest.raises(ComponentError, match="not made within"):
+    with nest(engine, start_seconds=5.0) as found, pytest.raises(ComponentError, match="not made within"):
         found.card()
 
 
@@ -301,7 +301,7 @@ def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_wit
             await found.place(WORK)
         return caught.value
 
-    with nest(engine, start_seconds=0.5) as found:
+    with nest(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
         problem = run(scenario(found)).problem
 
     assert problem.code == Code.FACTORY_ERROR
@@ -311,7 +311,7 @@ def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_wit
     assert len(removed(engine)) == 1
 
 
-def refused_start(engine: StandIn, script: str) -> str:
+def refused_start(engine: StandIn, script: str, seconds: float = 2.0) -> str:
     """Return why a container that runs a script of Python's does not begin."""
     (engine.folder / "script.py").write_text(script)
     engine.runs(f'exec "{sys.executable}" -S "{engine.folder}/script.py"\n')
@@ -319,7 +319,7 @@ def refused_start(engine: StandIn, script: str) -> str:
         container = Container(engine.engine, "proctor-x-1", undertaker, lambda _: None)
         try:
             with pytest.raises(ComponentError) as caught:
-                container.start(["run"], Start("CartPole-v1", {}, Tier.DOCKER, SandboxLimits(), False), 2.0)
+                container.start(["run"], Start("CartPole-v1", {}, Tier.DOCKER, SandboxLimits(), False), seconds)
         finally:
             container.kill()
     assert container._client is not None
@@ -346,7 +346,7 @@ def test_a_container_that_hangs_up_and_lives_on_without_a_word_is_refused(
 ) -> None:
     monkeypatch.setattr(container_module, "BURIAL_SECONDS", 0.2)
 
-    reason = refused_start(engine, "import os, threading\nos.close(0), os.close(1)\nthreading.Event().wait()")
+    reason = refused_start(engine, "import os, threading\nos.close(0), os.close(1)\nthreading.Event().wait()", PATIENCE)
 
     assert reason == "docker says no: it gave no reason"
 

@@ -201,7 +201,7 @@ from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.words import Start
 
 keeper = Keeper(Plan(zygote.command, Start("CartPole-v1", {}, Tier.PROCESS, SandboxLimits())), "trial")
-keeper.ready.result(20)
+keeper.ready.result(300)
 print("ready", flush=True)
 time.sleep(60)
 """

@@ -99,9 +99,10 @@ def _looked(root: Path, membership: str | None, kernel: Folders) -> Cgroups | st
 
 def _tried(cgroups: Cgroups, root: Path) -> Cgroups:
     """Return the same after a group was really made."""
-    group = cgroups.make(f"trial-{time.monotonic_ns()}", SandboxLimits())
-    gone = group.remove()
-    cgroups.close()
+    try:
+        gone = cgroups.make(f"trial-{time.monotonic_ns()}", SandboxLimits()).remove()
+    finally:
+        cgroups.close()
     return Cgroups(cgroups.version, cgroups.homes, cgroups.family, gone and root.is_mount(), cgroups.kernel)
 
 
