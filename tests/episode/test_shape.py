@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.episode import shape
 from proctor.episode.conditions import ShapeError
 from proctor.episode.envelope import GREATEST
 from proctor.episode.kinds import PacketKind, RecordKind
 from proctor.episode.packets import Malformed, read
 from proctor.episode.schemas import schemas
-from proctor.episode.shape import LONGEST_POINTER, LONGEST_WORD, MOST_ERRORS, errors_in, record_errors
+from proctor.episode.settings import MOST_ERRORS
+from proctor.episode.shape import LONGEST_POINTER, LONGEST_WORD, errors_in, pointer_to, record_errors
 from tests.episode.packet_strategies import Wire, mutated, packets, records
 
 # A number that no float can hold becomes infinity, so that its place can be told.
@@ -438,6 +440,48 @@ def test_endless_errors_are_cut_and_the_cut_is_told() -> None:
     assert len(errors) == MOST_ERRORS + 1
     assert errors[-1].pointer == ""
     assert str(MOST_ERRORS) in errors[-1].reason
+
+
+@given(st.integers(1, 30), st.integers(0, 40))
+def test_who_asks_for_few_errors_gets_the_first_of_them(most: int, count: int) -> None:
+    packet = changed(PacketKind.ESCALATION, "/mcp/epistemics/assumptions", [1] * count)
+    del packet["payload"]["top_options"]
+
+    every, few = errors_in(packet), errors_in(packet, most)
+    of_record = record_errors(a_record(**{f"key {n}": 1 for n in range(count)}), most)
+
+    assert few[:most] == every[:most]
+    assert len(few) == min(len(every), most + 1)
+    if len(every) > most:
+        assert (few[-1].pointer, few[-1].rules) == ("", ("SCHEMA",))
+        assert str(most) in few[-1].reason
+    assert len(of_record) == min(count, most + 1)
+
+
+def test_errors_that_are_not_listed_are_not_put_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def look(key: str, *_: object, **__: object) -> list[str]:
+        asked.append(key)
+        return ["something"]
+
+    pointed: list[object] = []
+
+    def point(place: Any) -> str:
+        pointed.append(place)
+        return pointer_to(place)
+
+    monkeypatch.setattr(shape, "get_close_matches", look)
+    monkeypatch.setattr(shape, "pointer_to", point)
+    packet = changed(PacketKind.DECISION, "/mcp/epistemics/assumptions", [])
+    packet["payload"].update({f"field_{n}": 0 for n in range(500)})
+
+    errors = errors_in(packet, 20)
+
+    assert len(errors) == 21
+    assert len(pointed) == 21
+    assert asked == ["field_0", "field_1", "field_2"]
+    assert ["did you mean" in error.reason for error in errors] == [True] * 3 + [False] * 18
 
 
 def test_as_many_errors_as_are_listed_are_not_called_too_many() -> None:

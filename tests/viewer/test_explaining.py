@@ -104,6 +104,18 @@ def test_a_directive_that_nothing_covers_is_explained_with_the_way_to_it(tmp_pat
     assert found.advice.startswith("Call believe")
 
 
+def test_a_line_of_which_the_first_errors_are_on_record_is_judged_again_as_it_was(tmp_path: Path) -> None:
+    async def scenario(hall: Hall, agent: Agent) -> None:
+        wrong = packet(hall.policy, "EscalationPacket", {})
+        wrong["mcp"]["evidence"]["evidence_refs"] = [{}] * 50
+        told = await agent.submit(wrong)
+        every = Judge().apply(bytes(hall.lines[-1].line)).rules
+        assert len(told.rules) < len(every)  # those of the fields that come later
+        await agent.use("move", direction="up")
+
+    assert explained(tmp_path, scenario)["FSM"].way
+
+
 @pytest.mark.parametrize(
     ("rule", "headline"),
     [

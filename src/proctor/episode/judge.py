@@ -30,7 +30,7 @@ from proctor.episode.verdicts import Context, Outcome, Verdict
 from proctor.errors import ValidationError
 
 Said: TypeAlias = Packet[Any] | Record | Malformed
-Line: TypeAlias = bytes | bytearray | memoryview | str | Packet[Any] | Record
+Line: TypeAlias = bytes | bytearray | memoryview | str | Said
 
 # Why there is no episode to judge a line in, by the rule that says so.
 _WHY: Final = {
@@ -81,7 +81,7 @@ class Judge:
     # ------------------------------------------------------------------------------------------------------- judging
     def apply(self, line: Line) -> Verdict:
         """Return the verdict on `line`; if it is accepted, the episode has moved on."""
-        said = read(line) if type(line) is bytes else _said(line)
+        said = read(line, self._limits.errors) if type(line) is bytes else _said(line, self._limits.errors)
         if not isinstance(said, Packet):
             return self._apply_other(said)
         header = said.header
@@ -107,7 +107,7 @@ class Judge:
 
     def check(self, line: Line) -> Verdict:
         """Return the verdict that `apply` would give; nothing changes."""
-        said = read(line) if isinstance(line, bytes) else _said(line)
+        said = _said(line, self._limits.errors)
         name = _name_of(said)
         if name is None:
             return _nameless(said)
@@ -312,14 +312,14 @@ class Judge:
         return replace(verdict, line=record.line())
 
 
-def _said(line: Line) -> Said:
-    """Return what is said by something other than bytes."""
+def _said(line: Line, most_errors: int) -> Said:
+    """Return what a line says; what was read already says it itself."""
     if isinstance(line, str):
         # A lone surrogate is no text; its bytes are no UTF-8 either, so that the reader says so.
-        return read(line.encode("utf-8", "surrogatepass"))
+        return read(line.encode("utf-8", "surrogatepass"), most_errors)
     if isinstance(line, bytes | bytearray | memoryview):
-        return read(bytes(line))
-    if isinstance(line, Packet | Record):
+        return read(bytes(line), most_errors)
+    if isinstance(line, Packet | Record | Malformed):
         return line
     raise ValidationError("this is no line", found=line, expected="bytes, text, a Packet or a Record")
 

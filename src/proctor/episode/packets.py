@@ -17,6 +17,7 @@ from proctor.episode.envelope import ID_TAIL, Compliance, Header, Part
 from proctor.episode.kinds import PacketKind
 from proctor.episode.payloads import PAYLOADS, Payload
 from proctor.episode.records import CONTENTS, Record, RecordLine
+from proctor.episode.settings import MOST_ERRORS
 from proctor.episode.shape import NOTE, errors_in, record_errors
 
 PayloadT = TypeVar("PayloadT")
@@ -80,8 +81,8 @@ _NOT_JSON: Final = Malformed(
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read(line: bytes) -> AnyPacket | Record | Malformed:
-    """Return what `line` says; blank space around it does not matter."""
+def read(line: bytes, most_errors: int = MOST_ERRORS) -> AnyPacket | Record | Malformed:
+    """Return what `line` says; blank space around it does not matter. Of a malformed one so many errors are listed."""
     try:
         if not line.isascii():
             line.decode()
@@ -90,29 +91,29 @@ def read(line: bytes) -> AnyPacket | Record | Malformed:
         kind = header.packet_type
         payload: Payload = _PAYLOAD[kind](split.payload)
     except _UNREADABLE:
-        return _read_again(line)
+        return _read_again(line, most_errors)
     if not ids_match(header, payload, kind) or unmet(kind, split.mcp, payload):
-        return _read_again(line)
+        return _read_again(line, most_errors)
     return Packet(header, split.mcp, payload)
 
 
-def _read_again(line: bytes) -> AnyPacket | Record | Malformed:
+def _read_again(line: bytes, most_errors: int) -> AnyPacket | Record | Malformed:
     """Return what `line` says that is no plain packet: one with notes, a record, or something malformed."""
     try:
         line.decode()
         parts = _PARTS.decode(line)
     except msgspec.ValidationError:
-        return _malformed(line)
+        return _malformed(line, most_errors)
     except _UNREADABLE:
         return _NOT_JSON
     if "record" in parts:
-        return _record(line)
+        return _record(line, most_errors)
     if any(key.startswith(NOTE) for key in parts):
-        return _packet_with_notes(line, parts)
-    return _malformed(line)
+        return _packet_with_notes(line, parts, most_errors)
+    return _malformed(line, most_errors)
 
 
-def _packet_with_notes(line: bytes, parts: dict[str, Raw]) -> AnyPacket | Malformed:
+def _packet_with_notes(line: bytes, parts: dict[str, Raw], most_errors: int) -> AnyPacket | Malformed:
     notes = {key: parts.pop(key).copy() for key in tuple(parts) if key.startswith(NOTE)}
     try:
         header = _HEADER.decode(parts.pop("header"))
@@ -120,37 +121,39 @@ def _packet_with_notes(line: bytes, parts: dict[str, Raw]) -> AnyPacket | Malfor
         kind = header.packet_type
         payload: Payload = _PAYLOAD[kind](parts.pop("payload"))
     except (KeyError, *_UNREADABLE):
-        return _malformed(line)
+        return _malformed(line, most_errors)
     if parts or not ids_match(header, payload, kind) or unmet(kind, compliance, payload):
-        return _malformed(line)
+        return _malformed(line, most_errors)
     return Packet(header, compliance, payload, notes)
 
 
-def _record(line: bytes) -> Record | Malformed:
+def _record(line: bytes, most_errors: int) -> Record | Malformed:
     try:
         stated = _RECORD.decode(line)
         content = _CONTENT[stated.record](stated.data)
     except _UNREADABLE:
-        return _malformed(line)
+        return _malformed(line, most_errors)
     if not _is_id(stated.correlation_id, "corr"):
-        return _malformed(line)
+        return _malformed(line, most_errors)
     return Record(stated.record, stated.correlation_id, stated.at, stated.by, content)
 
 
-def _malformed(line: bytes) -> Malformed:
-    """Return every error of a line that is JSON and yet no packet and no record."""
+def _malformed(line: bytes, most_errors: int) -> Malformed:
+    """Return the errors of a line that is JSON and yet no packet and no record."""
     try:
         value = _UNTYPED.decode(line)
     except _UNREADABLE:
         return _NOT_JSON
     if not isinstance(value, dict):
-        return Malformed(errors_in(value) or _TWICE)
+        return Malformed(errors_in(value, most_errors) or _TWICE)
     if "record" in value:
-        return Malformed(record_errors(value) or _TWICE, correlation_id=_id_in(value, "correlation_id", "corr"))
+        return Malformed(
+            record_errors(value, most_errors) or _TWICE, correlation_id=_id_in(value, "correlation_id", "corr")
+        )
     header = value.get("header")
     named = header if isinstance(header, dict) else {}
     return Malformed(
-        errors_in(value) or _TWICE,
+        errors_in(value, most_errors) or _TWICE,
         packet_id=_id_in(named, "packet_id", "pkt"),
         correlation_id=_id_in(named, "correlation_id", "corr"),
     )

@@ -13,6 +13,9 @@ from msgspec.structs import force_setattr
 from proctor.episode.table import Option
 from proctor.errors import ValidationError
 
+# A line of nothing but errors must not fill the memory: after so many, one more says that there are others.
+MOST_ERRORS: Final = 1000
+
 
 class Profile(StrEnum):
     """How much of the verification's order is required."""
@@ -81,13 +84,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much is kept: a line that would need more is refused (LIMIT-1, LIMIT-2); old summaries are forgotten."""
+    """How much is kept: a line that would need more is refused (LIMIT-1, LIMIT-2); old summaries are forgotten.
+
+    `errors` is how many of a malformed line are listed.
+    """
 
     open_episodes: int = 100_000
     closed_episodes: int = 100_000
     packets: int = 100_000
     open_tasks: int = 1_000
     tokens: int = 1_000
+    errors: int = MOST_ERRORS
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

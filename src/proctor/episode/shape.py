@@ -26,9 +26,10 @@ from proctor.episode.envelope import GREATEST, Compliance, Header, Moment
 from proctor.episode.kinds import PacketKind, RecordKind
 from proctor.episode.payloads import PAYLOADS
 from proctor.episode.records import CONTENTS, RecordLine
+from proctor.episode.settings import MOST_ERRORS
 
-# A line of nothing but errors must not fill the memory: after so many, one more says that there are others.
-MOST_ERRORS: Final = 1000
+# To look for a field with a similar name takes a hundred times as long as to say that there is none of the name.
+MOST_HINTS: Final = 3
 # A longer word than this is not repeated in a sentence, nothing like it is looked for, and as a key it is shortened in
 # pointers.
 LONGEST_WORD: Final = 40
@@ -37,9 +38,7 @@ LONGEST_POINTER: Final = 400
 CUT: Final = "…"
 NOTE: Final = "_"
 
-# Where something is wrong, and why.
-Flaw: TypeAlias = tuple[str, str]
-Flaws: TypeAlias = Iterator[Flaw]
+Members: TypeAlias = "Mapping[str, Member]"
 Word = TypeVar("Word", bound=StrEnum)
 # A place in a line: that of what encloses it, and the key or index there; None is the top.
 Place: TypeAlias = "tuple[Place, str | int] | None"
@@ -52,7 +51,16 @@ class Member(NamedTuple):
     required: bool
 
 
-Members: TypeAlias = Mapping[str, Member]
+class UnknownKey(NamedTuple):
+    """A key that an object does not have, and those that it has."""
+
+    key: str
+    members: Members
+
+
+# Where something is wrong, and why; a key that is unknown is put into words once it is listed.
+Flaw: TypeAlias = tuple[str, str | UnknownKey]
+Flaws: TypeAlias = Iterator[Flaw]
 
 
 def _members(struct: inspect.Type) -> dict[str, Member]:
@@ -69,27 +77,31 @@ _CONTENTS: Final = {kind: inspect.type_info(content) for kind, content in CONTEN
 
 
 # ----------------------------------------------------------------------------------------------------------- whole lines
-def errors_in(value: object) -> tuple[ShapeError, ...]:
-    """Return every error of a decoded JSON value that should be a packet, in the order of the packet's fields."""
+def errors_in(value: object, most: int = MOST_ERRORS) -> tuple[ShapeError, ...]:
+    """Return the first `most` errors of a decoded JSON value that should be a packet, in the order of the packet's fields."""
     if not isinstance(value, dict):
         return (ShapeError("", _contrast("a packet, which is an object", _found(value)), (SCHEMA,)),)
     header = value.get("header")
     kind = _member_of(PacketKind, header.get("packet_type")) if isinstance(header, dict) else None
-    errors = [ShapeError(at, reason, rules_at(kind, at)) for at, reason in _at_most(_packet_flaws(value, kind))]
-    if kind is None or len(errors) > MOST_ERRORS:
+    flaws = _packet_flaws(value, kind)
+    errors = [ShapeError(at, reason, rules_at(kind, at)) for at, reason in _listed(flaws, most)]
+    if next(flaws, None) is not None:
+        return (*errors, _others(most))
+    if kind is None:
         return tuple(errors)
     return (*errors, *_broken_conditions(value, kind, errors))
 
 
-def record_errors(value: object) -> tuple[ShapeError, ...]:
-    """Return every error of a decoded JSON value that should be a record, in the order of the record's fields."""
+def record_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeError, ...]:
+    """Return the first `most` errors of a decoded JSON value that should be a record, in the order of the record's fields."""
     if not isinstance(value, dict):
         return (ShapeError("", _contrast("a record, which is an object", _found(value)), (SCHEMA,)),)
     kind = _member_of(RecordKind, value.get("record"))
     content = _UNJUDGED if kind is None else _CONTENTS[kind]
     members = {**_RECORD, "data": Member(content, required=False)}
     flaws = _adding(_object_flaws(members, value, None), "/record", "the data is not judged without it")
-    return tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _at_most(flaws))
+    errors = tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _listed(flaws, most))
+    return errors if next(flaws, None) is None else (*errors, _others(most))
 
 
 def escaped(key: str) -> str:
@@ -128,10 +140,19 @@ def _adding(flaws: Flaws, where: str, remark: str) -> Flaws:
         yield at, f"{reason}; {remark}" if at == where else reason
 
 
-def _at_most(flaws: Flaws) -> Flaws:
-    yield from islice(flaws, MOST_ERRORS)
-    if next(flaws, None) is not None:
-        yield "", f"there are more errors than these {MOST_ERRORS}"
+def _listed(flaws: Flaws, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the first `most` in words; what comes after them is not looked for."""
+    hints = 0
+    for at, reason in islice(flaws, most):
+        if isinstance(reason, UnknownKey):
+            hints += 1
+            yield at, _unknown(reason, hinted=hints <= MOST_HINTS)
+        else:
+            yield at, reason
+
+
+def _others(most: int) -> ShapeError:
+    return ShapeError("", f"there are more errors than these {most}", (SCHEMA,))
 
 
 def _member_of(words: type[Word], value: object) -> Word | None:
@@ -338,13 +359,14 @@ def _object_flaws(members: Members, value: dict[str, Any], at: Place) -> Flaws:
             yield pointer_to((at, key)), f"{key} is missing; expected {_words(member.type)}"
     for key in value:
         if key not in members:
-            yield pointer_to((at, key)), _unknown(key, members)
+            yield pointer_to((at, key)), UnknownKey(key, members)
 
 
-def _unknown(key: str, members: Members) -> str:
+def _unknown(found: UnknownKey, *, hinted: bool) -> str:
+    key = found.key
     if len(key) > LONGEST_WORD:
         return "there is no such field"
-    like = get_close_matches(key, members, n=1)
+    like = get_close_matches(key, found.members, n=1) if hinted else []
     return f"there is no field {json.dumps(key)}" + (f"; did you mean {like[0]}?" if like else "")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from proctor.episode.judge import Judge
+from proctor.episode.settings import Limits
 from proctor.episode.verdicts import Verdict
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, PacketJudged
@@ -21,7 +22,7 @@ from proctor.server.governed.governance import Governance
 from proctor.server.governed.governor import Governor, governor_of
 from proctor.server.governed.operator import Operator
 from proctor.server.governed.policy import GovernancePolicy, load_policy, policy_of
-from proctor.server.governed.stream import PacketLimits
+from proctor.server.governed.stream import MOST_LISTED, PacketLimits
 from proctor.server.telling import Told
 from tests.server.rooms import Room
 
@@ -200,15 +201,22 @@ class Agent:
         return await self.use("submit_packet", packet=packet)
 
 
-def judged_again(lines: Sequence[PacketJudged], policy: GovernancePolicy) -> list[tuple[PacketJudged, Verdict]]:
+def judged_again(
+    lines: Sequence[PacketJudged], policy: GovernancePolicy, limits: Limits | None = None
+) -> list[tuple[PacketJudged, Verdict]]:
     """Return the lines that were judged, each with the verdict of a judge who has never seen the episode."""
-    judge = Judge(rules=policy.written_rules)
+    judge = Judge(rules=policy.written_rules, limits=limits)
     return [(line, judge.apply(bytes(line.line))) for line in lines if line.judged]
 
 
 def assert_judged_alike(lines: Sequence[PacketJudged], policy: GovernancePolicy) -> None:
-    """Hold the verdicts on record against those of another judge."""
+    """Hold the verdicts on record against those of other judges: one that lists as many errors, and one that lists all."""
     for line, verdict in judged_again(lines, policy):
+        assert verdict.accepted == line.accepted, line
+        assert verdict.reason == line.reason
+        assert list(verdict.rules)[: len(line.rules)] == line.rules
+        assert list(verdict.pointers)[: len(line.pointers)] == line.pointers
+    for line, verdict in judged_again(lines, policy, Limits(errors=MOST_LISTED)):
         assert verdict.accepted == line.accepted, line
         assert list(verdict.path) == line.path
         assert list(verdict.rules) == line.rules

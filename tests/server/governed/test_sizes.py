@@ -8,8 +8,8 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from proctor.models.events import EpisodeClosed, Failed
-from proctor.server.governed.stream import PacketLimits
+from proctor.models.events import EpisodeClosed, Failed, encoded
+from proctor.server.governed.stream import MOST_LISTED, PacketLimits
 from tests.server.governed.rooms import BELIEF, Hall, Heard, assert_judged_alike, packet
 from tests.server.governed.test_restored import restored
 from tests.server.rooms import run
@@ -128,7 +128,40 @@ def test_what_was_refused_before_a_restart_counts_after_it() -> None:
         counted = hall.governor.stream._refused_bytes
         again = restored(hall)
 
-        assert counted > 2048
+        assert counted == sum(len(encoded(line)) for line in hall.lines if not line.accepted) > 0
         assert again.stream._refused_bytes == counted
+
+    run(scenario())
+
+
+def test_of_a_line_of_errors_the_first_are_on_record_and_every_byte_of_them_counts() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        said = packet(hall.policy, "BeliefUpdatePacket", {**BELIEF, **{f"k{n:03}": 0 for n in range(400)}}, 3)
+
+        told = await agent.submit(said)
+        line = hall.lines[-1]
+
+        assert (told.rules, line.judged) == (["SCHEMA"], True)
+        assert line.pointers == [f"/payload/k{n:03}" for n in range(MOST_LISTED)]
+        assert hall.governor.stream._refused_bytes == len(encoded(line))
+        assert_judged_alike(hall.lines, hall.policy)
+
+    run(scenario())
+
+
+def test_of_references_by_names_of_the_agents_own_the_first_are_on_record() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        named = packet(hall.policy, "BeliefUpdatePacket", dict(BELIEF), 3, header={"packet_id": "pkt_mine"})
+        assert not (await agent.submit(named)).refused
+        again = packet(hall.policy, "BeliefUpdatePacket", {**BELIEF, "evidence_integration": ["pkt_mine"] * 100}, 3)
+
+        told = await agent.submit(again)
+
+        assert told.rules == ["GOV-2"]
+        assert hall.lines[-1].pointers == [f"/payload/evidence_integration/{n}" for n in range(MOST_LISTED)]
 
     run(scenario())

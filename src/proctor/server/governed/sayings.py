@@ -1,11 +1,12 @@
 """What an agent says with its six own tools: each becomes a packet, which is judged, recorded and answered."""
 
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from proctor.episode.kinds import DecisionOutcome
-from proctor.episode.packets import AnyPacket, Packet, read
+from proctor.episode.packets import AnyPacket, Packet
 from proctor.episode.payloads import Decision, Directive, VerificationPlan
 from proctor.episode.states import Position
 from proctor.errors import ValidationError
@@ -20,7 +21,7 @@ from proctor.server.governed.judging import MOST_KEPT, Judging, attempt, too_lon
 from proctor.server.governed.questions import Question
 from proctor.server.governed.replies import Teller, Tools
 from proctor.server.governed.requests import Requests
-from proctor.server.governed.stream import Bar, Stream, Voice
+from proctor.server.governed.stream import MOST_LISTED, Bar, Stream, Voice
 from proctor.server.governed.tools import Saying, read_form
 from proctor.server.telling import Told
 
@@ -149,14 +150,15 @@ class Sayings:
         line = completed(form.packet, terms)
         if not bars and len(line) > stream.packet_limits.packet_bytes:
             bars = too_long(line, stream)
-        said = read(line)
+        said = stream.read(line)
         if isinstance(said, Packet) and not bars:
-            bars = (*content_bars(said, tools), *reference_bars(said, stream.stated_by(voice)))
+            named = islice(reference_bars(said, stream.stated_by(voice)), MOST_LISTED)
+            bars = (*content_bars(said, tools), *named)
         if bars:
             await stream.bar(_kind(form.packet), _kept(msgspec.json.encode(form.packet)), bars, voice)
             return teller.halted() if bars is SAFE else teller.barred(bars)
         if not isinstance(said, Packet):
-            return teller.refused(await stream.state_line(line, voice), Saying.SUBMIT_PACKET)
+            return teller.refused(await stream.state_line(line, said, voice), Saying.SUBMIT_PACKET)
         if _does(said):
             self.check_running()
         if isinstance(said.payload, Directive):

@@ -34,7 +34,7 @@ from proctor.episode.ways import legal_next
 from proctor.episode.writer import Said, Writer
 from proctor.errors import ComponentError
 from proctor.models.control import Code
-from proctor.models.events import PacketJudged, Principal
+from proctor.models.events import PacketJudged, Principal, encoded
 from proctor.models.operator import JudgedRow
 from proctor.server.answers import failed, refused
 from proctor.server.governed.memory import NOTES, Asked, Memory, Note
@@ -44,8 +44,8 @@ from proctor.server.session import Session
 
 LOG: Final = logging.getLogger("proctor.governed")
 TICK: Final = timedelta(microseconds=1)
-VERDICT_BYTES: Final = 512
-"""About what a refusal puts on record besides the line that is refused."""
+MOST_LISTED: Final = 20
+"""Errors of one line that are looked for and put on record."""
 encode: Final = msgspec.json.Encoder().encode
 
 
@@ -100,7 +100,7 @@ class Stream:
         self.memory: Final = Memory()
         self.context: Final = Context(policy.settings, policy.written_rules)
         self.standing: Episode = begin(self.name, unmarked(self.context.house_rules))
-        self.limits: Final = Limits()
+        self.limits: Final = Limits(errors=MOST_LISTED)
         self.packet_limits: Final = packet_limits
         self._refused_bytes = 0
         """That refused lines of agents have put on record."""
@@ -201,7 +201,7 @@ class Stream:
 
     async def state(self, said: AnyPacket | Record, voice: Voice) -> Verdict:
         """Judge a packet or a record and put it on record; return the verdict."""
-        return await self._stated(said.line(), said, voice)
+        return await self.state_line(said.line(), said, voice)
 
     async def declare(self, said: AnyPacket | Record) -> Verdict:
         """State what the proctor has to say, and what must be so; where the judge refuses it, the episode is lost."""
@@ -225,10 +225,29 @@ class Stream:
         if self.session.loss is not None:
             raise refused(Code.EPISODE_LOST, f"this episode is lost: {self.session.loss.message}", lost=True)
 
-    async def state_line(self, line: bytes, voice: Voice) -> Verdict:
-        """Judge a line that may be no packet, and put it on record; return the verdict."""
-        said = read(line)
-        return await self._stated(line, None if isinstance(said, Malformed) else said, voice)
+    def read(self, line: bytes) -> AnyPacket | Record | Malformed:
+        """Return what a line says, as the judge would read it."""
+        return read(line, self.limits.errors)
+
+    async def state_line(self, line: bytes, said: AnyPacket | Record | Malformed, voice: Voice) -> Verdict:
+        """Judge what a line says, which may be no packet, and put the line on record; return the verdict."""
+        verdict = self._judge.apply(said)
+        self._moved(verdict)
+        event = self._event(
+            voice,
+            line,
+            _kind(said),
+            packet_id=verdict.packet_id,
+            judged=True,
+            accepted=verdict.accepted,
+            path=list(verdict.path),
+            rules=list(verdict.rules),
+            pointers=list(verdict.pointers),
+            reason=verdict.reason,
+            warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings],
+        )
+        await self._on_record(event, None if isinstance(said, Malformed) else said)
+        return verdict
 
     async def bar(
         self, kind: str, line: bytes, bars: Sequence[Bar], voice: Voice, packet_id: str | None = None
@@ -251,25 +270,6 @@ class Stream:
         """Put on record what is no line of the stream."""
         kind = str(type(note).__struct_config__.tag)
         await self._on_record(self._event(voice, encode(note), kind, judged=False, accepted=True), note)
-
-    async def _stated(self, line: bytes, said: AnyPacket | Record | None, voice: Voice) -> Verdict:
-        verdict = self._judge.apply(line if said is None else said)
-        self._moved(verdict)
-        event = self._event(
-            voice,
-            line,
-            _kind(said),
-            packet_id=verdict.packet_id,
-            judged=True,
-            accepted=verdict.accepted,
-            path=list(verdict.path),
-            rules=list(verdict.rules),
-            pointers=list(verdict.pointers),
-            reason=verdict.reason,
-            warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings],
-        )
-        await self._on_record(event, said)
-        return verdict
 
     def _moved(self, verdict: Verdict) -> None:
         if verdict.after is not None and verdict.correlation_id == self.name:
@@ -315,7 +315,7 @@ class Stream:
         """Return how much agents' refused lines have put on record, this one with them; 0 if it is none."""
         if event.accepted or event.grant is None:
             return 0
-        self._refused_bytes += len(bytes(event.line)) + VERDICT_BYTES
+        self._refused_bytes += len(encoded(event))
         return self._refused_bytes
 
     # ----------------------------------------------------------------------------------------------------- restoring
@@ -327,8 +327,8 @@ class Stream:
             if not event.judged:
                 self.memory.note(event, _note_of(event.kind, line))
                 continue
-            said = read(line)
-            verdict = self._judge.apply(line)
+            said = self.read(line)
+            verdict = self._judge.apply(said)
             self._moved(verdict)
             if verdict.accepted != event.accepted or self.standing.state != event.state:
                 raise ComponentError(
@@ -362,8 +362,8 @@ def row_of(number: int, event: PacketJudged) -> JudgedRow:
     )
 
 
-def _kind(said: AnyPacket | Record | None) -> str:
-    if said is None:
+def _kind(said: AnyPacket | Record | Malformed) -> str:
+    if isinstance(said, Malformed):
         return ""
     return str(said.kind) if isinstance(said, Packet) else str(said.record)
 
