@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from proctor.contracts.tool_arguments import LONGEST_NAME, MOST_PROBLEMS, deepest_arguments, longest_arguments
+from proctor.contracts.tool_arguments import (
+    LONGEST_NAME,
+    MOST_PROBLEMS,
+    deepest_arguments,
+    longest_arguments,
+    most_values,
+)
 from proctor.contracts.toolboxes import declared_toolbox
 from proctor.contracts.tools import Planned, Toolbox, ToolSafety, tool
-from proctor.door.limits import depth_of
+from proctor.door.limits import depth_of, has_more_values
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation
 from tests.models.space_strategies import json_values
@@ -218,6 +224,27 @@ def test_a_schema_says_how_long_and_how_deep_arguments_can_be(
     assert (longest_arguments(schema) is not None) is is_bounded
 
 
+@pytest.mark.parametrize(
+    ("schema", "most"),
+    [
+        (taking(), 1),
+        (taking(a=NUMBER, b={"type": "string"}), 5),
+        (taking(a=FIXED), 7),
+        (taking(a={"type": "array", "items": FIXED, "maxItems": 10}), 3 + 1 + 10 * 5),
+        (taking(a={"anyOf": [NUMBER, FIXED]}), 7),
+        (taking(a={"type": "array", "items": NUMBER}), None),
+        (taking(a={}), None),
+        ({"type": "object"}, None),
+    ],
+)
+def test_a_schema_says_how_many_values_arguments_can_have(schema: dict[str, Any], most: int | None) -> None:
+    assert most_values(schema) == most
+
+
+def test_text_gets_the_room_of_its_plain_characters() -> None:
+    assert 1000 < (longest_arguments(taking(a={"type": "string", "maxLength": 1000})) or 0) < 1200
+
+
 def test_the_longest_arguments_have_room_for_every_number_in_full() -> None:
     schema = taking(a={"type": "array", "items": FIXED, "minItems": 9, "maxItems": 9})
     longest = json.dumps({"a": [[-1.2345678901234567e-300] * 3] * 9}, indent=1)
@@ -225,7 +252,10 @@ def test_the_longest_arguments_have_room_for_every_number_in_full() -> None:
     assert len(longest) < (longest_arguments(schema) or 0) < 10 * len(longest)
 
 
-@given(st.lists(st.integers(-(10**20), 10**20) | st.text(max_size=9), max_size=4) | st.floats(allow_nan=False))
+PLAIN = st.text(st.characters(codec="ascii", exclude_characters='"\\\x7f', min_codepoint=32), max_size=9)
+
+
+@given(st.lists(st.integers(-(10**20), 10**20) | PLAIN, max_size=4) | st.floats(allow_nan=False))
 def test_what_fits_a_schema_is_neither_longer_nor_deeper_than_it_says(value: Any) -> None:
     items = {"type": ["integer", "string"], "maxLength": 9}
     schema = taking(a={"anyOf": [{"type": "array", "items": items, "maxItems": 4}, NUMBER]})
@@ -233,3 +263,4 @@ def test_what_fits_a_schema_is_neither_longer_nor_deeper_than_it_says(value: Any
 
     assert depth_of(text) <= (deepest_arguments(schema) or 0)
     assert len(text) <= (longest_arguments(schema) or 0)
+    assert not has_more_values(text, most_values(schema) or 0)

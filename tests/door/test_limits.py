@@ -20,6 +20,7 @@ from proctor.door.limits import (
     depth_of,
     has_duplicate_keys,
     has_infinite_number,
+    has_more_values,
     too_deep,
 )
 from proctor.errors import ValidationError
@@ -94,6 +95,32 @@ def test_the_depth_does_not_depend_on_where_a_block_ends(
         depth = depth_of(raw)
 
     assert depth == naive_depth(value)
+
+
+def naive_marks(value: Any) -> int:
+    if isinstance(value, Pairs):
+        return 1 + sum(2 + naive_marks(each) for _, each in value) - bool(value)
+    return 1 + sum(1 + naive_marks(each) for each in value) - bool(value) if isinstance(value, list) else 0
+
+
+@given(VALUES, PRETTY, st.booleans(), st.integers(0, 12), st.integers(1, 7))
+def test_the_commas_colons_lists_and_objects_of_a_text_are_counted_outside_of_strings(
+    value: Any, separators: tuple[str, str], ascii_only: bool, limit: int, block: int
+) -> None:
+    raw = encoded(value, separators, ascii_only)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "_BLOCK", block)
+        more = has_more_values(raw, limit)
+
+    assert more == (naive_marks(value) > limit)
+    assert has_more_values(raw, limit) == more
+
+
+def test_a_text_in_a_string_is_one_value() -> None:
+    inside = json.dumps({"text": json.dumps([[{"a": 1}]] * 5000)}).encode()
+
+    assert not has_more_values(inside, 10)
+    assert has_more_values(inside[:-2] + b"," * 11, 5) is False  # the string is still open
 
 
 @given(st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b'"a":', b"1,", b" ", b"\xff"]), max_size=60))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from proctor.models.control import Code
 from proctor.models.events import EpisodeStepped, Failed
+from proctor.server import for_agents
 from proctor.server.answers import Refused
-from proctor.server.for_agents import MOST_WAITING, SMALL, AgentView, ForAgents
+from proctor.server.for_agents import LARGE, MOST_WAITING, SMALL, VALUE_BYTES, AgentView, ForAgents
 from proctor.server.telling import Told
 from tests.server.rooms import Room, run
 
@@ -460,6 +462,63 @@ def test_large_arguments_that_decoders_may_read_differently_or_at_length_are_ref
         assert why in told.text
         assert room.session.step_count == 0
         assert [event for event in room.diary.events[before:] if isinstance(event, Failed)] == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"[" + b"[]," * 10_000 + b"0]",
+        b"{" + b",".join(b'"%x":0' % n for n in range(7000)) + b"}",
+        b"[0" + b",0" * 30_000 + b"]",
+    ],
+    ids=["lists", "keys", "numbers"],
+)
+def test_arguments_of_more_values_than_a_tool_takes_are_refused_before_anything_is_built(value: bytes) -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+
+        told = await room.view(room.give()).call("act", b'{"action":%b}' % value)
+
+        assert code(told) == Code.VALIDATION_ERROR
+        assert str(LARGE // VALUE_BYTES) in told.text
+        assert room.session.step_count == 0
+
+    run(scenario())
+
+
+def test_a_text_may_be_full_of_commas() -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+
+        told = await room.view(room.give()).call("act", b'{"action":"%b"}' % (b"[1,2]," * 9000))
+
+        assert "commas" not in told.text
+
+    run(scenario())
+
+
+def test_large_arguments_are_checked_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    def look(raw: bytes) -> bool:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return True
+
+    monkeypatch.setattr(for_agents, "has_duplicate_keys", look)
+
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view = room.view(room.give())
+        for size in (LARGE - 20, LARGE):
+            told = await view.call("act", b'{"action":"%b"}' % (b"x" * size))
+            assert "the same key twice" in told.text
+
+        assert threads == [True, False]
 
     run(scenario())
 

@@ -2,7 +2,8 @@
 
 Rule 1: a model is made once for a method or an action model, never for a call.
 Rule 2: JSON is read strictly: what a model's JSON Schema refuses is refused. "3" is no 3, and no number is NaN.
-Rule 3: how long and how deep arguments can be is read from their JSON Schema, once for a tool; what it leaves open is None.
+Rule 3: how long and how deep arguments can be, and of how many values, is read from their JSON Schema, once for a tool; what it
+    leaves open is None.
 Rule 4: an error says where, what is wrong and what would be right, for a few problems. It repeats no input but the
     beginning of a name, and no text of an exception that was not written for a caller.
 """
@@ -63,24 +64,23 @@ def schema_of(model: type[WireModel], *, answers: bool = False) -> dict[str, Any
 
 _NUMBER_BYTES: Final = 32
 """A number of 17 digits with its sign, its exponent and what stands around it."""
-_CHARACTER_BYTES: Final = 12
-"""A character that is written as two escapes."""
 _SCALARS: Final = ("number", "integer", "boolean", "null")
 
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """How long a JSON text can be, in bytes, and how deep; infinite if nothing says so."""
+    """How long a JSON text can be, in bytes, how deep, and how many commas, colons, lists and objects it has; or infinite."""
 
     length: float
     depth: float
+    values: float = 0
 
 
-_ANYTHING: Final = _Extent(math.inf, math.inf)
+_ANYTHING: Final = _Extent(math.inf, math.inf, math.inf)
 
 
 def longest_arguments(schema: Mapping[str, Any]) -> int | None:
-    """Return how many bytes arguments of this schema need at most; None if the schema does not say."""
+    """Return how many bytes arguments of this schema need: numbers in full, text in ASCII; None if the schema does not say."""
     length = _extent(schema, schema.get("$defs", {}), ()).length
     return None if math.isinf(length) else int(length)
 
@@ -89,6 +89,12 @@ def deepest_arguments(schema: Mapping[str, Any]) -> int | None:
     """Return how deep lists and objects are nested in arguments of this schema; None if the schema does not say."""
     depth = _extent(schema, schema.get("$defs", {}), ()).depth
     return None if math.isinf(depth) else int(depth)
+
+
+def most_values(schema: Mapping[str, Any]) -> int | None:
+    """Return how many commas, colons, lists and objects arguments of this schema have at most; None if it does not say."""
+    values = _extent(schema, schema.get("$defs", {}), ()).values
+    return None if math.isinf(values) else int(values)
 
 
 def _extent(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
@@ -117,7 +123,7 @@ def _type_extent(
     if kind in _SCALARS:
         return _Extent(_NUMBER_BYTES, 0)
     if kind == "string":
-        return _Extent(_CHARACTER_BYTES * schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
+        return _Extent(schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
     if kind == "array":
         return _array_extent(schema, definitions, inside)
     return _object_extent(schema, definitions, inside) if kind == "object" else _ANYTHING
@@ -130,19 +136,21 @@ def _array_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], ins
     if more:
         parts.append((_extent(schema.get("items"), definitions, inside), more))
     length = sum(count * part.length for part, count in parts)
-    return _Extent(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0))
+    values = sum(count * (1 + part.values) for part, count in parts)
+    return _Extent(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0), 1 + values)
 
 
 def _object_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
     fields = schema.get("properties", {})
     parts = {name: _extent(each, definitions, inside) for name, each in fields.items()}
-    length = sum(_CHARACTER_BYTES * len(name) + part.length for name, part in parts.items()) + _NUMBER_BYTES
+    length = sum(len(name) + part.length for name, part in parts.items()) + _NUMBER_BYTES
+    values = sum(2 + part.values for part in parts.values())
     depths = [part.depth for part in parts.values()]
     others = schema.get("additionalProperties", True)
     if others is not False:
-        length = math.inf
+        length = values = math.inf
         depths.append(_extent(others, definitions, inside).depth)
-    return _Extent(length, 1 + max(depths, default=0))
+    return _Extent(length, 1 + max(depths, default=0), 1 + values)
 
 
 def _value_extent(value: Any) -> _Extent:
@@ -151,7 +159,9 @@ def _value_extent(value: Any) -> _Extent:
 
 def _largest(extents: Iterable[_Extent]) -> _Extent:
     found = list(extents)
-    return _Extent(max(each.length for each in found), max(each.depth for each in found))
+    return _Extent(
+        max(each.length for each in found), max(each.depth for each in found), max(each.values for each in found)
+    )
 
 
 def refusal_of(tool: Tool, problem: ModelError) -> ValidationError:

@@ -27,6 +27,8 @@ DEEPEST: Final = 512
 _BLOCK: Final = 256 * 1024
 _QUOTE: Final = ord('"')
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_MARKS: Final = b",:[{"
+_NOT_MARKS: Final = bytes(set(range(256)) - set(_MARKS + b'"'))
 _NOT_BRACES: Final = bytes(set(range(256)) - set(b"{}"))
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _COLON: Final = re.compile(rb"[ \t\r\n]*+:")
@@ -97,10 +99,7 @@ def depth_of(raw: bytes) -> int:
 
 def _depth(raw: bytes, enough: int) -> int:
     """Return the depth, or one that is more than `enough`."""
-    if b"\\" in raw:
-        # Pairs first, so that the quote after an escaped backslash still ends its string.
-        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = np.frombuffer(raw.translate(None, _NOT_STRUCTURE), np.uint8)
+    marks = np.frombuffer(_without_escapes(raw).translate(None, _NOT_STRUCTURE), np.uint8)
     depth, deepest, inside = 0, 0, False
     for start in range(0, marks.size, _BLOCK):
         block = marks[start : start + _BLOCK]
@@ -112,6 +111,12 @@ def _depth(raw: bytes, enough: int) -> int:
     return deepest
 
 
+def _without_escapes(raw: bytes) -> bytes:
+    """Return a JSON text in which every quote begins or ends a string."""
+    # Pairs first, so that the quote after an escaped backslash still ends its string.
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
+
+
 def _levels(marks: NDArray[np.uint8], inside: bool) -> tuple[NDArray[np.int32], bool]:
     """Return the depth after each mark, from 0, and whether the last one leaves a string open."""
     changes = _CHANGE[marks]
@@ -121,6 +126,26 @@ def _levels(marks: NDArray[np.uint8], inside: bool) -> tuple[NDArray[np.int32], 
         changes[within] = 0
         inside = bool(within[-1])
     return np.cumsum(changes, dtype=np.int32), inside
+
+
+def has_more_values(raw: bytes, limit: int) -> bool:
+    """Return whether a JSON text has more than `limit` commas, colons, lists and objects; those in strings do not count.
+
+    No text has more values and keys than these and one: this is what it takes to build it.
+    """
+    # Wherever they stand: this settles nearly every message.
+    if len(raw) - len(raw.translate(None, _MARKS)) <= limit:
+        return False
+    marks = np.frombuffer(_without_escapes(raw).translate(None, _NOT_MARKS), np.uint8)
+    count, inside = 0, False
+    for start in range(0, marks.size, _BLOCK):
+        quotes = marks[start : start + _BLOCK] == _QUOTE
+        within = np.logical_xor.accumulate(quotes) ^ inside
+        inside = bool(within[-1])
+        count += quotes.size - int(np.count_nonzero(within | quotes))
+        if count > limit:
+            return True
+    return False
 
 
 def has_duplicate_keys(raw: bytes) -> bool:

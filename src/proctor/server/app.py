@@ -279,7 +279,7 @@ class Server:
         limits = settings.limits.limits()
         plane = AgentPlane(
             {port: policy_for(settings.host, port, None, allow_hosts=hosts, allow_origins=origins, many_tokens=True)},
-            ForAgents(grants, self.metrics),
+            ForAgents(grants, self.metrics, limits),
             AgentServer(self.card.name, self.card.version, limits=limits),
             limits=limits,
             refused=self.metrics.turned_away,

@@ -16,9 +16,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from proctor.contracts.tool_arguments import deepest_arguments
+from proctor.contracts.tool_arguments import deepest_arguments, longest_arguments, most_values
 from proctor.contracts.tools import Tool
-from proctor.door.limits import DEEPEST, KIB, LogBudget, has_duplicate_keys, has_infinite_number, too_deep
+from proctor.door.limits import (
+    DEEPEST,
+    KIB,
+    Limits,
+    LogBudget,
+    has_duplicate_keys,
+    has_infinite_number,
+    has_more_values,
+    too_deep,
+)
 from proctor.models.control import Code, Problem
 from proctor.models.json_schemas import arguments_in_words
 from proctor.server.accounts import Caller
@@ -39,6 +48,10 @@ MOST_WAITING: Final = 32
 """Calls of agents that may wait for their turn in one session."""
 SMALL: Final = 4 * KIB
 """Arguments up to this are decoded by the agent plane; larger ones are checked here, and decoded by the tool alone."""
+LARGE: Final = 64 * KIB
+"""Larger arguments are checked by a thread."""
+VALUE_BYTES, SAID_VALUE_BYTES = 16, 32
+"""A tool takes one value for so many bytes of arguments that it takes; more are said by a governed agent to the judge."""
 PROGRESS_SECONDS: Final = 1.0
 """How long a call may wait for its agent to hear how far it is."""
 ENDED: Final = Problem(
@@ -57,16 +70,31 @@ WAITING: Final = Told("", b"{}")
 
 
 class AgentTool(Struct, frozen=True):
-    """A tool, and what it answers with."""
+    """A tool, what it answers with, and how many bytes of arguments its governor takes at most."""
 
     tool: Tool
     output_schema: dict[str, Any]
+    packet_bytes: int | None = None
+
+    def most_bytes(self, limits: Limits) -> int:
+        """Return how many bytes of arguments it takes: what its author says, else what they need; no more than a body, or a packet."""
+        asked = self.tool.max_arguments_bytes
+        if asked is None:
+            asked = max(limits.max_arguments_bytes, longest_arguments(self.tool.input_schema) or 0)
+        allowed = min(asked, limits.max_body_bytes)
+        return allowed if self.packet_bytes is None else min(allowed, self.packet_bytes)
+
+    def most_values(self, limits: Limits) -> int:
+        """Return how many values its arguments may have: in proportion to the bytes, or as many as its schema counts."""
+        value_bytes = VALUE_BYTES if self.packet_bytes is None else SAID_VALUE_BYTES
+        usual = max(LARGE, self.most_bytes(limits)) // value_bytes
+        return max(usual, most_values(self.tool.input_schema) or 0)
 
 
 class AgentView:
     """One grant, as the agent plane sees it."""
 
-    def __init__(self, grant: Grant, grants: Grants, metrics: Metrics) -> None:
+    def __init__(self, grant: Grant, grants: Grants, metrics: Metrics, limits: Limits) -> None:
         card = grant.session.opening.card
         self.grant: Final = grant.name
         self.environment: Final = card.name
@@ -77,9 +105,11 @@ class AgentView:
             tools = [(tool, tool.output_schema or seen_schema(card)) for tool in grant.tools]
         else:
             self.instructions, tools = governed_view(governor, grant.tools)
-        self.tools: Final = tuple(AgentTool(tool, schema) for tool, schema in tools)
+        packet_bytes = None if governor is None else governor.stream.packet_limits.packet_bytes
+        self.tools: Final = tuple(AgentTool(tool, schema, packet_bytes) for tool, schema in tools)
         self._by_name = {tool.name: tool for tool, _ in tools}
         self._depths = {tool.name: deepest_arguments(tool.input_schema) for tool, _ in tools}
+        self._values = {each.tool.name: each.most_values(limits) for each in self.tools}
         self._log = LogBudget()
         self._governor = governor
         self._grant = grant
@@ -92,7 +122,7 @@ class AgentView:
         if known is None:
             names = ", ".join(self._by_name)
             return self._refused(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
-        misfit = self._misfit(known, arguments) if len(arguments) > SMALL else None
+        misfit = await self._checked(known, arguments)
         if misfit is not None:
             return self._refused(misfit, tool)
         if self._governor is None:
@@ -112,8 +142,20 @@ class AgentView:
         except NotDone as problem:
             return self._refused(problem.problem, tool)
 
+    async def _checked(self, tool: Tool, arguments: bytes) -> Problem | None:
+        """Return why arguments are refused before they are built; None if they are not."""
+        if len(arguments) <= SMALL:
+            return None
+        if len(arguments) <= LARGE:
+            return self._misfit(tool, arguments)
+        return await asyncio.to_thread(self._misfit, tool, arguments)
+
     def _misfit(self, tool: Tool, arguments: bytes) -> Problem | None:
         """Return why large arguments are refused, which costs less than to build them; None if they are not."""
+        most = self._values[tool.name]
+        if has_more_values(arguments, most):
+            why = f"they have more than {most} commas, colons, lists and objects"
+            return _no_arguments(tool, why)
         depth = self._depths[tool.name]
         if depth is not None and too_deep(arguments, min(depth, DEEPEST)):
             return _no_arguments(tool, "lists or objects are nested deeper than it takes")
@@ -139,9 +181,10 @@ class AgentView:
 class ForAgents:
     """The agent plane's only way into the server."""
 
-    def __init__(self, grants: Grants, metrics: Metrics) -> None:
+    def __init__(self, grants: Grants, metrics: Metrics, limits: Limits | None = None) -> None:
         self._grants = grants
         self._metrics = metrics
+        self._limits = Limits() if limits is None else limits
         self._views: dict[str, AgentView] = {}
         grants.when_forgotten(self._forget)
 
@@ -152,7 +195,7 @@ class ForAgents:
             return None
         view = self._views.get(grant.name)
         if view is None:
-            view = self._views[grant.name] = AgentView(grant, self._grants, self._metrics)
+            view = self._views[grant.name] = AgentView(grant, self._grants, self._metrics, self._limits)
         return view
 
     def taken(self, view: AgentView) -> float:

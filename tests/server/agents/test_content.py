@@ -14,7 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.door.limits import Limits
 from proctor.server.agents.content import ERROR_KEY, answer, catalogue_of, described
-from proctor.server.for_agents import AgentTool
+from proctor.server.for_agents import LARGE, SAID_VALUE_BYTES, VALUE_BYTES, AgentTool
 from proctor.server.telling import Told
 from tests.server.agents.stand_in import SEEN_SCHEMA, TOOLS, a_tool, seen
 
@@ -135,3 +135,21 @@ def test_a_tool_takes_what_its_author_says_else_what_its_schema_needs_and_never_
     assert 24 * 1000 < limit(numbers(1000)) < 50_000
     assert limit(numbers(100_000)) == limit({"type": "object"}, 10**9) == 50_000
     assert limit(numbers(1000), 10) == 10
+
+
+def test_a_governed_agents_tool_takes_no_more_than_a_packet() -> None:
+    limits = Limits()
+    numbers = {"type": "array", "items": {"type": "number"}, "maxItems": 10_000}
+    schema = {"type": "object", "properties": {"action": numbers}, "additionalProperties": False}
+    tools = [
+        Tool(name="a", description="A.", safety=ToolSafety.READ, input_schema=schema),
+        Tool(name="b", description="B.", safety=ToolSafety.READ, input_schema={}, max_arguments_bytes=500_000),
+    ]
+
+    free = [AgentTool(tool, {}) for tool in tools]
+    governed = [AgentTool(tool, {}, 50_000) for tool in tools]
+
+    assert list(catalogue_of(free, limits).argument_limits.values()) == [320_070, 500_000]
+    assert list(catalogue_of(governed, limits).argument_limits.values()) == [50_000, 50_000]
+    assert [each.most_values(limits) for each in free] == [320_070 // VALUE_BYTES, 500_000 // VALUE_BYTES]
+    assert [each.most_values(limits) for each in governed] == [10_004, LARGE // SAID_VALUE_BYTES]

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from proctor.contracts.tool_arguments import longest_arguments
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.door.limits import Limits
 from proctor.server.for_agents import AgentTool
@@ -54,16 +53,8 @@ def catalogue_of(tools: Sequence[AgentTool], limits: Limits) -> Catalogue:
             "cacheScope": "private",
         },
         tuple(each.tool.name for each in tools),
-        {each.tool.name: _argument_limit(each.tool, limits) for each in tools},
+        {each.tool.name: each.most_bytes(limits) for each in tools},
     )
-
-
-def _argument_limit(tool: Tool, limits: Limits) -> int:
-    """Return what the tool's author says, else what its arguments can need, and never more than a body may have."""
-    asked = tool.max_arguments_bytes
-    if asked is None:
-        asked = max(limits.max_arguments_bytes, longest_arguments(tool.input_schema) or 0)
-    return min(asked, limits.max_body_bytes)
 
 
 def described(each: AgentTool) -> Wire:
