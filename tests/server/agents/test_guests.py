@@ -115,10 +115,26 @@ def test_a_body_is_no_larger_than_the_server_allows() -> None:
 def test_a_grant_holds_so_many_bytes_at_once_or_one_body() -> None:
     guest = guest_of()
 
-    assert guest.hold(HELD_BYTES)
-    assert not guest.hold(1)
-    guest.release(HELD_BYTES)
-    assert guest.hold(2 * HELD_BYTES)
+    assert guest.hold("a", HELD_BYTES)
+    assert not guest.hold("b", 1)
+    guest.release("a")
+    assert guest.hold("b", 2 * HELD_BYTES)
+    assert not guest.hold("c", 1)
+
+
+def test_a_body_that_comes_in_pieces_is_not_refused_for_its_own_pieces() -> None:
+    held = HeldBodies()
+    held.count = ALL_HELD_BYTES
+    guest = guest_of(held)
+    guest.hold("a stream that a client listens on", 0)
+
+    assert all(guest.hold("a", HELD_BYTES // 2) for _ in range(8))
+    assert not guest.hold("b", 1)
+    assert guest.hold("a", 1)
+    guest.release("b")
+    guest.release("a")
+    assert held.count == ALL_HELD_BYTES
+    assert all(guest.hold("b", HELD_BYTES) for _ in range(2))
 
 
 def test_where_all_hold_much_a_grant_that_holds_nothing_may_still_bring_a_body() -> None:
@@ -126,9 +142,9 @@ def test_where_all_hold_much_a_grant_that_holds_nothing_may_still_bring_a_body()
     held.count = ALL_HELD_BYTES
     guest = guest_of(held)
 
-    assert guest.hold(1000)
-    assert not guest.hold(1)
-    guest.release(1000)
+    assert guest.hold("a", 1000)
+    assert not guest.hold("b", 1)
+    guest.release("a")
     assert held.count == ALL_HELD_BYTES
 
 

@@ -4,7 +4,9 @@ import asyncio
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 from sse_starlette.sse import AppStatus
 
 from proctor.contracts.tools import Tool, ToolSafety
-from proctor.door.limits import Limits
+from proctor.door.limits import MIB, Limits
 from proctor.server import connections
 from proctor.server.agents import guests
 from proctor.server.agents import plane as plane_module
@@ -462,7 +464,7 @@ def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.M
     with plane_of() as plane, socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as slow:
         slow.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\n{head}".encode() + b" " * 900)
         guest = plane.server.guest(plane.stand_in.seen_by(TOKEN))
-        until(lambda: guest._held == 900)
+        until(lambda: sum(guest._held.values()) == 900)
 
         refused = plane.post(b" " * 200)
         other = plane.modern("tools/list", token=OTHER_TOKEN)
@@ -470,9 +472,41 @@ def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.M
         assert error_of(refused) == (429, INVALID_REQUEST, "too many bytes at once")
         assert other.status_code == 200
         slow.close()
-        until(lambda: guest._held == 0)
+        until(lambda: not guest._held)
         assert plane.modern("tools/list").status_code == 200
         until(lambda: guest._all_held.count == 0)
+
+
+def test_one_body_may_be_as_large_as_the_settings_say() -> None:
+    limits = Limits(max_body_bytes=8 * MIB, max_arguments_bytes=4 * MIB, agent_bytes_per_second=16 * MIB)
+    with plane_of(limits=limits) as plane:
+        replies = [plane.modern("tools/call", arguments_of(size)) for size in (MIB, 3 * MIB)]
+
+        assert [reply.status_code for reply in replies] == [200, 200]
+
+
+def test_who_waits_for_its_refusal_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, is_over = threading.Event(), threading.Event()
+
+    async def wait(seconds: float) -> None:
+        waits.set()
+        while not is_over.is_set():
+            await asyncio.sleep(0.005)
+
+    bad = b'{"jsonrpc"'
+    head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: {len(bad)}\r\n\r\n"
+    with plane_of() as plane, socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as slow:
+        monkeypatch.setattr(plane_module, "asyncio", SimpleNamespace(sleep=wait))
+        # No turn is over because of its time: whoever keeps one keeps it.
+        plane.plane._queue._hold_seconds = 10 * PATIENCE
+        try:
+            slow.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\n{head}".encode() + bad)
+            until(waits.is_set)
+
+            assert plane.modern("tools/list", token=OTHER_TOKEN).status_code == 200
+        finally:
+            is_over.set()
+        assert slow.recv(12) == b"HTTP/1.1 400"
 
 
 def test_a_grant_that_is_refused_all_the_time_waits_for_its_replies_and_the_others_do_not(

@@ -5,7 +5,7 @@ Rule 2: a grant's sessions are few. Who opens one too many loses the one that wa
     back again and again without goodbye finds room, and takes it from nobody but itself.
 Rule 3: this file counts and never waits, closes or sends.
 Rule 4: the bodies of all grants together are bounded. Where there is no more room, a grant that holds no body may still bring
-    one: whoever holds much is refused before whoever holds nothing.
+    one, to its end: whoever holds much is refused before whoever holds nothing.
 """
 
 import asyncio
@@ -79,7 +79,8 @@ class Guest:
         self.largest: Final = min(most + ENVELOPE_BYTES, limits.max_body_bytes)
         rate = limits.agent_bytes_per_second
         self._bytes = Bucket(rate, max(rate, self.largest) + REQUEST_BYTES, clock)
-        self._held = 0
+        self._held: dict[object, int] = {}
+        """Bytes by the body that they belong to, the oldest first."""
         self._all_held = all_held
 
     def take_request(self, length: int) -> float:
@@ -90,20 +91,21 @@ class Guest:
         """The same for a part of a body whose length was not told."""
         return self._bytes.take(count)
 
-    def hold(self, count: int) -> bool:
-        """Note that so many bytes of a body are held; False if there is no room for them."""
-        if self._held and self._held + count > HELD_BYTES:
+    def hold(self, body: object, count: int) -> bool:
+        """Note that so many bytes more of a body are held; False if there is no room. For the oldest body there always is."""
+        if not count:
+            return True  # a stream that a client listens on is no body
+        is_oldest = next(iter(self._held), body) is body
+        mine, everybodys = sum(self._held.values()) + count, self._all_held.count + count
+        if not is_oldest and (mine > HELD_BYTES or everybodys > ALL_HELD_BYTES):
             return False
-        if self._held and self._all_held.count + count > ALL_HELD_BYTES:
-            return False
-        self._held += count
+        self._held[body] = self._held.get(body, 0) + count
         self._all_held.count += count
         return True
 
-    def release(self, count: int) -> None:
+    def release(self, body: object) -> None:
         """Note that a body is held no more."""
-        self._held -= count
-        self._all_held.count -= count
+        self._all_held.count -= self._held.pop(body, 0)
 
     def opened(self, session: str) -> str | None:
         """Note a new session; return the one that has to go for it, if any: itself, if it comes too late."""

@@ -138,13 +138,23 @@ class AgentPlane:
             LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
             refusal = Refusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
         if reply.status is None and refusal is not None:
-            visit = scope.get(VISIT)
-            if visit is not None:
-                await asyncio.sleep(visit.guest.refusals.note())
-            await turn.begin(NOBODY if visit is None else visit.guest.grant)
-            await self._turn_away(scope, reply, refusal)
+            await self._refuse(turn, scope, reply, refusal)
         elif reply.status is not None and reply.status >= 400:
             self._note(scope, reply.status, "not as MCP wants it")
+
+    async def _refuse(self, turn: Turn, scope: Scope, reply: "_Reply", refusal: Refusal) -> None:
+        """Say why a request is refused, later if its grant is refused all the time, and in a turn of its own."""
+        visit = scope.get(VISIT)
+        if visit is not None:
+            # It may have begun: what waits for its pace must not keep the others waiting.
+            turn.end()
+            await asyncio.sleep(visit.guest.refusals.note())
+            turn = self._queue.turn()
+        try:
+            await turn.begin(NOBODY if visit is None else visit.guest.grant)
+            await self._turn_away(scope, reply, refusal)
+        finally:
+            turn.end()
 
     async def _serve_request(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
         # Space around a value is not part of it; the parser leaves what comes after.
@@ -287,13 +297,12 @@ class _Replayed:
 class _Body:
     """The body of one request, as far as its grant may send and hold it."""
 
-    __slots__ = ("_guest", "_held", "_paid", "content")
+    __slots__ = ("_guest", "_paid", "content")
 
     def __init__(self, guest: Guest, paid: int) -> None:
         self.content: Final = bytearray()
         self._guest = guest
         self._paid = paid
-        self._held = 0
 
     async def read(self, receive: Receive) -> Refusal | None:
         """Read all of it; return why that is refused, if it is."""
@@ -307,8 +316,7 @@ class _Body:
 
     def release(self) -> None:
         """Note that it is held no more."""
-        self._guest.release(self._held)
-        self._held = 0
+        self._guest.release(self)
 
     def _add(self, piece: bytes) -> Refusal | None:
         guest = self._guest
@@ -319,9 +327,8 @@ class _Body:
         wait = guest.take_bytes(unpaid)
         if wait:
             return _too_soon(wait)
-        if not guest.hold(len(piece)):
+        if not guest.hold(self, len(piece)):
             return BYTES_AT_ONCE
-        self._held += len(piece)
         self.content.extend(piece)
         return None
 
