@@ -129,6 +129,10 @@ def test_a_unix_socket_may_go_without_a_credential(tmp_path: Path) -> None:
         ({"record": "a.jsonl", "ledger": "folder"}, "two records"),
         ({"governed": "open"}, "no agents"),
         ({"governed": "open", "agent_port": 0, "workers": 2}, "one worker"),
+        ({"agent_port": 0, "agent_url": "http://a:1/mcp", "workers": 2}, "one agent_url for several workers"),
+        ({"agent_port": 0, "agent_url": "http://a:1/mcp", "workers": 2, "host": "::"}, "one agent_url for several"),
+        ({"agent_port": 0, "workers": 2, "host": "0.0.0.0"}, "expected a host that agents can reach"),
+        ({"agent_port": 0, "host": "0.0.0.0"}, "expected agent_url"),
     ],
 )
 def test_what_only_together_makes_no_sense_is_refused(values: dict[str, Any], why: str) -> None:

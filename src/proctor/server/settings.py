@@ -192,12 +192,7 @@ class ServerSettings(BaseModel):
                 expected="--insecure with a loopback address only",
             )
         self._check_network()
-        if self.agent_port is not None and self.agent_url is None and self.host in ANYWHERE:
-            raise ValidationError(
-                "a grant could not say where agents are served",
-                found=self.host,
-                expected="agent_url: the address by which agents reach this machine, as http://name:port/mcp",
-            )
+        self._check_agent_address()
         if self.record is not None and self.ledger is not None:
             raise ValidationError("two records of the same events", expected="either --record or --ledger")
         if self.governed is not None and self.agent_port is None:
@@ -206,11 +201,24 @@ class ServerSettings(BaseModel):
             raise ValidationError(
                 "an operator would reach one worker of several", expected="one worker, to be governed"
             )
+
+    def _check_agent_address(self) -> None:
+        """Refuse settings with which a grant could not say where its agent is served."""
         if self.agent_url is not None and self.workers > 1:
             raise ValidationError(
                 "one agent_url for several workers, each of which serves only the agents that it gave a grant to",
                 found=f"workers = {self.workers}",
                 expected="one worker with agent_url; or no agent_url, so that each grant names its worker's own port",
+            )
+        if self.agent_port is not None and self.agent_url is None and self.host in ANYWHERE:
+            several = (
+                "a host that agents can reach, such as 192.168.1.2: each of several workers has a port of its own there"
+            )
+            one = "agent_url: the address by which agents reach this machine, as http://name:port/mcp"
+            raise ValidationError(
+                "a grant could not say where agents are served",
+                found=self.host,
+                expected=several if self.workers > 1 else one,
             )
         if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
             raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
