@@ -19,9 +19,10 @@ from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger
 from proctor.ledger.summaries import folds
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
-from proctor.viewer import heads
+from proctor.viewer import heads, slices
 from proctor.viewer import shelf as shelf_module
 from proctor.viewer import volume as volume_module
+from proctor.viewer.bounded_file import MOST_BODY
 from proctor.viewer.documents import Line
 from proctor.viewer.shelf import Shelf
 from proctor.viewer.volume import FRESH_SECONDS
@@ -41,6 +42,7 @@ from tests.ledger.stories import (
     writer,
     written,
 )
+from tests.memory import measured_memory
 from tests.viewer.ledgers import batch_episode, governed_episode, pixels_episode, plume_episode, popper_episode
 
 
@@ -339,6 +341,93 @@ def test_a_head_says_what_a_page_needs_before_the_steps(tmp_path: Path) -> None:
     assert (bytes(head.policy), head.transforms) == (b"null", [])
     assert set(head.versions) == {"proctor", "environment", "python", "gymnasium", "numpy"}
     assert msgspec.json.decode(head.scene)["environment"] == "plume"
+
+
+def enlarge(path: Path, chain: str, seq: int, size: int, column: str = "body") -> None:
+    """Have a row say so many bytes."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    said = f"UPDATE rows SET {column} = zeroblob(?) WHERE seq = ? AND chain = (SELECT first FROM chains WHERE name = ?)"
+    connection.execute(said, (size, seq, chain))
+    connection.close()
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["ended", "open"])
+@pytest.mark.parametrize("column", ["body", "hash"])
+def test_no_row_is_read_that_is_very_large(tmp_path: Path, closes: bool, column: str) -> None:
+    story: list[Event] = [opened(), reset(), *(step(number=number) for number in range(1, 6))]
+    path = written(tmp_path, [*story, closed(steps=5)] if closes else story)
+    for seq in range(7):
+        enlarge(path, "s.1", seq, 4 * MOST_BODY, column)
+
+    with measured_memory() as peak, opened_shelf(path) as shelf:
+        shelf.lines()
+        shelf.head("s.1")
+        found = shelf.slice("s.1")
+
+    unread = [note.seq for note in found.notes if note.kind == "unreadable"]
+    assert (unread, found.steps.step) == ((list(range(7)), []) if column == "body" else ([], [1, 2, 3, 4, 5]))
+    assert peak() < MOST_BODY
+
+
+def test_a_row_that_is_very_large_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(), reset(), step(number=1), step(number=2), step(number=3)])
+    enlarge(path, "s.1", 3, MOST_BODY + 1)
+
+    with opened_shelf(path) as shelf:
+        found = shelf.slice("s.1")
+        (note,) = [note for note in found.notes if note.kind == "unreadable"]
+        with pytest.raises(ValidationError, match=f"row {note.number} is too large to be shown"):
+            shelf.raw("s.1", note.number)
+
+    assert found.steps.step == [1, 3]
+    assert note.text == "This row is empty, or too large to be shown."
+
+
+def test_few_large_rows_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Raw(b'"%b"' % (b"a" * 2**20))
+    path = written(tmp_path, [opened(), reset(), *(step(number=number, metadata=large) for number in range(1, 41))])
+    monkeypatch.setattr(volume_module, "AT_ONCE_BYTES", 2**21)
+    monkeypatch.setattr(slices, "MOST_HELD", 2**22)
+
+    with measured_memory() as peak, opened_shelf(path) as shelf:
+        first = shelf.slice("s.1")
+        steps = list(first.steps.step)
+        last, more = first.last, first.more
+        while more:
+            found = shelf.slice("s.1", after=last)
+            last, more = found.last, found.more
+            steps += found.steps.step
+
+    assert len(first.steps.step) < 10
+    assert steps == list(range(1, 41))
+    assert peak() < 20 * 2**20
+
+
+def test_rows_that_come_later_are_all_heard_however_large_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volume_module, "AT_ONCE_BYTES", 1)
+    into = writer(tmp_path)
+    for event in (opened(), reset()):
+        into.record(event)
+    with opened_shelf(tmp_path, live=True) as shelf:
+        shelf.lines()
+        for number in range(1, 6):
+            into.record(step(number=number))
+        (line,) = shelf.lines()
+    into.close()
+
+    assert line.steps == 5
+
+
+def test_a_chain_has_no_name_that_is_very_long(tmp_path: Path) -> None:
+    path = written(tmp_path, session("s"))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE chains SET name = ? WHERE name = 's.1'", ("s" * 2000 + ".1",))
+    connection.close()
+
+    with pytest.raises(ValidationError, match="name of a chain is too long"):
+        Shelf(path)
 
 
 def test_a_head_holds_no_value_that_is_very_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,10 +229,9 @@ def _gathered(gathering: Gathering, volume: Volume, chain: Chain, after: int, en
     while True:
         upto = window if left is not None else min(max(after, chain.first) + WINDOW, end)
         page = PAGE if left is None else min(PAGE, left)
-        rows = volume.rows(chain, after, upto, page)
+        rows, is_cut = volume.rows(chain, after, upto, page)
         for row in rows:
             gathering.take(*row)
-        is_cut = len(rows) == page
         after = rows[-1][0] if is_cut else upto
         left = None if left is None else left - len(rows)
         if after >= end or gathering.is_full or (left is not None and (not left or not is_cut)):

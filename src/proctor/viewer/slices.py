@@ -44,6 +44,8 @@ MOST_FRAME: Final = 2**16
 """Bytes of a frame in a slice; of a larger one the raw row has it."""
 MOST_SLICE: Final = 2**25
 """About so many bytes are in a slice, whatever was asked for."""
+MOST_HELD: Final = 2**26
+"""About so many bytes of rows are held for a slice: most of a large one is not shown."""
 _PIXELS_BEGIN: Final = b'{"pixels":'
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 OPENING: Final = 1
@@ -70,6 +72,9 @@ class _Row(NamedTuple):
     seq: int
     step: int
     said: Told
+    """Holds the whole body: what is raw in it is a part of that."""
+    size: int
+    """Of the body, in bytes."""
     reward: float | None
     total: float
 
@@ -100,6 +105,7 @@ class Gathering:
         self._steps: StepCount | None = None
         """Counts the steps of a batch."""
         self._size = 0
+        self._held = 0
         self._frames: dict[str, bytes | None] = {}
         """Frames that lie elsewhere, by their hashes."""
         self._sought: dict[str, None] = {}
@@ -113,7 +119,10 @@ class Gathering:
         self._notes: list[Note] = []
 
     def take(self, number: int, seq: int, body: bytes) -> None:
-        """Take the next row."""
+        """Take the next row; the body of one that is too large is empty."""
+        if not body:
+            self._note(number, seq, None, "system", "unreadable", "This row is empty, or too large to be shown.")
+            return
         try:
             said = told_in(body)
         except ValidationError as problem:
@@ -121,9 +130,10 @@ class Gathering:
             return
         event = said.event
         if type(event) is EpisodeStepped:
-            self._take_step(number, seq, said, event.step, event.reward)
+            self._take_step(number, seq, said, len(body), event.step, event.reward)
         elif type(event) is BatchStepped:
-            self._take_step(number, seq, said, self._counted().stepped(event.step), mean(event.rewards))
+            step = self._counted().stepped(event.step)
+            self._take_step(number, seq, said, len(body), step, mean(event.rewards))
         elif type(event) is PacketJudged:
             self._step = event.step
             self._size += len(body)
@@ -135,7 +145,7 @@ class Gathering:
     def is_full(self) -> bool:
         """Whether about as much was taken as a slice can hold."""
         self._look()
-        return self._size > MOST_SLICE
+        return self._size > MOST_SLICE or self._held > MOST_HELD
 
     def slice(self, chain: str, after: int, last: int, *, more: bool, ended: bool) -> Slice:
         """Return what was taken."""
@@ -155,12 +165,12 @@ class Gathering:
             notes=sorted([*self._notes, *map(_changed, table.changed())], key=lambda note: note.number),
         )
 
-    def _take_step(self, number: int, seq: int, said: Told, step: int, reward: float | None) -> None:
+    def _take_step(self, number: int, seq: int, said: Told, size: int, step: int, reward: float | None) -> None:
         self._step = step
         self._count += 1
         if reward is not None:
             self._total += reward
-        row = _Row(number, seq, step, said, reward, self._total)
+        row = _Row(number, seq, step, said, size, reward, self._total)
         if self._count % self._thin:
             self._left = row
         else:
@@ -170,6 +180,7 @@ class Gathering:
         self._left = None
         self._kept.append(row)
         self._size += _size(row)
+        self._held += row.size
         if row.said.scene is not None and not self._pixels:
             self._sought[row.said.scene] = None
 
@@ -210,6 +221,7 @@ class Gathering:
     def _note(self, number: int, seq: int, at: float | None, principal: str, kind: str, text: str) -> None:
         if self._step is None:
             self._step = self._step_before()
+        self._size += len(text)
         self._notes.append(
             Note(number=number, seq=seq, step=self._step, at=at, principal=principal, kind=kind, text=text)
         )

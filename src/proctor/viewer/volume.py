@@ -4,14 +4,16 @@ Rule 1: no row is read twice for a line: chains that the server ended say in fou
     folded on from the last row that was read.
 Rule 2: a file is opened again when somebody begins to write it, and read anew when it is another file than before.
 Rule 3: reading changes nothing, asks for no lock, and takes no longer than what is new.
+Rule 4: no more than about `AT_ONCE_BYTES` of rows are held at a time, whatever the file says (`bounded_file.py`).
 """
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -31,6 +33,7 @@ from proctor.ledger.rows import (
 )
 from proctor.ledger.schema import stamp, translated
 from proctor.ledger.summaries import Fold, folds, own_at_a_glance
+from proctor.viewer.bounded_file import BODY, COLUMNS, HASH, MOST_BODY, BoundedFile
 from proctor.viewer.documents import Line
 from proctor.viewer.lines import line_of
 
@@ -38,17 +41,20 @@ FRESH_SECONDS: Final = 60.0
 """An open episode that was written so lately is live, if it cannot be seen who writes it."""
 AT_ONCE: Final = 10_000
 """So many rows are read with one statement, so that a log beside the file is not held for long."""
+AT_ONCE_BYTES: Final = 2**24
+"""Of so many bytes of rows, too."""
 LOOKED_UP: Final = 500
 """So many values are."""
 
-_NEW: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number > ? ORDER BY number LIMIT ?"
+_NEW: Final = f"SELECT {COLUMNS} FROM rows WHERE number > ? ORDER BY number LIMIT ?"
 _IN_CHAIN: Final = (
-    "SELECT number, seq, body FROM rows WHERE number > ? AND number <= ? AND chain = ? ORDER BY number LIMIT ?"
+    f"SELECT number, seq, {BODY} FROM rows WHERE number > ? AND number <= ? AND chain = ? ORDER BY number LIMIT ?"
 )
-_BACKWARDS: Final = "SELECT body FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number DESC"
+_BACKWARDS: Final = f"SELECT {BODY} FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number DESC"
+_LATEST: Final = f"SELECT number, {HASH} FROM rows ORDER BY number DESC LIMIT 1"
 _STEPPED: Final = (b'"event":"episode_stepped"', b'"event":"batch_stepped"')
 _STEPS: Final = (
-    "SELECT count(*) FROM rows WHERE number > ? AND number <= ? AND chain = ?"
+    f"SELECT count(*) FROM rows WHERE number > ? AND number <= ? AND chain = ? AND length(body) <= {MOST_BODY}"
     " AND (instr(substr(body, 1, 200), ?) OR instr(substr(body, 1, 200), ?))"
 )
 """What an event is called stands at its beginning."""
@@ -77,7 +83,7 @@ class Volume:
         self.gone: dict[str, None] = {}
         """The names of those that were there and are not any more, since somebody took them."""
         self._wall = wall
-        self._file: LedgerFile | None = None
+        self._file: BoundedFile | None = None
         self._stamp: tuple[object, ...] = ()
         self._mark: tuple[int, bytes] = (0, b"")
         """Number and hash of the last row that was read."""
@@ -91,7 +97,7 @@ class Volume:
         """Whether the last run of a server has not said that it ended."""
 
     @property
-    def file(self) -> LedgerFile:
+    def file(self) -> BoundedFile:
         """The file, open for reading."""
         if self._file is None:
             raise ValidationError(f"the ledger {self.path} is closed")
@@ -120,7 +126,7 @@ class Volume:
         if self._file is not None and seen == self._stamp:
             return
         self.close()
-        self._file = LedgerFile(self.path)
+        self._file = BoundedFile(self.path)
         self._stamp = seen
         number, row_hash = self._mark
         last = self._file.stored_at(number) if number else None
@@ -144,7 +150,7 @@ class Volume:
                 file.connection.execute("ROLLBACK")
 
     def _load(self, file: LedgerFile) -> None:
-        found = file.connection.execute("SELECT number, hash FROM rows ORDER BY number DESC LIMIT 1").fetchone()
+        found = file.connection.execute(_LATEST).fetchone()
         chains = file.chains()
         servers = [chain for chain in chains if chain.name.startswith(SERVER)]
         self._servers = {chain.first for chain in chains if not is_episode(chain.name)}
@@ -187,12 +193,11 @@ class Volume:
 
     def _new(self) -> Iterator[Stored]:
         """Yield the rows that were not read yet."""
-        while True:
+        is_cut = True
+        while is_cut:
             with translated(self.path, ValidationError):
-                found = self.file.connection.execute(_NEW, (self._mark[0], AT_ONCE)).fetchall()
+                found, is_cut = _fetch(self.file.connection.execute(_NEW, (self._mark[0], AT_ONCE)), AT_ONCE, body=3)
             yield from found
-            if len(found) < AT_ONCE:
-                return
 
     def _meet(self, first: int) -> None:
         """Take up the chain that begins at this number, if it is an episode's."""
@@ -237,13 +242,14 @@ class Volume:
                 self._tell(each.chain, each.fold, live=live)
 
     # -------------------------------------------------------------------------------------------------- rows and values
-    def rows(self, chain: Chain, after: int, upto: int, most: int) -> list[tuple[int, int, bytes]]:
-        """Return number, place and body of the first `most` rows of a chain with `after < number <= upto`."""
+    def rows(self, chain: Chain, after: int, upto: int, most: int) -> tuple[list[tuple[int, int, bytes]], bool]:
+        """Return number, place and body of the first `most` rows of a chain with `after < number <= upto`.
+
+        There are fewer where they are large. The flag says whether there may be more of them.
+        """
+        asked = (max(after, chain.first - 1), upto, chain.first, most)
         with translated(self.path, ValidationError):
-            found: list[tuple[int, int, bytes]] = self.file.connection.execute(
-                _IN_CHAIN, (max(after, chain.first - 1), upto, chain.first, most)
-            ).fetchall()
-        return found
+            return _fetch(self.file.connection.execute(_IN_CHAIN, asked), most, body=2)
 
     def opening(self, chain: Chain) -> list[Row]:
         """Return what can be read of the two rows that a chain begins with: the session's opening and the reset."""
@@ -307,6 +313,22 @@ class Volume:
                 f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
             ).fetchall()
         return found
+
+
+def _fetch(rows: sqlite3.Cursor, most: int, *, body: int) -> tuple[list[Any], bool]:
+    """Return the rows up to `AT_ONCE_BYTES` of what is in the column `body`, and whether there may be more than these.
+
+    The cursor is closed, so that it holds no log; `most` is how many rows it was asked for.
+    """
+    found: list[Any] = []
+    size = 0
+    with closing(rows):
+        for row in rows:
+            found.append(row)
+            size += len(row[body])
+            if size >= AT_ONCE_BYTES:
+                return found, True
+    return found, len(found) == most
 
 
 def _value_or_none(blob: Blob, most: int) -> bytes | None:
