@@ -21,6 +21,7 @@ from msgspec import Raw
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.events import EpisodeStepped, Event, SessionClosed, encoded
 from proctor.server.recorders import JsonlRecorder, MemoryRecorder, Torn, read_events
+from tests.memory import measured_memory
 
 WRITERS = 2
 EVENTS_EACH = 150
@@ -303,3 +304,36 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(path: Path) -> 
     steps = [event.step for event in read_events(path) if isinstance(event, EpisodeStepped)]
     assert steps == list(range(len(steps)))
     assert len(steps) > acknowledged
+
+
+def test_a_line_that_is_too_long_is_reported_and_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    long = b"[" * 100_000
+    first, last = encoded(step(1)) + b"\n", encoded(LAST)
+    path.write_bytes(first + long + b"\n" + first + long)
+
+    with measured_memory() as peak:
+        found = list(read_events(path, longest=2000))
+
+    torn = [each for each in found if isinstance(each, Torn)]
+    assert [isinstance(each, Torn) for each in found] == [False, True, False, True]
+    assert [(each.line, each.offset) for each in torn] == [
+        (2, len(first)),
+        (4, 2 * len(first) + len(long) + 1),
+    ]
+    assert {(each.text, each.problem) for each in torn} == {(b"[" * 1000, "the line is longer than 2000 bytes")}
+    assert peak() < len(long)
+    assert list(read_events(path, longest=10**6))[1] != found[1]
+    path.write_bytes(last)
+    assert list(read_events(path, longest=len(last))) == [LAST]
+    path.write_bytes(last + b"\n")
+    assert list(read_events(path, longest=len(last))) == [LAST]
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ValidationError, match="not a regular file"):
+        next(read_events(tmp_path / "pipe"))
+    with pytest.raises(FileNotFoundError):
+        next(read_events(tmp_path / "nothing"))

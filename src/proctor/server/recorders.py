@@ -13,13 +13,17 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.storage import DiskSpace, StorageBudget, StorageLimits
 from proctor.models.events import Event, SessionClosed, decoded, encoded, kept
 
 NEW_FILE_MODE: Final = 0o600
+LONGEST_LINE: Final = 2**24 + 1
+"""Bytes of a line that is read: a server writes no longer one, unless it is told to (`max_step_bytes`)."""
+SHOWN: Final = 1000
+"""Bytes of a longer line that are reported."""
 CLOSED: Final = "the recorder is closed"
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -160,17 +164,42 @@ class Torn:
     offset: int
     """In bytes from the start of the file."""
     text: bytes
+    """The line; of one that is too long its beginning."""
     problem: str
 
 
-def read_events(path: Path | str) -> Iterator[Event | Torn]:
-    """Yield what is on record, line by line; a line that cannot be read is a `Torn` in its place."""
-    offset = 0
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.isspace():
+def read_events(path: Path | str, *, longest: int = LONGEST_LINE) -> Iterator[Event | Torn]:
+    """Yield what is on record, line by line; a line that cannot be read is a `Torn` in its place.
+
+    So is a line of more than `longest` bytes, which is never held as a whole. What is no regular file is a ValidationError.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValidationError(
+            "cannot read events: not a regular file", found=str(path), expected="a file of JSON lines"
+        )
+    number = offset = 0
+    with path.open("rb") as file:
+        while line := file.readline(longest + 1):
+            number += 1
+            size = len(line)
+            if size > longest and not line.endswith(b"\n"):
+                problem = f"the line is longer than {longest} bytes"
+                yield Torn(line=number, offset=offset, text=line[:SHOWN], problem=problem)
+                size += _pass_over(file, longest)
+            elif not line.isspace():
                 yield _read(line, number, offset)
-            offset += len(line)
+            offset += size
+
+
+def _pass_over(file: IO[bytes], longest: int) -> int:
+    """Read to the end of the line and return how many bytes that was."""
+    passed = 0
+    while rest := file.readline(longest):
+        passed += len(rest)
+        if rest.endswith(b"\n"):
+            break
+    return passed
 
 
 def _read(line: bytes, number: int, offset: int) -> Event | Torn:
