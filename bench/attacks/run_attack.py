@@ -11,6 +11,7 @@ Rule 2: every attack is bounded in time. One that the server ends begins anew.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import sys
@@ -34,6 +35,10 @@ SESSIONS: Final = 200
 SESSIONS_SECONDS: Final = 4.0
 REOPEN_SECONDS: Final = 0.5
 AT_ONCE: Final = 16
+EPISODE_SECONDS: Final = 2.0
+"""Then a governed agent gets a new episode: what is refused all the time ends one."""
+STRANGERS: Final = ("401", "403", "404")
+"""What is answered to who has no grant: such a reply is nothing that an agent did."""
 NOISE_BYTES: Final = 15 * 2**19
 """Nearly as much as an environment in a sandbox may answer."""
 
@@ -137,12 +142,27 @@ def _hold(loads: Sequence[tuple[Opening, socket_floods.Listener, int]], seconds:
 
 
 # ----------------------------------------------------------------------------------------------------------- agents
-async def send_nested_lists(victim: Victim, seconds: float) -> float:
-    """Be one agent with 64 connections that calls a tool with 1 MiB of nested lists on each; the amount is replies."""
-    async with GenericClient(victim.url) as client:
-        granted = await grant_of(client)
-        replies = await starving_agent.flood(granted.address, granted.token, "calls of 1 MiB of lists", seconds)
-    return float(sum(replies.values()))
+def send_requests(*kinds: str, episode_seconds: float = math.inf) -> Attack:
+    """Be one agent with 64 connections that sends requests of these kinds, see `starving_agent`; the amount is replies."""
+
+    async def attack(victim: Victim, seconds: float) -> float:
+        until, replies = time.monotonic() + seconds, 0
+        async with GenericClient(victim.url) as client:
+            while (left := until - time.monotonic()) > 0.0:
+                granted = await grant_of(client)
+                replies += await _send(kinds, granted, min(left, episode_seconds))
+        return float(replies)
+
+    return attack
+
+
+async def _send(kinds: Sequence[str], granted: Grant, seconds: float) -> int:
+    """Return how many replies came to requests that a live grant has sent."""
+    each = starving_agent.CONNECTIONS // len(kinds)
+    floods = (starving_agent.flood(granted.address, granted.token, kind, seconds, connections=each) for kind in kinds)
+    return sum(
+        count for counts in await asyncio.gather(*floods) for status, count in counts.items() if status not in STRANGERS
+    )
 
 
 async def write_beliefs(victim: Victim, seconds: float) -> float:
@@ -227,7 +247,15 @@ ATTACKS: Final[dict[str, Attack]] = {
     "fragments": flood_control(socket_floods.empty_fragments),
     "pings": flood_control(socket_floods.unread_pings),
     "idle-sockets": keep_idle,
-    "nested-lists": send_nested_lists,
+    "nested-lists": send_requests("calls of 1 MiB of lists"),
+    "keys": send_requests("calls of 60 KiB of keys"),
+    "unknown-fields": send_requests(
+        "packets of 1000 unknown fields", "packets of 2000 unknown fields", episode_seconds=EPISODE_SECONDS
+    ),
+    "believed-lists": send_requests(
+        "beliefs of 1000 lists", "beliefs of 54 KiB of lists", episode_seconds=EPISODE_SECONDS
+    ),
+    "plans": send_requests("plans of 28 kB", "plans of 60 kB", "plans of 1 MiB", episode_seconds=EPISODE_SECONDS),
     "answers": answer_with("lists"),
     "errors": answer_with("errors"),
     "beliefs": write_beliefs,

@@ -1,7 +1,7 @@
 """One agent that tries to take the server from everybody else, and an orchestrator that measures whether it does.
 
 `python -m bench.attacks.starving_agent [KIND ...]` starts a server, measures a quiet orchestrator's steps, then the same steps
-during each kind of attack, and prints a table. `--url URL` measures a server that runs already (its credential stands in the
+during each kind of attack, and prints a table; attacks of governed agents have a server of their own. `--url URL` measures a server that runs already (its credential stands in the
 URL, its agent plane must listen; `--pid` names its process, for the memory).
 
 Rule 1: the attackers run in a process of their own at the lowest priority: in truth they are on another machine.
@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -55,6 +56,16 @@ def numbers(size: int) -> str:
     return f"[{','.join(['1'] * (size // 2))}]"
 
 
+def keys(size: int) -> str:
+    """Return members of a JSON object with keys that are all different, about `size` bytes."""
+    return ",".join(f'"{number:04x}":0' for number in range(size // 9))
+
+
+def texts(count: int, length: int) -> str:
+    """Return a JSON list of texts that are all different."""
+    return json.dumps([f"{number:04x}".ljust(length, "x") for number in range(count)], separators=(",", ":"))
+
+
 def _modern(method: str, params: str, meta: str | None = None) -> tuple[str, str, str]:
     """Return revision, method and body of a request that stands for itself; `params` are its members without `_meta`."""
     members = f"{params}," if params else ""
@@ -63,8 +74,15 @@ def _modern(method: str, params: str, meta: str | None = None) -> tuple[str, str
     return REVISION, method, body
 
 
-def _call(arguments: str) -> tuple[str, str, str]:
-    return _modern("tools/call", f'"name":"act","arguments":{arguments}')
+def _call(arguments: str, tool: str = "act") -> tuple[str, str, str]:
+    return _modern("tools/call", f'"name":"{tool}","arguments":{arguments}')
+
+
+def _packet_of(count: int) -> str:
+    """Return the arguments that submit a packet with so many fields that no packet has, all like one that it has."""
+    header = '{"packet_type":"BeliefUpdatePacket","layer_source":3}'
+    payload = ",".join(f'"belief_changez_{number:x}":0' for number in range(count))
+    return f'{{"packet":{{"header":{header},"mcp":{{}},"payload":{{{payload}}}}}}}'
 
 
 def _handshake(capabilities: str) -> tuple[str, str, str]:
@@ -87,6 +105,7 @@ KINDS: Final[dict[str, Callable[[], tuple[str, str, str]]]] = {
     "calls of 1 MiB of lists": lambda: _call(f'{{"message":{nested(MIB - 1024)}}}'),
     "calls of 60 KiB of lists": lambda: _call(f'{{"message":{nested(LIMIT)}}}'),
     "calls of 60 KiB of numbers": lambda: _call(f'{{"message":{numbers(LIMIT)}}}'),
+    "calls of 60 KiB of keys": lambda: _call(f'{{"message":"x",{keys(LIMIT)}}}'),
     "calls that are carried out": lambda: _call('{"message":"hello"}'),
     "tools/list": lambda: _modern("tools/list", ""),
     "tools/list with 60 KiB of _meta": lambda: _modern("tools/list", "", _meta_with(nested(LIMIT))),
@@ -98,11 +117,22 @@ KINDS: Final[dict[str, Callable[[], tuple[str, str, str]]]] = {
     "batches of 60 KiB": lambda: (HANDSHAKE, "", nested(LIMIT)),
     "bodies of 16 MiB": lambda: _call(f'{{"message":{nested(16 * MIB)}}}'),
 }
+GOVERNED: Final[dict[str, Callable[[], tuple[str, str, str]]]] = {
+    "packets of 1000 unknown fields": lambda: _call(_packet_of(1000), "submit_packet"),
+    "packets of 2000 unknown fields": lambda: _call(_packet_of(2000), "submit_packet"),
+    "beliefs of 1000 lists": lambda: _call(f'{{"changes":{{"a":{nested(3000)}}}}}', "believe"),
+    "beliefs of 54 KiB of lists": lambda: _call(f'{{"changes":{{"a":{nested(54 * 1024)}}}}}', "believe"),
+    "plans of 28 kB": lambda: _call(f'{{"targets":{texts(7, 4000)}}}', "plan_verification"),
+    "plans of 60 kB": lambda: _call(f'{{"targets":{texts(15, 4000)}}}', "plan_verification"),
+    "plans of 1 MiB": lambda: _call(f'{{"targets":{texts(100_000, 7)}}}', "plan_verification"),
+}
+"""The same of an agent in a governed episode."""
+ALL_KINDS: Final = {**KINDS, **GOVERNED}
 
 
 def request_of(address: str, token: str, kind: str) -> bytes:
     """Return one request of an attack as it goes over the wire."""
-    revision, method, body = KINDS[kind]()
+    revision, method, body = ALL_KINDS[kind]()
     url = urlsplit(address)
     lines = [
         f"POST {url.path} HTTP/1.1",
@@ -114,7 +144,8 @@ def request_of(address: str, token: str, kind: str) -> bytes:
         f"Content-Length: {len(body)}",
     ]
     lines += [f"Mcp-Method: {method}"] if revision == REVISION else []
-    lines += ["Mcp-Name: act"] if method == "tools/call" else []
+    named = re.search(r'"name":"(\w+)"', body)
+    lines += [f"Mcp-Name: {named[1]}"] if method == "tools/call" and named else []
     return "\r\n".join((*lines, "", body)).encode()
 
 
@@ -268,7 +299,7 @@ def _own_server(stack: ExitStack, options: Sequence[str]) -> Server:
 def main() -> None:
     """Measure, or attack as a child."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS])
+    parser.add_argument("kinds", nargs="*", choices=[[], *ALL_KINDS])
     parser.add_argument("--attack")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--url")
@@ -279,14 +310,19 @@ def main() -> None:
     if asked.attack is not None:
         _attack_as_child(asked.attack, asked.seconds)
         return
-    with ExitStack() as stack:
-        if asked.url is None:
-            server = _own_server(stack, [] if asked.config is None else ["--config", asked.config])
-            url, pid = server.url, server.pid
-        else:
-            url, pid = asked.url, asked.pid or os.getpid()
-        resident = Server(url, 0, pid, 0.0).resident
-        show(asyncio.run(measure(url, asked.kinds or KINDS, resident, grants=asked.grants, seconds=asked.seconds)))
+    options = [] if asked.config is None else ["--config", asked.config]
+    for table, governed in ((KINDS, []), (GOVERNED, ["--governed", "open"])):
+        kinds = [kind for kind in asked.kinds or ALL_KINDS if kind in table]
+        if not kinds:
+            continue
+        with ExitStack() as stack:
+            if asked.url is None:
+                server = _own_server(stack, [*options, *governed])
+                url, pid = server.url, server.pid
+            else:
+                url, pid = asked.url, asked.pid or os.getpid()
+            resident = Server(url, 0, pid, 0.0).resident
+            show(asyncio.run(measure(url, kinds, resident, grants=asked.grants, seconds=asked.seconds)))
 
 
 if __name__ == "__main__":

@@ -192,6 +192,7 @@ ANSWER_KIB: Final = 29 * KIB
 LARGEST_KIB: Final = 8 * KIB - 1
 """As much as an answer may have, and a little less."""
 DEFAULT: Final = Setup()
+GOVERNED: Final = replace(DEFAULT, options=("--governed", "open"))
 
 
 def hostile(kib: int) -> Setup:
@@ -215,11 +216,11 @@ ATTACKED: Final[dict[str, tuple[Setup, str, str]]] = {
     "answers-largest": (hostile(LARGEST_KIB), "answers", "the same with 8 MiB, the largest answer that is read"),
     "errors": (hostile(ANSWER_KIB), "errors", "an environment refuses with 29 MiB of errors"),
     "errors-largest": (hostile(LARGEST_KIB), "errors", "the same with 8 MiB"),
-    "beliefs": (
-        replace(DEFAULT, options=("--governed", "open")),
-        "beliefs",
-        "a governed agent writes beliefs of 60 kB",
-    ),
+    "keys": (DEFAULT, "keys", "one agent, 64 connections, calls of 60 KiB of keys"),
+    "beliefs": (GOVERNED, "beliefs", "a governed agent writes beliefs of 60 kB"),
+    "unknown-fields": (GOVERNED, "unknown-fields", "a governed agent, 64 connections, packets of 1,000 unknown fields"),
+    "believed-lists": (GOVERNED, "believed-lists", "a governed agent, 64 connections, beliefs of nested empty lists"),
+    "plans": (GOVERNED, "plans", "a governed agent, 64 connections, the largest plans that are taken, and larger ones"),
     "noise": (Setup(NOISE, '{"action":8}'), "noise", "an environment puts 7.5 MiB of noise on record with each step"),
 }
 """Name of a row: the server, the attack in `bench.attacks.run_attack`, and what it is."""

@@ -23,7 +23,9 @@ from bench.measure import Gap
 from bench.rows import attacks
 from bench.rows.attacks import ATTACKED, HELD, ROWS, Scene, Setup, own_processes, peak_of
 from bench.witness_client import measure_p99, percentile
+from proctor.client import Grant
 from proctor.server.sandbox.tiers import Tier
+from tests.server.agents.stand_in import TOKEN, plane_of
 from tests.server.served import Served, serving
 
 SOON = 0.2
@@ -97,6 +99,16 @@ def test_every_attack_on_a_listener_does_something_and_ends_in_time(name: str, s
     victim = Victim(f"http://proctor:no-credential@127.0.0.1:{served.port}", served.port)
 
     assert asyncio.run(ATTACKS[name](victim, SOON)) > 0.0
+
+
+def test_replies_to_a_grant_that_is_dead_are_nothing_done() -> None:
+    with plane_of() as plane:
+
+        def sent(token: str) -> int:
+            grant = Grant("g", plane.url, token, (), None, "e")
+            return asyncio.run(run_attack._send(["calls that are carried out", "tools/list"], grant, SOON))
+
+        assert (sent(TOKEN) > 0, sent("no-token")) == (True, 0)
 
 
 def test_a_victim_is_both_of_its_listeners() -> None:

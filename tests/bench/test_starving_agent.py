@@ -9,21 +9,54 @@ from typing import Any
 
 import pytest
 
-from bench.attacks.starving_agent import KINDS, flood, request_of, show, summarize
+from bench.attacks.starving_agent import ALL_KINDS, GOVERNED, flood, request_of, show, summarize
 from tests.server.agents.stand_in import OTHER_TOKEN, TOKEN, plane_of
+from tests.server.governed.rooms import Hall
+from tests.server.rooms import run
 
 SMALL = ("calls that are carried out", "tools/list", "handshakes")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_every_attack_is_one_request_with_json_in_it(kind: str) -> None:
     head, _, body = request_of("http://127.0.0.1:1/mcp", "a-token", kind).partition(b"\r\n\r\n")
 
     assert f"Content-Length: {len(body)}".encode() in head
-    json.loads(body)
+    said = json.loads(body)
+    if isinstance(said, dict) and said.get("method") == "tools/call":
+        assert f"Mcp-Name: {said['params']['name']}".encode() in head
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SMALL])
+@pytest.mark.parametrize(
+    ("kind", "code", "lines"),
+    [
+        ("packets of 1000 unknown fields", "REFUSED", 1),
+        ("packets of 2000 unknown fields", "VALIDATION_ERROR", 0),
+        ("beliefs of 1000 lists", None, 1),
+        ("beliefs of 54 KiB of lists", "VALIDATION_ERROR", 0),
+        ("plans of 28 kB", "REFUSED", 1),
+        ("plans of 60 kB", "REFUSED", 0),
+        ("plans of 1 MiB", "VALIDATION_ERROR", 0),
+    ],
+)
+def test_of_each_governed_attack_the_largest_that_is_judged_is_sent_and_larger_ones(
+    kind: str, code: str | None, lines: int
+) -> None:
+    async def scenario() -> None:
+        hall = Hall(policy="open")
+        agent = await hall.agent()
+        before = len(hall.lines)
+        called = json.loads(GOVERNED[kind]()[2])["params"]
+
+        told = await agent.use(called["name"], **called["arguments"])
+
+        assert told.said.get("code") == code
+        assert len([line for line in hall.lines[before:] if line.judged]) == lines
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if kind not in SMALL])
 def test_no_body_of_an_attack_reaches_a_tool_or_the_library(kind: str) -> None:
     with plane_of() as plane:
         counts = asyncio.run(flood(plane.url, TOKEN, kind, 0.05, connections=4))

@@ -30,6 +30,8 @@ _Line = TypeVar("_Line", AnyPacket, Record)
 
 # What an encoder raises for a value that JSON has no form for.
 _UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_SEQUENCES: Final = (list, tuple, set, frozenset)
+_PLAIN: Final = (str, int, type(None))
 # What packets of these kinds are as evidence; all others are what somebody derived.
 _EVIDENCE: Final = {
     PacketKind.OBSERVATION: EvidenceKind.TOOL_OUTPUT,
@@ -51,13 +53,13 @@ def raw(value: object, pointer: str) -> Raw:
     if isinstance(value, Raw):
         return value
     try:
-        if not _is_finite(value):
-            raise ValidationError(f"{pointer} holds a number that JSON has no form for", found=value)
-        return Raw(msgspec.json.encode(value))
-    except ValidationError:
-        raise
+        said = msgspec.json.encode(value)
     except _UNWRITABLE as problem:
         raise _unwritable(pointer, value) from problem
+    # The encoder writes such a number as null.
+    if b"null" in said and not _is_finite(value):
+        raise ValidationError(f"{pointer} holds a number that JSON has no form for", found=value)
+    return Raw(said)
 
 
 def opaque(values: Mapping[str, object], pointer: str) -> Opaque:
@@ -116,13 +118,18 @@ def _reference(ground: AnyPacket | EvidenceRef) -> EvidenceRef:
 
 
 def _is_finite(value: object) -> bool:
-    """Tell whether no number inside `value` is NaN or infinite."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Mapping):
-        return all(_is_finite(item) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(_is_finite(item) for item in value)
+    """Tell whether no number inside `value`, which can be written, is NaN or infinite."""
+    # Not by recursion: a value of an agent may have thousands of parts, and each would be a call.
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, float):
+            if not math.isfinite(part):
+                return False
+        elif isinstance(part, _SEQUENCES):
+            waiting.extend(part)
+        elif isinstance(part, dict) or (not isinstance(part, _PLAIN) and isinstance(part, Mapping)):
+            waiting.extend(part.values())
     return True
 
 
