@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -70,6 +70,11 @@ Attack = Callable[[Victim, float], Coroutine[Any, Any, float]]
 def flood_agents(flood: socket_floods.Flood) -> Attack:
     """Send something without end to the agents' listener; the amount is bytes."""
     return lambda victim, seconds: _flood(flood, victim.agents, seconds)
+
+
+def flood_stranger(flood: socket_floods.Flood) -> Attack:
+    """Send something without end to the control plane, without a credential; the amount is bytes."""
+    return lambda victim, seconds: _flood(flood, replace(victim.control, token=None), seconds)
 
 
 def flood_control(flood: socket_floods.Flood) -> Attack:
@@ -243,6 +248,7 @@ async def _open_session(stack: AsyncExitStack, connection: Connection, limit: as
 ATTACKS: Final[dict[str, Attack]] = {
     "trailers": flood_agents(socket_floods.many_trailers),
     "chunk-extension": flood_agents(socket_floods.chunk_extension),
+    "small-chunks": flood_stranger(socket_floods.small_chunks),
     "pipelined": flood_agents(socket_floods.pipelined),
     "fragments": flood_control(socket_floods.empty_fragments),
     "pings": flood_control(socket_floods.unread_pings),

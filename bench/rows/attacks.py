@@ -203,6 +203,7 @@ def hostile(kib: int) -> Setup:
 ATTACKED: Final[dict[str, tuple[Setup, str, str]]] = {
     "trailers": (DEFAULT, "trailers", "trailers without end, no credential"),
     "chunk-extension": (DEFAULT, "chunk-extension", "one chunk extension without end, no credential"),
+    "small-chunks": (DEFAULT, "small-chunks", "a body of chunks of one byte without end, no credential"),
     "pipelined": (DEFAULT, "pipelined", "pipelined requests, replies not read, no credential"),
     "fragments": (DEFAULT, "fragments", "one WebSocket message of empty fragments without end"),
     "pings": (DEFAULT, "pings", "WebSocket pings without end, pongs not read"),

@@ -29,7 +29,7 @@ from tests.server.agents.stand_in import TOKEN, plane_of
 from tests.server.served import Served, serving
 
 SOON = 0.2
-QUICK = ("trailers", "chunk-extension", "pipelined", "idle-sockets", "idle-agents", "slow-requests")
+QUICK = ("trailers", "chunk-extension", "small-chunks", "pipelined", "idle-sockets", "idle-agents", "slow-requests")
 """Attacks on listeners that need no credential."""
 HUNGRY = """
 import sys

@@ -321,10 +321,13 @@ def test_who_waits_as_a_pace_says_is_never_faster_than_it(per_second: float, at_
 def test_a_pace_forgets_and_nobody_waits_longer_than_said() -> None:
     now = [100.0]
     pace = Pace(2.0, 3, 1.0, lambda: now[0])
-    waits = [pace.note() for _ in range(8)]
-    now[0] += 10.0
+    waits = [pace.note() for _ in range(1000)]
+    now[0] += 1.0
+    soon = pace.wait_seconds()
+    now[0] += 9.0
 
-    assert waits == [0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert waits == [0.0, 0.0, 0.0, 0.5] + [1.0] * 996
+    assert soon == 0.0
     assert (pace.wait_seconds(), pace.note()) == (0.0, 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 from collections.abc import Callable
@@ -16,9 +17,13 @@ from proctor.server.connections import (
     FEWEST,
     LOG_SECONDS,
     MOST_LINES,
+    MOST_OF_ONE_AGENT,
     MOST_OPEN_FILES,
+    MOST_UNREAD_BYTES,
+    UNREAD_BYTES,
     Connections,
     RefusalLog,
+    Turns,
     authenticate,
     most_connections,
     open_files,
@@ -80,6 +85,21 @@ def test_a_connection_that_has_shown_a_credential_stays() -> None:
 
     assert not known.cut
     assert sum(not wire.cut for wire in others) == 3
+
+
+def test_who_was_judged_without_a_credential_makes_way_before_who_waits_to_be_read() -> None:
+    there = kept()
+    first, second, third = added(there, 3)
+    there.judge(third)
+    there.judge(second)
+    added(there, 1)
+    before = [wire.cut for wire in (first, second, third)]
+    added(there, 1)
+
+    assert before == [False, False, True]
+    assert [wire.cut for wire in (first, second, third)] == [False, True, True]
+    there.judge(third)
+    assert there.unauthenticated == 3
 
 
 def test_when_all_places_are_taken_by_the_known_the_newcomer_goes() -> None:
@@ -169,6 +189,101 @@ def test_a_connection_belongs_to_the_agent_who_used_it_last(monkeypatch: pytest.
 
     assert not shared.cut
     assert not other.cut
+
+
+@pytest.mark.parametrize(("most", "of_one"), [(16, 4), (256, 32), (1024, 128), (65536, MOST_OF_ONE_AGENT)])
+def test_one_agent_has_a_small_part_of_a_listeners_connections(most: int, of_one: int) -> None:
+    there = kept(most=most, most_unauthenticated=most)
+    greedy = added(there, of_one + 1)
+    for wire in greedy:
+        there.authenticate(wire, "greedy")
+
+    assert [wire.cut for wire in greedy] == [True] + [False] * of_one
+
+
+def test_the_connections_of_a_grant_that_has_died_make_way_for_new_ones() -> None:
+    there = kept(most=4, most_unauthenticated=4)
+    *dead, living = added(there, 4)
+    for wire in dead:
+        there.authenticate(wire, "dead")
+    there.authenticate(living, "living")
+    there.forget("dead")
+    there.forget("never there")
+    added(there, 3)
+
+    assert [wire.cut for wire in (*dead, living)] == [True, True, True, False]
+
+
+def test_a_connection_whose_credential_is_refused_later_makes_way_again() -> None:
+    there = kept(most=2, most_unauthenticated=2)
+    first, second = added(there, 2)
+    for wire in (first, second):
+        there.authenticate(wire, "agent")
+    there.judge(first)
+    added(there, 1)
+
+    assert [first.cut, second.cut] == [True, False]
+
+
+# ---------------------------------------------------------------------------------------------------------------- unread
+def test_who_waits_longest_with_much_that_is_unread_makes_way_and_who_has_little_never_does() -> None:
+    there = kept(most=20, most_unauthenticated=20)
+    modest, known, *greedy = added(there, 6)
+    there.authenticate(known)
+    there.keep(modest, UNREAD_BYTES)
+    there.keep(known, 10 * MOST_UNREAD_BYTES)
+    for wire in greedy:
+        there.keep(wire, MOST_UNREAD_BYTES // 2)
+
+    assert [wire.cut for wire in (modest, known, *greedy)] == [False, False, True, True, False, False]
+    there.keep(greedy[2], 0)
+    there.remove(greedy[3])
+    [last] = added(there, 1)
+    there.keep(last, MOST_UNREAD_BYTES)
+    assert not last.cut
+
+
+# ----------------------------------------------------------------------------------------------------------------- turns
+@given(
+    per_second=st.floats(1.0, 1000.0),
+    at_once=st.integers(1, 10),
+    gaps=st.lists(st.floats(0.0, 1.0), max_size=40),
+)
+def test_turns_are_given_in_order_and_never_faster_than_said(
+    per_second: float, at_once: int, gaps: list[float]
+) -> None:
+    async def scenario() -> list[int]:
+        now, later = [0.0], Later()
+        turns = Turns(per_second, at_once, later, lambda: now[0])
+        asked = [turns.take() for _ in range(40)]
+        given = []
+        for gap in (0.0, *gaps):
+            now[0] += gap
+            later.pass_time()
+            done = [turn.done() for turn in asked]
+            assert done == sorted(done, reverse=True)
+            assert sum(done) <= at_once + now[0] * per_second + 1e-6
+            given.append(sum(done))
+        assert len(later.waiting) == (given[-1] < len(asked))
+        return given
+
+    given = asyncio.run(scenario())
+
+    assert given[0] == min(40, at_once)
+
+
+def test_a_turn_that_nobody_needs_any_more_delays_nobody() -> None:
+    async def scenario() -> list[bool]:
+        now, later = [0.0], Later()
+        turns = Turns(1.0, 1, later, lambda: now[0])
+        asked = [turns.take() for _ in range(100)]
+        for turn in asked[1:99]:
+            turn.set_result(None)
+        now[0] += 1.0
+        later.pass_time()
+        return [asked[99].done(), turns.take().done()]
+
+    assert asyncio.run(scenario()) == [True, False]
 
 
 # ----------------------------------------------------------------------------------------------------------- open files

@@ -5,7 +5,6 @@ Each listener is attacked: the one of the control plane, of the agent plane, and
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import socket
@@ -18,14 +17,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from uvicorn.server import ServerState
 
 from bench.attacks import socket_floods as floods
 from bench.attacks.socket_floods import Flood, Listener, ask_health, measure_flood, open_idle, open_slow, run_flood
 from proctor.server import connections
-from proctor.server.connections import MOST_UNREAD_BYTES
-from proctor.server.draining import quiet_config
-from proctor.server.sockets import MOST_HEADER_BYTES, MOST_HEADERS, MOST_PIPELINED, PatientHttp
+from proctor.server.sockets import MOST_DISCARDED, MOST_HEADER_BYTES, MOST_HEADERS, MOST_PIPELINED, PatientHttp
 from tests.cli.recordings import real, written
 from tests.server.agents.stand_in import TOKEN, plane_of
 from tests.server.attacks.vitals import SECRET, victim
@@ -45,6 +41,10 @@ CUT: tuple[Flood, ...] = (
     floods.one_trailer,
     floods.many_trailers,
     floods.chunk_extension,
+    floods.small_chunks,
+    floods.body,
+    floods.body_of_open_path,
+    floods.body_of_code,
     floods.pipelined,
     floods.refused_pipelined,
     floods.empty_lines,
@@ -249,85 +249,140 @@ def slow(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """A listener that may refuse two requests at once, and the next one in an hour."""
     monkeypatch.setattr(connections, "REFUSALS_AT_ONCE", 2)
     monkeypatch.setattr(connections, "REFUSALS_PER_SECOND", 1 / 3600)
-    monkeypatch.setattr(connections, "MOST_WAIT_SECONDS", 3600.0)
     with attacked(request.param, tmp_path) as there:
         yield there
 
 
-def test_who_has_no_credential_waits_when_many_were_refused_and_who_has_one_does_not(slow: Attacked) -> None:
+def assert_waits(peer: socket.socket) -> None:
+    """Fail if something comes."""
+    peer.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        peer.recv(1)
+
+
+def test_refusals_wait_when_there_are_many_and_who_has_a_credential_or_reads_a_page_does_not(slow: Attacked) -> None:
     refused = slow.there.head("GET /nothing HTTP/1.1") + b"\r\n"
     with ExitStack() as stack:
-        known, stranger = stack.enter_context(slow.connect()), stack.enter_context(slow.connect())
+        known, stranger, another = (stack.enter_context(slow.connect()) for _ in range(3))
         request = slow.known()
         before = slow.ask(known, request)
-        statuses = [slow.ask(stranger, refused) for _ in range(3)]
-        newest = stack.enter_context(slow.connect())
-        for peer in (stranger, newest):
-            peer.sendall(slow.open_page())
-            peer.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                peer.recv(1)
+        statuses = [slow.ask(stranger, refused) for _ in range(2)]
+        for peer in (stranger, another):
+            peer.sendall(refused)
+            assert_waits(peer)
+        newest, reader = (stack.enter_context(slow.connect()) for _ in range(2))
 
-        assert statuses == [401, 401, 401]
+        assert statuses == [401, 401]
         assert (before, slow.ask(known, request)) == (slow.status, slow.status)
+        assert slow.ask(newest, request) == slow.status
+        assert slow.ask(reader, slow.open_page()) == 200
 
 
-def test_what_is_no_http_counts_as_refused(slow: Attacked) -> None:
-    for _ in range(3):
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_that_anybody_may_read_have_a_pace_of_their_own(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connections, "PAGES_AT_ONCE", 2)
+    monkeypatch.setattr(connections, "PAGES_PER_SECOND", 1 / 3600)
+    with attacked(kind, tmp_path) as there, there.connect() as peer, there.connect() as known:
+        if kind != "view":  # the code was traded on such a page
+            assert there.ask(peer, there.open_page()) == 200
+        credential = there.known()
+        assert there.ask(peer, there.open_page()) == 200
+        peer.sendall(there.open_page())
+        assert_waits(peer)
+
+        assert there.ask(known, credential) == there.status
+        assert there.ask(known, there.open_page()) == 200
+
+
+def test_what_is_no_http_and_what_is_too_large_is_refused_at_the_same_pace(slow: Attacked) -> None:
+    large = slow.there.head("GET / HTTP/1.1") + b"X-More: " + b"y" * 2 * MOST_HEADER_BYTES
+    for request, status in ((b"nonsense\r\n\r\n", b"400"), (large, b"431")):
         with slow.connect() as peer:
-            peer.sendall(b"nonsense\r\n\r\n")
-            ended(peer)
+            peer.sendall(request)
+            assert ended(peer)[9:12] == status
+    for request in (b"nonsense\r\n\r\n", large):
+        with slow.connect() as newest:
+            newest.sendall(request)
+            assert_waits(newest)
+
+
+@pytest.mark.parametrize("slow", ["control"], indirect=True)
+@pytest.mark.parametrize("damage", ["key", "path"])
+def test_a_handshake_that_cannot_be_read_is_refused_at_the_same_pace_and_logged(
+    slow: Attacked, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = slow.there.handshake("/" + "a" * 9000 if damage == "path" else "/ws")
+    handshake = whole.replace(b"Sec-WebSocket-Key", b"Sec-WebSocket-Quay") if damage == "key" else whole
+    with caplog.at_level(logging.INFO, "proctor.server"):
+        for _ in range(2):
+            with slow.connect() as peer:
+                peer.sendall(handshake)
+                assert ended(peer).startswith(b"HTTP/1.1 4")
+        with slow.connect() as newest:
+            newest.sendall(handshake)
+            assert_waits(newest)
+
+    assert len([message for message in caplog.messages if "no handshake" in message]) == 3
+
+
+@pytest.mark.parametrize("slow", ["control"], indirect=True)
+def test_a_handshake_without_a_credential_is_refused_at_the_same_pace(slow: Attacked) -> None:
+    handshake = Listener(slow.there.host, slow.there.port).handshake()
+    for _ in range(2):
+        with slow.connect() as peer:
+            peer.sendall(handshake)
+            assert ended(peer).startswith(b"HTTP/1.1 401")
     with slow.connect() as newest:
-        newest.sendall(slow.open_page())
-        newest.settimeout(0.2)
-        with pytest.raises(TimeoutError):
-            newest.recv(1)
+        newest.sendall(handshake)
+        assert_waits(newest)
 
 
-class Wire:
-    """A transport that remembers whether it is cut."""
+@pytest.mark.parametrize("slow", ["view"], indirect=True)
+def test_a_wrong_code_is_refused_at_the_same_pace(slow: Attacked) -> None:
+    body = b'{"code":"wrong"}'
+    wrong = slow.there.post(f"Content-Length: {len(body)}") + body
+    with slow.connect() as peer:
+        statuses = [slow.ask(peer, wrong) for _ in range(2)]
+        peer.sendall(wrong)
+        assert_waits(peer)
 
-    def __init__(self) -> None:
-        self.is_cut = False
-
-    def get_extra_info(self, name: str) -> None:
-        return None
-
-    def is_closing(self) -> bool:
-        return self.is_cut
-
-    def abort(self) -> None:
-        self.is_cut = True
-
-    close = abort
-
-    def pause_reading(self) -> None:
-        pass
+    assert statuses == [401, 401]
 
 
-def test_what_comes_from_those_who_wait_is_bounded_for_all_together() -> None:
-    async def scenario() -> tuple[list[bool], list[int]]:
-        config, state = quiet_config(None, http=PatientHttp, ws="none"), ServerState()
-        config.load()
-        made = [PatientHttp(config=config, server_state=state, app_state={}) for _ in range(3)]
-        made[0].connection_made(Wire())
-        kept = made[0]._kept
-        for _ in range(2 * connections.REFUSALS_AT_ONCE):
-            kept.refusals.note()
-        unread = []
-        for each in made[1:]:
-            each.connection_made(Wire())
-            each.data_received(b"x" * (MOST_UNREAD_BYTES * 2 // 3))
-            unread.append(kept.unread_bytes)
-        cut = [each.transport.is_closing() for each in made]
-        for each in made:
-            each.connection_lost(None)
-        return cut, [*unread, kept.unread_bytes]
+@pytest.mark.parametrize("slow", ["agents"], indirect=True)
+def test_a_bad_token_is_refused_at_the_same_pace_on_a_connection_that_has_shown_a_good_one(slow: Attacked) -> None:
+    bad = slow.there.head("GET /nothing HTTP/1.1", "Authorization: Bearer nobodys-token") + b"\r\n"
+    with slow.connect() as peer:
+        statuses = [slow.ask(peer, slow.known()), slow.ask(peer, bad), slow.ask(peer, bad)]
+        peer.sendall(bad)
+        assert_waits(peer)
 
-    cut, unread = asyncio.run(scenario())
+    assert statuses == [404, 401, 401]
 
-    assert cut == [False, False, True]
-    assert unread == [MOST_UNREAD_BYTES * 2 // 3, MOST_UNREAD_BYTES * 2 // 3 * 2, 0]
+
+def test_requests_behind_a_refused_one_are_not_served(listener: Attacked) -> None:
+    refused = listener.there.head("GET /nothing HTTP/1.1") + b"\r\n"
+    with listener.connect() as peer:
+        peer.sendall(refused + listener.open_page() * 3)
+        answers = ended(peer).split(b"HTTP/1.1 ")[1:]
+
+    assert [answer[:3] for answer in answers] == [b"401"]
+    assert b"connection: close" in answers[0]
+
+
+def test_a_refusal_of_a_request_whose_body_goes_on_can_be_read_and_ends_the_connection(listener: Attacked) -> None:
+    with listener.connect() as peer:
+        peer.sendall(listener.there.head("POST /nothing HTTP/1.1", "Content-Length: 1000000") + b"\r\n{")
+        answer = peer.recv(65536)
+        with suppress(ConnectionError):
+            peer.sendall(b" " * 999_999)
+        answer += ended(peer)
+
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"connection: close" in answer
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 # --------------------------------------------------------------------------------------------------------- connections
@@ -409,12 +464,26 @@ def test_refusals_without_number_are_a_bounded_number_of_lines(
     assert len(lines) == 2 * connections.MOST_LINES
 
 
+@pytest.mark.parametrize("small", ["view"], indirect=True)
+def test_wrong_codes_without_number_are_a_bounded_number_of_lines(
+    small: Attacked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LOG_SECONDS", 3600.0)
+    body = b'{"code":"wrong"}'
+    with caplog.at_level(logging.INFO, "proctor"), small.connect() as peer:
+        for _ in range(connections.MOST_LINES + 10):
+            assert small.ask(peer, small.there.post(f"Content-Length: {len(body)}") + body) == 401
+
+    assert len([message for message in caplog.messages if "refused" in message]) == connections.MOST_LINES
+
+
 def test_a_flood_ends_when_it_has_sent_enough_or_its_time_is_over(
     listener: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(floods, "SEND_SECONDS", PATIENCE)
-    sent = run_flood(floods.body, listener.there, PATIENCE, most_bytes=2**20)
+    enough = MOST_DISCARDED // 2
+    sent = run_flood(floods.body, listener.there, PATIENCE, most_bytes=enough)
     none = run_flood(floods.body, listener.there, 0.0)
 
     assert (sent.connections, none.sent) == (1, 0)
-    assert sent.sent >= 2**20
+    assert sent.sent >= enough

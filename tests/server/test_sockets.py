@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from proctor.errors import ValidationError
 from proctor.server import app, sockets
+from proctor.server.connections import REFUSED
 from proctor.server.sockets import (
     ABORT,
     LISTEN,
@@ -33,12 +34,13 @@ from proctor.server.sockets import (
     PatientWebSocket,
     bound_tcp,
     bound_unix,
+    forget_agent,
     port_of,
     removed,
 )
 from tests.server.attacks.raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Address, frame, handshake
 from tests.server.environments import diary
-from tests.server.served import PATIENCE, Served, serving, until
+from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
 
 ENOUGH = 48 * 2**20
 """Bytes: more than the kernel keeps of what nobody reads."""
@@ -246,6 +248,11 @@ def linked(port: int) -> Iterator[socket.socket]:
             pass
         peer.recv(65536)
         yield peer
+
+
+def http_of(scope: Any) -> Any:
+    """Return the protocol object that serves an HTTP request."""
+    return scope["extensions"][REFUSED].__self__
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -545,21 +552,128 @@ def test_compression_is_not_offered_and_a_compressed_frame_is_refused() -> None:
     assert (opcode, int.from_bytes(payload[:2], "big")) == (CLOSE, 1002)
 
 
+# ------------------------------------------------------------------------------------- what a request can hold and cost
+@contextmanager
+def held_back(found: list[Any], held: list[bytes]) -> Iterator[tuple[int, threading.Event]]:
+    """Give the port of an application that asks for its body when the event is set, and keeps its protocol object and the body."""
+    asks = threading.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(http_of(scope))
+        while scope["path"] == "/held" and not asks.is_set():
+            await asyncio.sleep(0.01)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message["body"]
+            more = message["more_body"]
+        held.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        await send({"type": "http.response.body", "body": b"}"})
+
+    with running(application) as port:
+        yield port, asks
+
+
+def post_of(path: str, *headers: bytes) -> bytes:
+    return b"\r\n".join([f"POST {path} HTTP/1.1".encode(), b"Host: a", *headers, b"", b""])
+
+
+def test_of_a_body_a_few_kb_are_kept_before_the_application_asks_for_it_and_none_after_its_reply() -> None:
+    found: list[Any] = []
+    bodies: list[bytes] = []
+    content = os.urandom(2**20)
+    with (
+        held_back(found, bodies) as (port, asks),
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as peer,
+    ):
+        request = post_of("/held", b"Content-Length: %d" % len(content)) + content
+        sending = threading.Thread(target=peer.sendall, args=[request])
+        sending.start()
+        until(lambda: found and found[0].flow.is_held)
+        kept, reading = len(found[0].cycle.body), found[0].transport.is_reading()
+        asks.set()
+        answer = answer_of(peer)
+        sending.join(PATIENCE)
+        until(lambda: len(found[0].cycle.body) == 0)
+
+    assert 0 < kept <= 2 * sockets.PIECE_BYTES
+    assert not reading
+    assert bodies == [content]
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_order() -> None:
+    found: list[Any] = []
+    bodies: list[bytes] = []
+    many = 20
+    with (
+        held_back(found, bodies) as (port, asks),
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as peer,
+    ):
+        large = b"X-More: " + b"y" * (MOST_HEADER_BYTES // 2)
+        requests = [post_of("/held", large, b"Content-Length: 2") + b"%02d" % number for number in range(many)]
+        sending = threading.Thread(target=peer.sendall, args=[b"".join(requests)])
+        sending.start()
+        until(lambda: found and found[0].flow.is_held)
+        waiting = len(found[0].pipeline)
+        asks.set()
+        said = b""
+        while said.count(b"}") < many:
+            said += peer.recv(65536)
+        sending.join(PATIENCE)
+
+    assert waiting == 1
+    assert bodies == [b"%02d" % number for number in range(many)]
+
+
+def test_a_body_of_very_small_chunks_is_read_slowly_and_everybody_else_is_answered_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sockets, "SMALL_PER_SECOND", 1 / HOUR)
+    found: list[Any] = []
+    with held_back(found, []) as (port, _), ExitStack() as stack:
+        peer, other = (stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(2))
+        peer.sendall(post_of("/", b"Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 10_000)
+        until(lambda: found and found[0]._pause is not None)
+        other.sendall(post_of("/", b"Content-Length: 0"))
+        answer = answer_of(other)
+        kept, reading = len(found[0]._unparsed), found[0].transport.is_reading()
+        found[0].loop.call_soon_threadsafe(found[0].transport.abort)  # that its peer goes is not seen during a pause
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert kept > 0
+    assert not reading
+
+
+def test_a_body_of_chunks_of_every_size_arrives_as_it_was_sent() -> None:
+    bodies: list[bytes] = []
+    pieces = [os.urandom(size) for size in (1, 10, 5000, 1, 1, 100_000, 3, 70_000)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    with held_back([], bodies) as (port, _), socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+        peer.sendall(post_of("/", b"Transfer-Encoding: chunked") + chunks)
+        answer = answer_of(peer)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert bodies == [b"".join(pieces)]
+
+
 # --------------------------------------------------------------------------------------------------- uvicorn's inner parts
 OVERRIDDEN: dict[type, str] = {
     PatientHttp: (
         "connection_made connection_lost data_received on_header on_headers_complete on_body on_message_begin "
         "on_message_complete on_response_complete send_400_response timeout_keep_alive_handler handle_websocket_upgrade "
-        "pause_writing resume_writing"
+        "pause_writing resume_writing shutdown _start_asgi_task"
     ),
     PatientWebSocket: (
         "handle_connect data_received connection_lost handle_cont handle_ping handle_pong handle_close handle_parser_exception "
-        "resume_writing send_receive_event_to_app keepalive_timeout run_asgi send"
+        "resume_writing send_receive_event_to_app keepalive_timeout run_asgi send shutdown"
     ),
 }
 USED: dict[type, str] = {
     PatientHttp: (
-        "loop transport parser headers cycle pipeline server_state client scope timeout_keep_alive_task timeout_keep_alive"
+        "loop transport parser headers cycle pipeline flow server_state client scope timeout_keep_alive_task "
+        "timeout_keep_alive"
     ),
     PatientWebSocket: (
         "loop transport conn queue frames curr_msg_data_type read_paused writable close_sent disconnected "
@@ -588,7 +702,7 @@ def test_the_library_still_has_what_is_used(ours: Any) -> None:
     if ours is PatientWebSocket:
         assert [
             name
-            for name in ("handshake_exc", "parser_exc", "data_to_send", "send_text")
+            for name in ("handshake_exc", "parser_exc", "data_to_send", "send_text", "accept", "send_response")
             if not hasattr(made.conn, name)
         ] == []
 
@@ -714,6 +828,29 @@ def test_agents_leave_file_descriptors_to_those_who_drive_the_environments(monke
         assert ends(peers[3]).startswith(b"HTTP/1.1 200")
 
 
+def test_the_connections_of_a_grant_that_has_died_are_told_to_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[str] = []
+    monkeypatch.setattr(app, "forget_agent", lambda _state, grant: forgotten.append(grant))
+    with serving(agent_port=0) as served, Talk(served, greet=True) as talk:
+        session = Session(talk)
+        granted = session.ask("reset", {"grant": {"agent": "agent"}})["data"]["grant"]
+        session.ask("revoke", {"grant": granted["grant"]})
+
+        assert until(lambda: forgotten) == [granted["grant"]]
+
+
+def test_an_agents_connections_are_forgotten_by_the_listener_that_has_them() -> None:
+    state = ServerState()
+    forget_agent(state, "nobody")
+    kept = sockets._connections(state, lambda: 20)
+    wire: Any = object()
+    kept.add(wire)
+    kept.authenticate(wire, "agent")
+    forget_agent(state, "agent")
+
+    assert kept.unauthenticated == 1
+
+
 def test_a_peer_that_never_reads_its_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "LINGER_SECONDS", SOON)
     gone = threading.Event()
@@ -740,7 +877,7 @@ def test_a_peer_that_reads_slowly_gets_a_reply_that_takes_longer_than_the_patien
     replies: list[tuple[Jumps, asyncio.Transport]] = []
 
     async def lavish(scope: Any, receive: Any, send: Any) -> None:
-        transport = receive.__self__.transport
+        transport = http_of(scope).transport
         # A fixed size: left alone, the kernel takes the whole reply on some machines and leaves nothing to wait for.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, kept_by_kernel)
         replies.append((Jumps(asyncio.get_running_loop()), transport))

@@ -236,7 +236,10 @@ _ROUNDING: Final = 1e-9
 
 
 class Pace:
-    """Counts what happens too often, and says how long to wait because of it: not at all for the first `at_once`."""
+    """Counts what happens too often, and says how long to wait because of it: not at all for the first `at_once`.
+
+    What is more than `most_seconds` would take is forgotten.
+    """
 
     __slots__ = ("_at_once", "_clock", "_free_at", "_most_seconds", "_per_second")
 
@@ -252,13 +255,14 @@ class Pace:
 
     def note(self) -> float:
         """Count one, and return how many seconds to wait."""
-        earliest = self._clock() - self._at_once / self._per_second
-        self._free_at = max(self._free_at, earliest) + 1.0 / self._per_second
+        now = self._clock()
+        free_at = max(self._free_at, now - self._at_once / self._per_second) + 1.0 / self._per_second
+        self._free_at = min(free_at, now + self._most_seconds)
         return self.wait_seconds()
 
     def wait_seconds(self) -> float:
         """Return how many seconds to wait if nothing more happens."""
-        return min(max(0.0, self._free_at - self._clock()), self._most_seconds)
+        return max(0.0, self._free_at - self._clock())
 
 
 class Bucket:

@@ -49,7 +49,7 @@ from proctor.server.metrics import Metrics
 from proctor.server.opening import Opening, kind_for
 from proctor.server.recorders import JsonlRecorder, NullRecorder
 from proctor.server.settings import ServerSettings, StorageSettings
-from proctor.server.sockets import BoundedHttp, PatientHttp, PatientWebSocket, port_of
+from proctor.server.sockets import BoundedHttp, PatientHttp, PatientWebSocket, forget_agent, port_of
 from proctor.server.transforms import plan_of
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ class Server:
             visits=None if self.viewing is None else visits,
             stopped=None if operating is None else partial(_all_stopped, operating, self.viewing),
         )
+        self._grants = grants
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
         self._uvicorn = DrainingServer(_uvicorn_config(self._application(), settings), self._drained)
@@ -296,6 +297,7 @@ class Server:
         # Connections inherit it: what one peer can have read at once, however fast it sends.
         self._listening.agents.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AGENT_BUFFER_BYTES)
         beside = _Beside(quiet_config(self.agents, http=BoundedHttp, ws="none"))
+        self._grants.when_forgotten(partial(forget_agent, beside.server_state))
         async with self.agents.running():
             task = asyncio.create_task(beside.serve(sockets=[self._listening.agents]))
             try:

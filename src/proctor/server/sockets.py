@@ -4,14 +4,17 @@ Rule 1: a peer that sends no complete request, or never reads its replies, is cu
     descriptor and nothing else.
 Rule 2: nothing that a peer sent is logged here: paths and headers may hold what must not be written down. That it was
     refused is.
-Rule 3: what is kept for a peer is bounded, whatever it sends. Without a credential: the request line and the headers, one read
-    of a body, and `MOST_PIPELINED` requests. Frames of a WebSocket are read once its handshake was accepted, not before.
-Rule 4: frames that bring nothing, or nearly nothing, are read slowly if there are many, so that a peer who floods its own connection
-    takes no time from the others.
+Rule 3: what is kept for a peer is bounded, whatever it sends: the request line and the headers, a few kB of a body until the
+    application asks for it, a few kB of the requests behind it, and what came in the same read (`Connections.keep`). Frames of a
+    WebSocket are read once its handshake was accepted, not before.
+Rule 4: frames and chunks that bring nothing, or nearly nothing, are read slowly if there are many, so that a peer who floods its own
+    connection takes no time from the others.
+Rule 5: a request is judged as soon as it is there. Where its connection has no credential, the reply waits for its turn, and the
+    connection ends with it if the request was not read to its end, or if it is refused and more requests wait behind it.
 """
 
 import socket
-from asyncio import Handle, TimerHandle
+from asyncio import Future, Handle, TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -30,7 +34,6 @@ from proctor.errors import ValidationError
 from proctor.server.connections import (
     AUTHENTICATED,
     MOST_UNAUTHENTICATED,
-    MOST_UNREAD_BYTES,
     REFUSED,
     Connections,
     most_connections,
@@ -44,17 +47,23 @@ MOST_HEADERS: Final = 100
 MOST_PIPELINED: Final = 8
 """Requests of one connection that may wait for the reply to an earlier one."""
 PIECE_BYTES: Final = 4 * 1024
-"""What is parsed at once of an HTTP request."""
+"""What is parsed at once of an HTTP request, and what is kept of its body before the application asks for it."""
 FRAMES_BYTES: Final = 16 * 1024
 """What is parsed at once of a WebSocket's frames."""
-SMALL_FRAMES_BYTES: Final = 1024
-"""The same of a peer that has sent small frames; as frames of 6 bytes this takes about a millisecond."""
+SMALL_PIECE_BYTES: Final = 1024
+"""The same of a peer that has sent small frames or chunks; as frames of 6 bytes this takes about a millisecond."""
 SMALL_BYTES: Final = 1024
 SMALL_PER_SECOND: Final = 2000.0
 MOST_SMALL: Final = 32
-"""Fragments smaller than `SMALL_BYTES`, pings and pongs of one connection: so many may come at once, and so many in a second."""
+"""Fragments and chunks smaller than `SMALL_BYTES`, pings and pongs of one connection: so many may come at once, and so many in a second."""
+FEW_SMALL: Final = 2.0
 LINGER_SECONDS: Final = 10.0
+MOST_DISCARDED: Final = 256 * 1024
+"""What is read and dropped of a peer whose connection ends, so that it reads the reply before it learns that nobody listens."""
 BACKLOG: Final = 2048
+SWITCHING_PROTOCOLS: Final = 101
+BAD: Final = 400
+"""From here on a status is a refusal."""
 UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 MOST_CONNECTIONS: Final = 4096
 """Of a listener for agents, or for browsers."""
@@ -72,6 +81,48 @@ class RefusedRequest(Exception):
     """Stops the parser in the middle of a request that is refused; it reaches nobody."""
 
 
+class SmallCount:
+    """Counts the small pieces of one connection; as time passes they are forgotten."""
+
+    __slots__ = ("_count", "_counted_at")
+
+    def __init__(self) -> None:
+        self._count = 0.0
+        self._counted_at = 0.0
+
+    def add(self, now: float) -> None:
+        """Count one."""
+        self._count, self._counted_at = self._left(now) + 1.0, now
+
+    def piece_bytes(self, ordinary: int) -> int:
+        """Return how much to parse at once; one ping now and then is no flood, nor are both ends of a body."""
+        return ordinary if self._count <= FEW_SMALL else SMALL_PIECE_BYTES
+
+    def pause_seconds(self, now: float) -> float:
+        """Return how long to parse nothing: not at all, if there were few."""
+        left = self._left(now)
+        return left / SMALL_PER_SECOND if left > MOST_SMALL else 0.0
+
+    def _left(self, now: float) -> float:
+        return max(0.0, self._count - (now - self._counted_at) * SMALL_PER_SECOND)
+
+
+class HeldFlow(FlowControl):
+    """uvicorn's flow control; nothing more is read while something that came waits to be parsed."""
+
+    is_held = False
+
+    def hold(self) -> None:
+        """Read nothing, whoever asks for it."""
+        self.is_held = True
+        self.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless it is held."""
+        if not self.is_held:
+            super().resume_reading()
+
+
 class PatientHttp(HttpToolsProtocol):
     """HTTP, with limits on what a request may hold, how long it may take to arrive, and a reply to be read.
 
@@ -79,17 +130,28 @@ class PatientHttp(HttpToolsProtocol):
     reply to an earlier one. Trailers are counted and dropped: what comes after the body was not judged with the headers.
     """
 
+    flow: HeldFlow
     _late: TimerHandle | None = None
     _unread: TimerHandle | None = None
-    _wait: TimerHandle | None = None
-    """Runs while nothing is read, because too much was refused."""
-    _early = b""
-    """What came all the same, before reading could be stopped."""
+    _pause: TimerHandle | None = None
+    """Runs while nothing is parsed, because there were too many small chunks."""
+    _turn: Future[None] | None = None
+    """What a reply waits for."""
+    _unparsed = b""
+    """What came and is not parsed yet: one read, or two."""
     _in_headers = True
     _trailers = 0
     _overhead = 0
     """Bytes since the request began, or since the last piece of its body."""
     _refused = False
+    _is_noted = False
+    """Whether the application refused the credential of the request that it serves, or its lack."""
+    _served: Any = None
+    """uvicorn's cycle of the request that is served, or was served last."""
+    _asked: Any = None
+    """The one whose body the application has asked for."""
+    _discarded: int | None = None
+    """Of a connection that ends with the next reply, or has ended with the last one: what came since and was dropped."""
 
     def most_connections(self) -> int:
         """Return how many connections this listener may have."""
@@ -98,39 +160,100 @@ class PatientHttp(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Start the clock; a connection counts as unauthenticated until it has shown a credential."""
         super().connection_made(transport)
+        self.flow = HeldFlow(transport)
+        self._small = SmallCount()
         self._start_clock()
         self._kept = _connections(self.server_state, self.most_connections)
         self._kept.add(transport)
-        self._wait_for_refusals()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Stop the clocks; nobody waits for a turn any more."""
         self._kept.remove(self.transport)
         self._stop_clock()
         self._is_read()
-        if self._wait is not None:
-            self._wait.cancel()
-            self._take_early()
+        self._drop_unparsed()
         super().connection_lost(exc)
+        self._end_wait()
         self._let_go()
 
+    def shutdown(self) -> None:
+        """End the connection when its reply is sent; that waits for nothing any more."""
+        super().shutdown()
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
     def data_received(self, data: bytes) -> None:
-        """Read, in pieces that are small enough to stop in time."""
-        if self._wait is not None:
-            self._keep_early(data)
+        """Parse what has come, or keep it for later."""
+        if self._turn is not None and self._is_noted and not self._served.more_body:
+            self._end_reading()  # it would wait behind a refusal
+        if self._discarded is not None:
+            self._discarded += len(data)
+            if self._discarded > MOST_DISCARDED:
+                self.flow.hold()
+                self._close_if_replied()
             return
-        if self.timeout_keep_alive_task is not None:
+        self._unparsed += data
+        self._parse()
+
+    def _close_if_replied(self) -> None:
+        if self.cycle is not None and self.cycle.response_complete:
+            self.transport.close()
+            self._wait_for_reading()
+
+    def _parse(self) -> None:
+        """Parse, in pieces that are small enough to stop in time; what is left waits, and nothing more is read."""
+        if self._pause is not None or self._discarded is not None:
+            return
+        data, self._unparsed = self._unparsed, b""
+        if data and self.timeout_keep_alive_task is not None:
             # Whatever this is: what uvicorn's own clock waited for has come, and empty lines begin no request.
             self._start_clock()
-        for start in range(0, len(data), PIECE_BYTES):
-            piece = data[start : start + PIECE_BYTES]
+        size, start = self._small.piece_bytes(PIECE_BYTES), 0
+        while start < len(data) and self._has_room():
+            piece = data[start : start + size]
+            start += size
             self._overhead += len(piece)
             super().data_received(piece)
-            if self.parser is None or self.transport.is_closing():
+            if self.parser is None or self._discarded is not None or self.transport.is_closing():
                 return
             if self._overhead > MOST_HEADER_BYTES:
                 self._refuse("its headers are too large")
                 return
+            seconds = self._small.pause_seconds(self.loop.time())
+            if seconds:
+                self._pause = self.loop.call_later(seconds, self._parse_on)
+                break
+        self._unparsed = data[start:]
+        self._kept.keep(self.transport, len(self._unparsed))
+        if self._unparsed or self._pause is not None:
+            self.flow.hold()
+        elif self.flow.is_held:
+            self.flow.is_held = False
+            if self._has_room():
+                self.flow.resume_reading()
+
+    def _parse_on(self) -> None:
+        self._pause = None
+        if not self.transport.is_closing():
+            self._parse()
+
+    def _has_room(self) -> bool:
+        """Return whether more may be parsed: not while a request waits for an earlier one, nor a body for the application."""
+        if self.pipeline:
+            return False
+        if self.cycle is None or self.cycle.response_complete:
+            return True
+        return len(self.cycle.body) < (HIGH_WATER_LIMIT if self._asked is self.cycle else PIECE_BYTES)
+
+    def _drop_unparsed(self) -> None:
+        self._unparsed = b""
+        self._kept.keep(self.transport, 0)
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; a trailer is dropped."""
@@ -148,7 +271,7 @@ class PatientHttp(HttpToolsProtocol):
         self._in_headers = False
         extensions = {
             AUTHENTICATED: partial(self._kept.authenticate, self.transport),
-            REFUSED: self._kept.refusals.note,
+            REFUSED: self._note_refusal,
         }
         self.scope["extensions"] = extensions  # type: ignore[typeddict-item]  # ASGI allows a server's own
         super().on_headers_complete()
@@ -156,64 +279,101 @@ class PatientHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._overhead = 0
+        if len(body) < SMALL_BYTES:
+            self._small.add(self.loop.time())
         super().on_body(body)
+
+    # ---------------------------------------------------------------------------------------------- request and reply
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Serve a request; before it there was the reply to the last one."""
+        self._served, self._is_noted = cycle, False
+        super()._start_asgi_task(cycle, partial(self._serve, cycle, app))
+
+    async def _serve(self, cycle: Any, app: Any, scope: Any, _receive: Any, _send: Any) -> Any:
+        try:
+            return await app(scope, partial(self._receive, cycle), partial(self._send, cycle))
+        finally:
+            cycle.body = bytearray()  # nobody asks for it any more
+
+    async def _receive(self, cycle: Any) -> Any:
+        if self._asked is not cycle or self._unparsed:
+            self._asked = cycle
+            self._parse()
+        return await cycle.receive()
+
+    async def _send(self, cycle: Any, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            await self._wait_for_turn(cycle, message["status"])
+            if self._discarded is not None:
+                cycle.keep_alive = False
+        elif self._discarded is not None and not message.get("more_body", False):
+            # It was said that the connection ends; `on_response_complete` sees to it.
+            cycle.keep_alive = True
+        await cycle.send(message)
+
+    def _note_refusal(self) -> None:
+        self._is_noted = True
+
+    async def _wait_for_turn(self, cycle: Any, status: int) -> None:
+        """Let a reply to somebody without a credential wait until it is its turn."""
+        if self._kept.is_authenticated(self.transport) and not self._is_noted:
+            return
+        self._kept.judge(self.transport)
+        self._is_noted = self._is_noted or status >= BAD
+        if self._is_noted and (self.pipeline or self._unparsed):
+            self._end_reading()
+        self._turn = (self._kept.refusals if self._is_noted else self._kept.pages).take()
+        await self._turn
+        self._turn = None
+        if cycle.more_body or (self._is_noted and self.pipeline):
+            self._end_reading()
+
+    def _end_reading(self) -> None:
+        """Drop what comes from now on and what is not served yet; the connection ends with the next reply."""
+        if self._discarded is None:
+            self._discarded = 0
+            self._drop_unparsed()
+            self.pipeline.clear()
+            self.cycle = self._served
+            self.flow.is_held = False
+            if not self.transport.is_closing():
+                self.flow.resume_reading()  # so that it is seen whether the peer goes
 
     def send_400_response(self, msg: str) -> None:
         """Note what is no HTTP; the library's own words would repeat what the peer sent."""
         if not self._refused:
-            self._log_refusal("it is no HTTP")
-            super().send_400_response(msg)
-            self._wait_for_reading()
+            self._refused = True
+            self._refuse_in_turn("it is no HTTP", partial(super().send_400_response, msg))
 
     def _refuse(self, reason: str) -> RefusedRequest:
         """Refuse the request and end the connection; what is returned stops the parser, if it is raised."""
         self._refused = True
-        self._log_refusal(reason)
-        if self._in_headers and (self.cycle is None or self.cycle.response_complete):
-            self.transport.write(UNREADABLE)
-            self.transport.close()
-        else:
-            self._cut()
+        can_reply = self._in_headers and (self.cycle is None or self.cycle.response_complete)
+        self._refuse_in_turn(reason, self._send_unreadable if can_reply else self._cut)
         return RefusedRequest(reason)
 
-    def _log_refusal(self, reason: str) -> None:
-        if not self._kept.is_authenticated(self.transport):
-            self._kept.refusals.note()
+    def _refuse_in_turn(self, reason: str, refuse: Callable[[], object]) -> None:
+        """Log that what came cannot be read, and say so when it is its turn; until then nothing is parsed."""
         peer = "unknown" if self.client is None else self.client[0]
         self._kept.log.write("a request was refused: %s", reason, extra={"peer": peer})
+        self._kept.judge(self.transport)
+        self._end_reading()
+        if self._turn is not None:
+            return  # the connection ends with the reply that waits
+        self._turn = self._kept.refusals.take()
+        if self._turn.done():
+            self._refuse_now(refuse)
+        else:
+            self._turn.add_done_callback(partial(self._refuse_now, refuse))
 
-    def _wait_for_refusals(self) -> None:
-        """Read nothing for a while, if too many of those without a credential were refused."""
-        seconds = self._kept.refusals.wait_seconds()
-        if seconds and self._wait is None and not self.transport.is_closing():
-            self._wait = self.loop.call_later(seconds, self._read_on)
-            # Not at once: uvloop begins to read a new connection whatever was said before.
-            self.loop.call_soon(self._stop_reading)
+    def _refuse_now(self, refuse: Callable[[], object], _turn: object = None) -> None:
+        if not self.transport.is_closing():
+            refuse()
+            self._wait_for_reading()
 
-    def _stop_reading(self) -> None:
-        if self._wait is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def _keep_early(self, data: bytes) -> None:
-        self._early += data
-        self._kept.unread_bytes += len(data)
-        if self._kept.unread_bytes > MOST_UNREAD_BYTES:
-            self._cut()
-
-    def _take_early(self) -> bytes:
-        early, self._early = self._early, b""
-        self._kept.unread_bytes -= len(early)
-        return early
-
-    def _read_on(self) -> None:
-        self._wait = None
-        early = self._take_early()
-        if self.transport.is_closing():
-            return
-        if not self.flow.read_paused:
-            self.transport.resume_reading()
-        if early:
-            self.data_received(early)
+    def _send_unreadable(self) -> None:
+        self.transport.write(UNREADABLE)
+        self.transport.close()
 
     def pause_writing(self) -> None:
         """Start the clock for a peer that leaves much unread."""
@@ -277,8 +437,13 @@ class PatientHttp(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._wait_for_reading()
-        elif not self._kept.is_authenticated(self.transport):
-            self._wait_for_refusals()
+        elif self._discarded is not None:
+            # To close at once would take the reply from a peer that still sends; uvicorn's own clock closes soon.
+            self.transport.write_eof()
+            if self._discarded > MOST_DISCARDED:
+                self._close_if_replied()
+        elif self._unparsed:
+            self._parse()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, whether or not its peer reads what is left."""
@@ -295,6 +460,13 @@ class BoundedHttp(PatientHttp):
     def most_connections(self) -> int:
         """Return how many connections this listener may have."""
         return most_connections(share=4, most=MOST_CONNECTIONS)
+
+
+def forget_agent(state: ServerState, grant: str) -> None:
+    """Let the connections of an agent whose grant has died make way, as if it had shown none."""
+    found: Connections | None = getattr(state, "proctor_connections", None)
+    if found is not None:
+        found.forget(grant)
 
 
 def _connections(state: ServerState, most: Callable[[], int]) -> Connections:
@@ -319,33 +491,80 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """What has come and is not parsed yet; it is bounded by one read, or two."""
     _pause: TimerHandle | None = None
     """Runs while nothing is parsed, because there were too many small frames."""
-    _small = 0.0
-    _counted_at = 0.0
+    _turn: Future[None] | None = None
+    """What a refusal waits for."""
+    _is_noted = False
+    _discarded: int | None = None
+    """Of a peer that is refused: what came since and was dropped."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         super().__init__(config, server_state, app_state, **more)
         self._kept = _connections(server_state, partial(most_connections, share=2))
+        self._small = SmallCount()
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._reading = False
 
     def handle_connect(self, event: Any) -> None:
         """Let the application cut the connection, and know whether its peer reads; until it has decided, nothing is read."""
+        response = self.conn.accept(event)
+        if response.status_code != SWITCHING_PROTOCOLS:
+            self.conn.send_response(response)
+            self._refuse_handshake(b"".join(self.conn.data_to_send()))
+            return
         super().handle_connect(event)
-        if hasattr(self, "scope"):
-            self.read_paused = True
-            self.transport.pause_reading()
-            extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[ABORT] = self._cut
-            extensions[REFUSED] = self._kept.refusals.note
-            extensions[WRITABLE] = self.writable
-            extensions[LISTEN] = self._listen
+        self.read_paused = True
+        self.transport.pause_reading()
+        extensions: dict[str, Any] = self.scope["extensions"]
+        extensions[ABORT] = self._cut
+        extensions[REFUSED] = self._note_refusal
+        extensions[WRITABLE] = self.writable
+        extensions[LISTEN] = self._listen
+
+    def _note_refusal(self) -> None:
+        self._is_noted = True
+
+    def _refuse_handshake(self, reply: bytes) -> None:
+        """Log that a handshake cannot be read, and say so when it is its turn."""
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        peer = "unknown" if self.client is None else self.client[0]
+        self._kept.log.write("a request was refused: it is no handshake", extra={"peer": peer})
+        self._take_turn().add_done_callback(partial(self._refuse_now, reply))
+
+    def _refuse_now(self, reply: bytes, _turn: Future[None]) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(reply)
+            self.transport.close()
+            self._linger = self.loop.call_later(LINGER_SECONDS, self._cut)
+
+    def _take_turn(self) -> Future[None]:
+        """Return what a refusal waits for; what comes from now on is dropped, and it is seen whether the peer goes."""
+        self._kept.judge(self.transport)
+        self._discarded, self.read_paused = 0, False
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+        self._turn = self._kept.refusals.take()
+        return self._turn
+
+    def _end_wait(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def shutdown(self) -> None:
+        """End the connection; a refusal waits for nothing any more."""
+        super().shutdown()
+        self._end_wait()
 
     def _listen(self, listener: Callable[[str], bool] | None) -> None:
         self.listener = listener
 
     def data_received(self, data: bytes) -> None:
         """Read, or keep what comes for later; a handshake that cannot be read is refused, left to itself it would wait for ever."""
+        if self._discarded is not None:
+            self._discarded += len(data)
+            if self._discarded > MOST_DISCARDED:
+                self.transport.pause_reading()
+            return
         self._unparsed += data
         if self._pause is not None:
             self.transport.pause_reading()
@@ -357,24 +576,22 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self._reading = False
             self._flush()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            self.handshake_initiated = self.handshake_complete = self.close_sent = True
-            self.transport.write(UNREADABLE)
-            self.transport.close()
+            self._refuse_handshake(UNREADABLE)
 
     def _parse(self) -> None:
         """Parse what has come, until there are too many small frames."""
         data, self._unparsed = self._unparsed, b""
-        # One ping now and then is no flood.
-        size = FRAMES_BYTES if self._small <= 1.0 else SMALL_FRAMES_BYTES
+        size = self._small.piece_bytes(FRAMES_BYTES)
         for start in range(0, len(data), size):
             end = start + size
             super().data_received(data[start:end])
             if self.transport.is_closing():
                 return
-            if self._small > MOST_SMALL:
+            seconds = self._small.pause_seconds(self.loop.time())
+            if seconds:
                 self._unparsed = data[end:]
                 self.transport.pause_reading()
-                self._pause = self.loop.call_later(self._small / SMALL_PER_SECOND, self._go_on)
+                self._pause = self.loop.call_later(seconds, self._go_on)
                 return
 
     def _go_on(self) -> None:
@@ -385,15 +602,13 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self.data_received(b"")
 
     def _count_small(self) -> None:
-        """Count a small frame; as time passes they are forgotten."""
-        now = self.loop.time()
-        self._small = max(0.0, self._small - (now - self._counted_at) * SMALL_PER_SECOND) + 1.0
-        self._counted_at = now
+        self._small.add(self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of what was kept for a peer that has gone."""
         self._kept.remove(self.transport)
         super().connection_lost(exc)
+        self._end_wait()
         self.frames = []
         for clock in (self._linger, self._pause):
             if clock is not None:
@@ -465,6 +680,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         """Send; replies to messages that came together leave together, in one system call."""
         if message["type"] == "websocket.accept":
             self._kept.authenticate(self.transport)
+        elif self._is_noted and self._turn is None:
+            await self._take_turn()
         text = message.get("text")
         if text is None or self.close_sent or not (self.handshake_complete and self.writable.is_set()):
             self._flush()

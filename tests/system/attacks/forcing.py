@@ -7,7 +7,6 @@ Rule 2: secrets are sent where a careless client would put them: in headers, pat
 from __future__ import annotations
 
 import json
-import socket
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from random import Random
 from typing import Any, Final
 from urllib.parse import quote
 
-from proctor.server.sockets import MOST_PIPELINED
 from tests.server.agents.stand_in import call_of
 from tests.server.attacks.bad_messages import AFTER_HELLO, ANYWHERE
 from tests.server.attacks.bad_messages import Scene as Messages
@@ -90,12 +88,10 @@ class Forcing:
         """Come to both ports with secrets in the wrong places, and with wrong ones in the right place."""
         done = 0
         for wire in cycle((Wire(self.arena.control_port), Wire(self.arena.agent_port))):
-            wanted = [self._request(wire, self.rng.choice(secrets)) for _ in range(min(MOST_PIPELINED, number - done))]
-            if not wanted:
+            if done == number:
                 return done
             with wire.connect() as peer:
-                peer.sendall(b"".join(wanted))
-                peer.shutdown(socket.SHUT_WR)
+                peer.sendall(self._request(wire, self.rng.choice(secrets)))
                 replies = wire.rest(peer)
             found = statuses(replies)
             assert {status // 100 for status in found} == {4}, found
@@ -104,7 +100,7 @@ class Forcing:
         raise AssertionError("a cycle has no end")
 
     def _request(self, wire: Wire, secret: str) -> bytes:
-        """Return one request that must be refused; the last one of a connection need not be."""
+        """Return one request that must be refused, the only one of its connection."""
         shown = quote(secret, safe="")
         plain = shown.replace("%", "")
         basic = b64encode(f"proctor:{plain}x".encode()).decode()
@@ -120,9 +116,7 @@ class Forcing:
         )
         more, headers, host = self.rng.choice(wrong)
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": shown, "params": {"token": shown}}).encode()
-        return request(
-            self.rng.choice(("GET", "POST", "DELETE")), self.rng.choice(PATHS) + more, host, headers, body, keep=True
-        )
+        return request(self.rng.choice(("GET", "POST", "DELETE")), self.rng.choice(PATHS) + more, host, headers, body)
 
     # -------------------------------------------------------------------------------------------------- the agent plane
     def calls(self, number: int) -> int:

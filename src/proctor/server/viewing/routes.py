@@ -27,6 +27,7 @@ from proctor.models.control import Problem
 from proctor.models.operator import Waiting
 from proctor.server.answers import NotDone, refusal_of, refused
 from proctor.server.asking import JSON, body_of, order_of, query_of
+from proctor.server.connections import RefusalLog, note_refusal
 from proctor.server.incidents import inside_problem
 from proctor.server.metrics import Metrics
 from proctor.server.viewing.feed import Feed, Listener, Receive, Send
@@ -95,6 +96,7 @@ class Viewing:
         self._can_act = pending is not None
         self._entered = entered
         self._statics = read_statics()
+        self._refusals = RefusalLog(LOG)
 
     def routes(self) -> list[Route]:
         """Return the routes, as `described.py` describes them."""
@@ -140,7 +142,8 @@ class Viewing:
         order = order_of(Code, await self._body(request, MOST_CODE_BYTES), self._limits.max_depth)
         cookie = self._visits.enter(order.code)
         if cookie is None:
-            LOG.info("a code was refused", extra={"status": UNKNOWN, "peer": _peer(request)})
+            note_refusal(request.scope)
+            self._refusals.write("a code was refused", extra={"status": UNKNOWN, "peer": _peer(request)})
             self._metrics.turned_away(UNKNOWN)
             return _json(WRONG_CODE, UNKNOWN)
         LOG.info("a browser came in", extra={"peer": _peer(request)})
