@@ -70,7 +70,7 @@ def test_a_file_of_the_ledger_will_do(folder: Path, capsys: pytest.CaptureFixtur
 def test_a_difference_is_told_with_both_values_and_the_code_1(
     drifting: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = asked(capsys, drifting)
+    code, out = asked(capsys, drifting, "--trust")
 
     assert code == 1
     assert "differs at step 3" in out
@@ -108,7 +108,7 @@ def test_results_are_objects_for_programs(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_a_difference_is_an_object_too(drifting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = asked(capsys, drifting, "--json")
+    code, out = asked(capsys, drifting, "--trust", "--json")
 
     (found,) = objects(out)
     assert code == 1
@@ -159,7 +159,7 @@ def _refusing(text: str) -> Any:
 
 def test_the_process_itself_ends_with_the_code(drifting: Path) -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "proctor", "replay", str(drifting)],
+        [sys.executable, "-m", "proctor", "replay", str(drifting), "--trust"],
         env={**os.environ, "PYTHONHASHSEED": "random"},
         capture_output=True,
         text=True,
@@ -192,13 +192,13 @@ def test_a_step_is_an_object_for_programs(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_a_way_that_differs_is_said_below_the_step(drifting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out = asked(capsys, drifting, "--at", 4)
+    _, out = asked(capsys, drifting, "--trust", "--at", 4)
 
     assert "note: the replay differs from the record at step 3" in out
 
 
 def test_the_only_episode_needs_no_name(drifting: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(capsys, drifting, "--at", 1)[0] == 0
+    assert asked(capsys, drifting, "--trust", "--at", 1)[0] == 0
     assert asked(capsys, folder, "--at", 1)[0] == 2
 
 
@@ -227,7 +227,7 @@ def test_actions_can_come_from_a_file(folder: Path, tmp_path: Path, capsys: pyte
 def test_actions_after_the_end_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = record(tmp_path / "ledger", Sitting(f"{HERE}Adding", plays=[Play(actions=[1])]))
 
-    _, out = asked(capsys, folder, "--fork", 1, "--actions", "[200, 1, 1]")
+    _, out = asked(capsys, folder, "--trust", "--fork", 1, "--actions", "[200, 1, 1]")
 
     assert "2 actions were not carried out" in out
     assert "terminated" in out

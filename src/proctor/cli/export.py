@@ -2,7 +2,7 @@
 
 Rule 1: the file appears whole or not at all, and takes another's place only with --force.
 Rule 2: the path and the size go to standard output, progress to standard error.
-Rule 3: only --fork runs an environment; everything else reads the record.
+Rule 3: only --fork runs an environment, and without --trust only one that is registered here; everything else reads the record.
 """
 
 import os
@@ -14,8 +14,10 @@ import typer
 from proctor.cli.listed_actions import listed_actions
 from proctor.cli.output import standard_output
 from proctor.cli.progress import bar
+from proctor.cli.trust import TrustOption, trusting_command
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
+from proctor.replay.trust import check_episode
 from proctor.viewer.comparing import fork as forked
 from proctor.viewer.episode import named
 from proctor.viewer.saving import saved
@@ -27,6 +29,7 @@ FOLDER: Final = Path("ledger")
 
 
 def export(
+    context: typer.Context,
     episode: Annotated[
         str,
         typer.Argument(
@@ -46,12 +49,13 @@ def export(
         typer.Option(
             metavar="N",
             min=0,
-            help="Side by side with a branch after step N, with --actions; runs the environment's code that the record names.",
+            help="Side by side with a branch after step N, with --actions; runs the environment's code.",
         ),
     ] = None,
     actions: Annotated[
         str | None, typer.Option(metavar="JSON|FILE", help="A JSON list of actions, or a file with one.")
     ] = None,
+    trust: TrustOption = False,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="The title of the page.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take the place of a file that is there already.")] = False,
 ) -> None:
@@ -66,6 +70,8 @@ def export(
     with Ledger.open(where) as record:
         chain = named(record, name).chain
         others = [] if beside is None else [record.find(beside).chain]
+        if fork is not None and not trust:
+            check_episode(record, chain, trusting=trusting_command(context))
         forks = [] if fork is None else [forked(record, chain, fork, listed_actions(actions or ""))]
         with bar("reading", unit="rows") as shown:
             text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=shown.to)

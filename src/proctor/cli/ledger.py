@@ -16,13 +16,14 @@ from rich.console import Console
 
 from proctor.cli import episode_list, pruning, verification
 from proctor.cli.columns import Sheet, sheet
-from proctor.cli.ledger_export import WRITERS, Format
+from proctor.cli.ledger_export import WRITERS, Asked, Format
 from proctor.cli.ledger_key import found_key, public_key
 from proctor.cli.narrator import Narrator
 from proctor.cli.output import Output, plain, plain_json, standard_output
 from proctor.cli.progress import bar
 from proctor.cli.timeline import entries
 from proctor.cli.timeline_page import Page
+from proctor.cli.trust import TrustOption, trusting_command
 from proctor.errors import ValidationError
 from proctor.ledger.bundle import write_bundle
 from proctor.ledger.export_jsonl import line_of
@@ -124,6 +125,7 @@ def verify(
 
 @ledger.command()
 def export(
+    context: typer.Context,
     path: LedgerArgument,
     episodes: EpisodesArgument = None,
     form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.JSONL,
@@ -134,16 +136,20 @@ def export(
     packets: Annotated[
         bool, typer.Option("--packets", help="Of governed episodes only the packets, for `proctor judge -`.")
     ] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Write episodes for other programs, all where none is named.
 
-    JSON lines of all have the server's own rows, too. For people there is `proctor export`: a page to look at.
+    JSON lines of all have the server's own rows, too. For people there is `proctor export`: a page to look at. Only minari makes the
+    environment, which it asks for its spaces; without --trust that is one that is registered here.
     """
     if packets and form is not Format.JSONL:
         raise ValidationError("packets are lines of JSON", found=f"--format {form}", expected="--format jsonl")
     where = None if out is None or str(out) == "-" else out
     with Ledger.open(path) as record:
-        said = WRITERS[form](record, episodes or [], where, packets)
+        said = WRITERS[form](
+            record, episodes or [], where, Asked(packets, None if trust else trusting_command(context))
+        )
         _name_unread(record)
     if said:
         _remark(said)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from proctor.cli.columns import many
 from proctor.cli.output import plain_json, standard_output
@@ -31,14 +31,23 @@ class Format(StrEnum):
     OTEL = "otel"
 
 
-def _jsonl(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
-    found = chosen(record, names) if names or packets else None
+class Asked(NamedTuple):
+    """What is asked of some formats."""
+
+    packets: bool = False
+    """Of `jsonl`: nothing else."""
+    trusting: str | None = None
+    """Of `minari`: the command that makes whatever environment the record names; None: this one does."""
+
+
+def _jsonl(record: Ledger, names: Sequence[str], out: Path | None, asked: Asked) -> str:
+    found = chosen(record, names) if names or asked.packets else None
     with _bar(found, out) as shown:
         rows = counted(rows_of(record, found), shown.on)
-        return _written(packet_lines(rows) if packets else lines(rows), out)
+        return _written(packet_lines(rows) if asked.packets else lines(rows), out)
 
 
-def _otel(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+def _otel(record: Ledger, names: Sequence[str], out: Path | None, asked: Asked) -> str:
     from proctor.integrations.otel import otlp_lines
 
     found = chosen(record, names)
@@ -59,7 +68,7 @@ def _written(text: Iterable[bytes], out: Path | None) -> str:
     return f"{many(count, 'line')} in {out}"
 
 
-def _parquet(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+def _parquet(record: Ledger, names: Sequence[str], out: Path | None, asked: Asked) -> str:
     from proctor.ledger.export_parquet import write_parquet
 
     path = _named(out, "steps.parquet")
@@ -69,11 +78,15 @@ def _parquet(record: Ledger, names: Sequence[str], out: Path | None, packets: bo
     return f"{many(written, 'row')} in {path}"
 
 
-def _minari(record: Ledger, names: Sequence[str], out: Path | None, packets: bool) -> str:
+def _minari(record: Ledger, names: Sequence[str], out: Path | None, asked: Asked) -> str:
     from proctor.integrations.minari import export_minari
+    from proctor.replay.trust import check_episode
 
     path = _named(out, "plume-v0")
     found = chosen(record, names)
+    if asked.trusting is not None:
+        for each in found:
+            check_episode(record, each.chain, trusting=asked.trusting)
     with _bar(found, path) as shown:
         made = export_minari(record, found, path, shown.on)
     empty = f"; left out, because they have no step: {', '.join(made.left_out)}" if made.left_out else ""
@@ -95,7 +108,7 @@ def _named(out: Path | None, example: str) -> Path:
     return out
 
 
-Writer: TypeAlias = Callable[[Ledger, Sequence[str], Path | None, bool], str]
+Writer: TypeAlias = Callable[[Ledger, Sequence[str], Path | None, Asked], str]
 WRITERS: Final[Mapping[Format, Writer]] = {
     Format.JSONL: _jsonl,
     Format.PARQUET: _parquet,

@@ -97,7 +97,9 @@ def _calling(command: Command) -> Callable[[typer.Context], None]:
         name = command.name.replace("-", "_")
         found = getattr(import_module(f"proctor.cli.{name}"), name)
         own = found if isinstance(found, typer.Typer) else _alone(found)
-        code = own(context.args, prog_name=f"proctor {command.name}", standalone_mode=False)
+        # What was typed is also the command's object: an error may say how to repeat it.
+        typed = tuple(context.args)
+        code = own(list(typed), prog_name=f"proctor {command.name}", standalone_mode=False, obj=typed)
         raise typer.Exit(code or 0)
 
     return call

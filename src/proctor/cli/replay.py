@@ -3,11 +3,12 @@
 Rule 1: exit code 0 if every episode is identical, 1 if one differs or cannot be replayed, 2 if the command line is wrong.
 Rule 2: a difference is told with its step and both values. Changed code or versions are notes, never a difference.
 Rule 3: what comes from a record is printed without anything that could steer a terminal.
+Rule 4: without --trust nothing is replayed if one of the episodes needs trust (`replay/trust.py`).
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,6 +23,7 @@ from rich.text import Text
 from proctor.cli.listed_actions import listed_actions
 from proctor.cli.output import Output, plain, plain_json, standard_output
 from proctor.cli.progress import bar
+from proctor.cli.trust import TrustOption, trusting_command
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.replay.alone import Alone, replayed_alone
@@ -29,6 +31,7 @@ from proctor.replay.difference import shown
 from proctor.replay.fork import Answer, Branch, Forked, Standing, forked, state_at
 from proctor.replay.report import Replayed, reading, replayed
 from proctor.replay.supply import Supply
+from proctor.replay.trust import UntrustedRecord, check_episode
 
 DIFFERS: Final = 1
 MOST_LINES: Final = 10
@@ -43,6 +46,7 @@ Tick = Callable[[int], None]
 
 
 def replay(
+    context: typer.Context,
     ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger's folder, or a file *.ledger.")],
     episode: Annotated[
         str | None, typer.Argument(metavar="[EPISODE]", help="Its chain or id, or how one of them begins; else all.")
@@ -57,31 +61,52 @@ def replay(
     alone: Annotated[
         bool, typer.Option("--alone", help="Of a batch, replay every sub-episode in an environment of its own, too.")
     ] = False,
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object for each episode.")] = False,
 ) -> None:
-    """Drive the environment again from the record and compare every step; or look at a step, or branch off there."""
+    """Drive the environment again from the record and compare every step; or look at a step, or branch off there.
+
+    This runs the environment's code; without --trust only that of environments that are registered here.
+    """
     if at is not None and fork is not None:
         raise ValidationError("--at and --fork are two questions", expected="one of them")
     if (fork is None) != (actions is None):
         raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")
+    trusting = None if trust else trusting_command(context)
     with Ledger.open(ledger) as opened, standard_output() as output:
         if at is not None:
-            _tell(output, as_json, state_at(opened, _one(opened, episode).chain, at), _standing_lines)
+            _tell(output, as_json, state_at(opened, _one(opened, episode, trusting), at), _standing_lines)
         elif fork is not None:
-            branch = forked(opened, _one(opened, episode).chain, fork, listed_actions(actions or ""))
+            branch = forked(opened, _one(opened, episode, trusting), fork, listed_actions(actions or ""))
             _tell(output, as_json, branch, _forked_lines)
         else:
             episodes = opened.episodes() if episode is None else [opened.find(episode)]
-            raise typer.Exit(0 if _replay_all(opened, episodes, output, as_json, alone) else DIFFERS)
+            unread = {} if trusting is None else _check_all(opened, episodes, trusting)
+            raise typer.Exit(0 if _replay_all(opened, episodes, unread, output, as_json, alone) else DIFFERS)
 
 
-def _one(ledger: Ledger, text: str | None) -> EpisodeSummary:
-    if text is not None:
-        return ledger.find(text)
-    episodes = ledger.episodes()
+def _one(ledger: Ledger, text: str | None, trusting: str | None) -> str:
+    """Return the chain of the episode that is meant; an UntrustedRecord names the command that replays it, if it is not this one."""
+    episodes = ledger.episodes() if text is None else [ledger.find(text)]
     if len(episodes) != 1:
         raise ValidationError("which episode?", found=f"{len(episodes)} episodes", expected="the name of one")
-    return episodes[0]
+    chain = episodes[0].chain
+    if trusting is not None:
+        check_episode(ledger, chain, trusting=trusting)
+    return chain
+
+
+def _check_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], trusting: str) -> dict[str, str]:
+    """Raise an UntrustedRecord if one of the episodes needs trust; return why others cannot be looked at."""
+    unread: dict[str, str] = {}
+    for each in episodes:
+        try:
+            check_episode(ledger, each.chain, trusting=trusting)
+        except UntrustedRecord:
+            raise
+        except ValidationError as problem:
+            unread[each.chain] = str(problem)
+    return unread
 
 
 def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
@@ -92,11 +117,18 @@ def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iter
 
 
 # ------------------------------------------------------------------------------------------------ every episode
-def _replay_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], output: Output, as_json: bool, alone: bool) -> bool:
-    """Replay the episodes and print the results; return whether all are identical."""
+def _replay_all(
+    ledger: Ledger,
+    episodes: Sequence[EpisodeSummary],
+    unread: Mapping[str, str],
+    output: Output,
+    as_json: bool,
+    alone: bool,
+) -> bool:
+    """Replay the episodes but those that are `unread`, and print the results; return whether all are identical."""
     results: list[tuple[EpisodeSummary, Replayed, list[Alone]]] = []
     with bar("replaying", sum(each.steps for each in episodes), unit="steps") as shown:
-        for each, result, subs in _results(ledger, episodes, alone, shown.to):
+        for each, result, subs in _results(ledger, episodes, unread, alone, shown.to):
             results.append((each, result, subs))
             if as_json:
                 output.write(plain_json(msgspec.json.encode(_document(each, result, subs))) + b"\n")
@@ -107,13 +139,16 @@ def _replay_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], output: Outp
 
 
 def _results(
-    ledger: Ledger, episodes: Sequence[EpisodeSummary], alone: bool, tick: Tick
+    ledger: Ledger, episodes: Sequence[EpisodeSummary], unread: Mapping[str, str], alone: bool, tick: Tick
 ) -> Iterator[tuple[EpisodeSummary, Replayed, list[Alone]]]:
     supply = Supply()
     done = 0
     try:
         # The episodes of a session one after the other, so that its environment goes on from one to the next.
         for each in sorted(episodes, key=_by_session(episodes)):
+            if each.chain in unread:
+                yield each, Replayed(each.chain, 0, identical=False, why_not=unread[each.chain]), []
+                continue
             result = replayed(ledger, each.chain, progress=_from(done, tick), supply=supply)
             batch = alone and each.num_envs is not None and not result.why_not
             yield each, result, _alone(ledger, each.chain) if batch else []

@@ -5,7 +5,6 @@ Rule 1: each runs where somebody reads for the pages (`reader.py`), beside the s
 Rule 2: what brings the judge, the environments or the page's scripts is imported when it is first asked for.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from proctor.errors import ValidationError
 from proctor.server.asking import JSON
 from proctor.server.viewing.forms import ChainQuery, ForkOrder, NoQuery, PairQuery, RowQuery, SliceQuery
 from proctor.viewer.documents import Difference, Explanation, Head, Machine, Slice
@@ -100,43 +98,13 @@ def _page(source: Source, query: ChainQuery) -> bytes:
 
 def forked(source: Source, order: ForkOrder, *, trusts: bool) -> bytes:
     """Return the fork that was ordered; without trust, only of an environment that is installed and registered here."""
+    from proctor.replay.trust import check_episode
     from proctor.viewer.comparing import fork
 
     with source.ledger() as ledger:
         if not trusts:
-            _check_opening(ledger, order.chain)
+            check_episode(ledger, order.chain, trusting="proctor view --trust")
         return encode(fork(ledger, order.chain, order.step, order.actions))
-
-
-def _check_opening(ledger: "Ledger", chain: str) -> None:
-    """Refuse to import or to open what a record names: whoever wrote it could have named any command, and any file."""
-    from proctor.envs.settings import is_registered
-    from proctor.replay.report import opening_of, reading
-
-    with reading(ledger, chain) as rows:
-        opened = opening_of(rows, chain)
-    if not is_registered(opened.target):
-        raise ValidationError(
-            "to fork this episode would import and run what its record names, which is no environment that is "
-            "registered here; `proctor view --trust` does so",
-            expected="an episode of a registered environment",
-        )
-    if _names_a_file(opened.settings):
-        raise ValidationError(
-            "to fork this episode would open a file that its record names; `proctor view --trust` does so",
-            expected="an episode whose settings name no file",
-        )
-
-
-def _names_a_file(setting: object) -> bool:
-    """Return whether a setting, or one inside it, could be the name of something that lies on this machine."""
-    if isinstance(setting, Mapping):
-        return any(map(_names_a_file, setting.values()))
-    if isinstance(setting, list):
-        return any(map(_names_a_file, setting))
-    if not isinstance(setting, str):
-        return False
-    return os.sep in setting or os.path.exists(setting)  # noqa: PTH110  # a Path raises for some texts
 
 
 READINGS: Final = (
