@@ -105,7 +105,8 @@ def calls(ledger: Path, packets: Path, out: Path) -> Iterator[list[str]]:
     yield ["ledger", "bundle", str(ledger), chain, "--out", str(out / "bundle.ledger")]
     yield ["ledger", "prune", str(ledger), chain, "--dry-run"]
     yield ["ledger", "prune", str(ledger), "--before", EVIL]
-    yield from (["replay", str(ledger), *more] for more in ([], ["--json"], [chain], [chain, "--at", "1"]))
+    for trust in ([], ["--trust"]):
+        yield from (["replay", str(ledger), *trust, *more] for more in ([], ["--json"], [chain], [chain, "--at", "1"]))
     yield from (["judge", str(packets), *more] for more in ([], ["--json"], ["--explain"], ["--summary"]))
     yield ["judge", str(packets), "--json", "--explain"]
     yield ["judge", evil("nowhere")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -96,6 +97,38 @@ def test_a_browser_is_opened_once_and_only_if_that_is_wanted(
 
     assert opened == ["http://here/#code=a"]
     assert capsys.readouterr().out.count("the next address: http://here/#code=b") == 2
+
+
+def test_the_name_of_a_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _told(Path("a\x1b]0;owned\x07\u202eb"), as_json=False, opens=False)("http://here/#code=a")
+
+    assert capsys.readouterr().out.startswith("a\\x1b]0;owned\\x07\\u202eb can be looked at")
+
+
+def test_what_goes_wrong_is_logged_in_lines_that_cannot_steer_the_terminal(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(server_of: object) -> None:
+        try:
+            raise ValueError("\x1b]0;owned\x07")
+        except ValueError:
+            logging.getLogger("proctor.viewer").exception("\x1b[8mfailed")
+
+    monkeypatch.setattr("proctor.server.viewing.alone.run_alone", fail)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        with harmless():
+            code = main(["view", str(ledger)])
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+    said = capsys.readouterr().err
+    assert code == 0
+    assert "\\x1b[8mfailed" in said
+    assert "ValueError: \\x1b]0;owned\\x07" in said
+    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize(

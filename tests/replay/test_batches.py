@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.models.control import MOST_ENVS
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.models.wire import Encoding
 from proctor.replay.alone import Alone, replayed_alone
@@ -125,6 +126,22 @@ def test_a_batch_can_be_looked_at_after_any_of_its_steps(tmp_path: Path, mode: s
     assert [standing.step for standing in found] == list(range(1, 41))
     assert [standing.observation for standing in found] == [msgspec.json.decode(s.observations) for s in steps]
     assert [standing.state["ended"] for standing in found] == ([[]] * 40 if mode == "same_step" else ends)
+
+
+def test_a_batch_of_more_environments_than_a_server_serves_is_not_made(tmp_path: Path) -> None:
+    first, *rows = rows_of(record(tmp_path / "ledger", batch(PLUME, "next_step")))
+    assert isinstance(first.event, SessionOpened)
+    event = replace(first.event, num_envs=MOST_ENVS + 1)
+    large = with_fields(first, event=event)
+
+    for replay in (
+        lambda: list(redriven(event, rows)),
+        lambda: list(replayed_alone([large, *rows])),
+        lambda: list(sub_episodes([large, *rows])),
+    ):
+        with pytest.raises(ValidationError, match="more environments than a server serves") as caught:
+            replay()
+        assert caught.value.found == MOST_ENVS + 1
 
 
 # ------------------------------------------------------------------------------------------------- sub-episodes

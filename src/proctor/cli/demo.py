@@ -20,6 +20,7 @@ from proctor.cli.demo_proof import Proof, print_commands, print_summary, proved
 from proctor.cli.demo_server import Place, Served, acting, check_ended, serving
 from proctor.cli.demo_show import Show, show_for
 from proctor.cli.demo_story import Story
+from proctor.cli.output import plain
 from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
@@ -76,7 +77,9 @@ def _write_page(console: Console, page: Path, place: Place, proof: Proof) -> Non
         page.parent.mkdir(parents=True, exist_ok=True)
     Episode(place.ledger, proof.episode.chain).save(page)
     console.print(
-        Text.assemble(("page", "bold"), f"      {page} shows it in any browser: scrub, charts, every verdict")
+        Text.assemble(
+            ("page", "bold"), f"      {plain(str(page))} shows it in any browser: scrub, charts, every verdict"
+        )
     )
 
 

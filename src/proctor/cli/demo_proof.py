@@ -13,6 +13,7 @@ from rich.text import Text
 
 from proctor.cli.demo_server import Place, agent_file
 from proctor.cli.demo_story import Story
+from proctor.cli.output import plain
 from proctor.errors import ComponentError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.verify import Report, verify
@@ -120,7 +121,7 @@ def print_commands(console: Console, place: Place, proof: Proof, *, kept: bool) 
         rows.insert(0, ("proctor demo --keep demo", "keep the ledger and the logs"))
     console.print("\n[bold]next[/]")
     for command, about in rows:
-        console.print(Text.assemble(f"  {command}", (f"   # {about}", "dim")), soft_wrap=True)
+        console.print(Text.assemble(f"  {plain(command)}", (f"   # {about}", "dim")), soft_wrap=True)
 
 
 def _near(path: Path) -> Path:

@@ -6,13 +6,14 @@ Rule 3: only --fork runs an environment, and without --trust only one that is re
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from proctor.cli.listed_actions import listed_actions
-from proctor.cli.output import standard_output
+from proctor.cli.output import plain, standard_output
 from proctor.cli.progress import bar
 from proctor.cli.trust import TrustOption, trusting_command
 from proctor.errors import ValidationError
@@ -77,7 +78,8 @@ def export(
             text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=shown.to)
     saved(html, text)
     with standard_output() as output:
-        output.write(os.fsencode(f"{html}  {_size(len(text.encode()))}\n"))
+        name = plain(str(html)) if sys.stdout.isatty() else str(html)
+        output.write(os.fsencode(f"{name}  {_size(len(text.encode()))}\n"))
 
 
 def _check_place(path: Path, force: bool) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
+from proctor.cli.output import plain
 from proctor.cli.progress import bar
 from proctor.envs.settings import parsed
 from proctor.envs.targets import Target
@@ -92,5 +93,7 @@ def _tell(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -
     size = f"  {decimal(built.size)} in {len(contents.tree):,} files" + (f" on top of {wish.base}" if wish.base else "")
     console.print(Text.assemble((built.name, "bold"), size))
     if out is not None:
-        console.print(f"It is in {out}: docker load --input {out}", markup=False)
-    console.print(f"proctor serve {wish.target} --sandbox docker --image {built.name}", style="dim", markup=False)
+        console.print(plain(f"It is in {out}: docker load --input {out}"), markup=False)
+    console.print(
+        plain(f"proctor serve {wish.target}") + f" --sandbox docker --image {built.name}", style="dim", markup=False
+    )

@@ -18,6 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from proctor.cli.output import plain
 from proctor.cli.progress import bars
 from proctor.contracts.guarded import checked_seed
 from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
@@ -81,7 +82,7 @@ def run(
     console = Console()
     console.print(as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
     if gif is not None:
-        console.print(f"The first episode of {names[0]} is in {gif}", highlight=False, markup=False)
+        console.print(plain(f"The first episode of {names[0]} is in {gif}"), highlight=False, markup=False)
 
 
 def policy_names(given: Iterable[str], env: Env) -> list[str]:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proctor.cli.ledger_key import found_key
+from proctor.cli.output import plain
 from proctor.door.credentials import CONTROL, LEDGER_KEY, OPERATOR, Found, Kind, default_state_file, found_credential
 from proctor.door.gate import HIGHEST_PORT
 from proctor.door.redaction import Redactor
@@ -272,7 +273,9 @@ def _announce(
     if opened.operator is not None:
         console.print(_about_operator(opened.operator, settings))
     if settings.ledger is not None:
-        console.print(Text.assemble("ledger: ", (str(settings.ledger), "bold"), f" (durability {settings.durability})"))
+        console.print(
+            Text.assemble("ledger: ", (plain(str(settings.ledger)), "bold"), f" (durability {settings.durability})")
+        )
         console.print(_about_viewer(settings, viewer))
     console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
     console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))

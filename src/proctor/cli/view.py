@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proctor.cli.browser import opened
+from proctor.cli.output import plain
 from proctor.errors import ValidationError
 
 HOST: Final = "127.0.0.1"
@@ -41,10 +42,10 @@ def view(
         raise ValidationError(f"there is no {ledger}", expected="a ledger: a folder, a file of one, or a bundle")
     way = _way(ledger, episode)
     # Here: `proctor view --help` needs none of it.
-    from proctor.server.logs import quiet_libraries
+    from proctor.server.logs import set_up_viewer_logs
     from proctor.server.viewing.alone import Alone, Place, run_alone
 
-    quiet_libraries()
+    set_up_viewer_logs()
     place = Place.bound(host, port, allow_host or ())
     if not place.is_private:
         typer.echo(UNENCRYPTED, err=True)
@@ -86,7 +87,7 @@ def _print(ledger: Path, address: str, as_json: bool, first: bool) -> None:
         typer.echo(json.dumps({"viewer": address, "ledger": str(ledger)}))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        words = f"{ledger} can be looked at, once with this address: " if first else "the next address: "
+        words = f"{plain(str(ledger))} can be looked at, once with this address: " if first else "the next address: "
         console.print(Text.assemble(words, (address, "bold cyan")))
         if first:
             console.print("Ctrl-C stops it.")

@@ -34,6 +34,8 @@ from proctor.models.grants import Granted, GrantWish
 
 PROTOCOL: Final = 1
 """The version of what Proctor adds; a server answers `hello` with the highest one that both sides know."""
+MOST_ENVS: Final = 65536
+"""Environments of one batch."""
 
 
 class Kind(StrEnum):
@@ -180,7 +182,7 @@ class Welcome(Struct):
 class Open(Struct, forbid_unknown_fields=True):
     """A session of one environment, or of `num_envs` in a batch that steps them with one message."""
 
-    num_envs: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    num_envs: Annotated[int, Meta(ge=1, le=MOST_ENVS)] | None = None
     autoreset_mode: str | None = None
     """For batches: next_step (default), same_step or disabled, as Gymnasium names them."""
     infos: bool = False

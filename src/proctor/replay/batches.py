@@ -21,6 +21,7 @@ import numpy as np
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.models.control import MOST_ENVS
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.replay.batch_driver import mask_of
 from proctor.replay.comparison import numbers
@@ -77,6 +78,16 @@ def sub_episodes(rows: Iterable[Row]) -> list[SubEpisode]:
     return [found[key] for key in sorted(found)]
 
 
+def check_num_envs(opened: SessionOpened) -> None:
+    """Raise a ValidationError if a record says a batch of more environments than any server serves."""
+    if opened.num_envs is not None and opened.num_envs > MOST_ENVS:
+        raise ValidationError(
+            "this episode cannot be replayed: its record says more environments than a server serves",
+            found=opened.num_envs,
+            expected=f"at most {MOST_ENVS}",
+        )
+
+
 class Course:
     """Follows the rows of a batch's chain, from the first."""
 
@@ -104,6 +115,7 @@ class Course:
     def _open(self, event: SessionOpened) -> None:
         if event.num_envs is None:
             raise ValidationError("this is no batch", found=event.session, expected="the chain of a batch")
+        check_num_envs(event)
         self._num_envs = event.num_envs
         self._mode = event.autoreset_mode or DEFAULT_MODE
 

@@ -21,6 +21,7 @@ from proctor.errors import ValidationError
 from proctor.models.events import SessionOpened
 from proctor.models.wire import Encoding
 from proctor.replay.batch_driver import BatchDriver
+from proctor.replay.batches import check_num_envs
 from proctor.replay.driver import RAISED, SingleDriver
 
 Driver = SingleDriver | BatchDriver
@@ -28,7 +29,8 @@ Result = TypeVar("Result")
 
 
 def target_of(opened: SessionOpened) -> Target:
-    """Return what a session served, or raise a ValidationError: a part of its settings was never recorded."""
+    """Return what a session served, or raise a ValidationError: a part of its settings was never recorded, or it is too large."""
+    check_num_envs(opened)
     hidden = next(_hidden(opened.settings, ""), None)
     if hidden is not None:
         raise ValidationError(

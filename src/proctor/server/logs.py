@@ -17,12 +17,22 @@ def set_up_logs(settings: ServerSettings, redactor: Redactor) -> None:
     for secret in secrets_in(settings.settings):
         if len(secret) >= SHORTEST:
             redactor.hide(secret)
+    _send_logs(JsonLines(redactor) if settings.log_json else PlainLines(redactor), redactor, settings.log_level.upper())
+
+
+def set_up_viewer_logs() -> None:
+    """Send what goes wrong in a process that only shows a ledger to standard error, in the lines of a server."""
+    redactor = Redactor()
+    _send_logs(PlainLines(redactor), redactor, "WARNING")
+
+
+def _send_logs(lines: logging.Formatter, redactor: Redactor, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(redactor) if settings.log_json else PlainLines(redactor))
+    handler.setFormatter(lines)
     handler.addFilter(RedactingFilter(redactor))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.log_level.upper())
+    root.setLevel(level)
     quiet_libraries()
 
 
