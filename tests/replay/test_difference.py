@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.models.arrays import listed, packed_array
-from proctor.replay.difference import ABSENT, Difference, canonical, digest_parted, parted, unfolded, values_parted
+from proctor.replay.difference import (
+    ABSENT,
+    SHORT,
+    Difference,
+    canonical,
+    digest_parted,
+    parted,
+    unfolded,
+    values_parted,
+)
+from tests.memory import measured_memory
 
 NUMBERS = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
 LEAVES = NUMBERS | st.text(max_size=5)
@@ -109,3 +119,19 @@ def test_a_long_value_is_shown_by_its_ends() -> None:
 
     assert len(text) < 200
     assert "999]" in text
+
+
+def test_a_recorded_text_that_is_much_longer_is_not_parsed() -> None:
+    recorded = b"[" + b"[]," * SHORT + b"[]]"
+
+    with measured_memory() as peak:
+        found = parted("observation", recorded, b"[1]")
+
+    assert found == Difference("observation", f"{len(recorded)} bytes", "3 bytes")
+    assert peak() < SHORT
+
+
+def test_a_long_text_that_is_about_as_long_is_parsed() -> None:
+    recorded, found = (b"[" + b"1," * SHORT + last + b"]" for last in (b"1", b"2"))
+
+    assert parted("observation", recorded, found) == Difference("observation", 1, 2, f"/{SHORT}")

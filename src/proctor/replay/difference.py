@@ -3,6 +3,8 @@
 Rule 1: equal means equal values: 1 is not 1.0, 0.0 is not -0.0 and true is not 1, but the order of an object's keys, and
     how a compressed array was compressed, say nothing.
 Rule 2: texts that are the same byte for byte are never parsed.
+Rule 3: what was recorded is parsed only if it is about as long as what came now, or short: as Python's objects a text of a stranger can take
+    many times its bytes. Of a longer one the length is the difference.
 """
 
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ import msgspec
 from proctor.errors import ValidationError
 from proctor.models.arrays import listed, packed_form, unpacked
 
+SHORT: Final = 2**21
+"""Bytes of a recorded text that is parsed, however long the other is."""
 ABSENT: Final = "(nothing)"
 """Stands for a value that one of the two does not have."""
 
@@ -51,6 +55,9 @@ def parted(what: str, recorded: bytes, found: bytes) -> Difference | None:
     """Return how two JSON texts differ, None if they say the same."""
     if recorded == found:
         return None
+    # Both are written by one encoder, so that what says the same is as long, but for how an array was compressed.
+    if len(recorded) > max(SHORT, 2 * len(found)):
+        return Difference(what, f"{len(recorded)} bytes", f"{len(found)} bytes")
     # What was recorded has been put in order before, so that most often only one of the two is parsed.
     ordered = canonical(found)
     if recorded == ordered or canonical(recorded) == ordered:
