@@ -478,11 +478,11 @@ def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.M
 
 
 def test_one_body_may_be_as_large_as_the_settings_say() -> None:
-    limits = Limits(max_body_bytes=8 * MIB, max_arguments_bytes=4 * MIB, agent_bytes_per_second=16 * MIB)
+    limits = Limits(max_body_bytes=8 * MIB, max_arguments_bytes=4 * MIB, agent_bytes_per_second=128 * MIB)
     with plane_of(limits=limits) as plane:
-        replies = [plane.modern("tools/call", arguments_of(size)) for size in (MIB, 3 * MIB)]
+        replies = [plane.modern("tools/call", arguments_of(size)) for size in (MIB, *[3 * MIB] * 8)]
 
-        assert [reply.status_code for reply in replies] == [200, 200]
+        assert {reply.status_code for reply in replies} == {200}
 
 
 def test_who_waits_for_its_refusal_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ class AgentPlane:
             return _too_soon(wait)
         # From its first byte: a body that comes slowly takes room, too.
         guest.requests += 1
-        body = _Body(guest, length)
+        body = reply.body = _Body(guest, length)
         try:
             refusal = await body.read(receive)
             return await self._answer(visit, body, scope, receive, reply) if refusal is None else refusal
@@ -264,17 +264,20 @@ class AgentPlane:
 
 
 class _Reply:
-    """A `send` that remembers the status that was sent."""
+    """A `send` that remembers the status that was sent, and lets go of a request's body before its peer can send another."""
 
-    __slots__ = ("_send", "status")
+    __slots__ = ("_send", "body", "status")
 
     def __init__(self, send: Send) -> None:
         self.status: int | None = None
+        self.body: _Body | None = None
         self._send = send
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+        elif self.body is not None and not message.get("more_body", False):
+            self.body.release()
         await self._send(message)
 
 
