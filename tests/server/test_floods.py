@@ -398,6 +398,18 @@ def test_connections_without_a_credential_make_way_for_new_ones_the_oldest_first
             assert ended(peer) == b""
 
 
+def test_who_was_refused_makes_way_before_who_has_asked_for_nothing_yet(small: Attacked) -> None:
+    refused = small.there.head("GET /nothing HTTP/1.1") + b"\r\n"
+    request = small.known()
+    with ExitStack() as stack:
+        patient, stranger = (stack.enter_context(small.connect()) for _ in range(2))
+        assert small.ask(stranger, refused) == 401
+        open_idle(small.there, UNKNOWN - 1, stack)
+
+        assert ended(stranger) == b""
+        assert small.ask(patient, request) == small.status
+
+
 def test_a_connection_that_has_shown_a_credential_is_kept(small: Attacked) -> None:
     request = small.known()
     with ExitStack() as stack:

@@ -24,8 +24,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from proctor.errors import ValidationError
-from proctor.server import app, sockets
-from proctor.server.connections import REFUSED
+from proctor.server import app, connections, sockets
+from proctor.server.connections import REFUSED, authenticate, note_refusal
 from proctor.server.sockets import (
     ABORT,
     LISTEN,
@@ -560,6 +560,8 @@ def held_back(found: list[Any], held: list[bytes]) -> Iterator[tuple[int, thread
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         found.append(http_of(scope))
+        if scope["path"] == "/known":
+            authenticate(scope)
         while scope["path"] == "/held" and not asks.is_set():
             await asyncio.sleep(0.01)
         body, more = b"", True
@@ -603,7 +605,44 @@ def test_of_a_body_a_few_kb_are_kept_before_the_application_asks_for_it_and_none
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_order() -> None:
+def test_a_body_that_nobody_has_asked_for_is_dropped_after_the_reply() -> None:
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(http_of(scope))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        await send({"type": "http.response.body", "body": b"}"})
+
+    with running(application) as port, socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+        peer.sendall(post_of("/", b"Content-Length: 100") + b"x" * 100)
+        answer_of(peer)
+
+        assert until(lambda: len(found[0].cycle.body) == 0)
+
+
+def test_a_peer_that_goes_while_its_refusal_waits_is_gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REFUSALS_AT_ONCE", 1)
+    monkeypatch.setattr(connections, "REFUSALS_PER_SECOND", 1 / HOUR)
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(http_of(scope))
+        note_refusal(scope)
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"1")]})
+        await send({"type": "http.response.body", "body": b"}"})
+
+    with running(application) as port:
+        for number in (0, 1):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+                peer.sendall(post_of("/", b"Content-Length: 0") * 3)
+                until(lambda seen=number: len(found) > seen and found[seen]._discarded is not None)
+            until(lambda seen=number: found[seen].transport.is_closing() and found[seen]._turn is None)
+
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(("path", "most"), [("/known", 1), ("/stranger", 0)])
+def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_order(path: str, most: int) -> None:
     found: list[Any] = []
     bodies: list[bytes] = []
     many = 20
@@ -611,6 +650,8 @@ def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_or
         held_back(found, bodies) as (port, asks),
         socket.create_connection(("127.0.0.1", port), PATIENCE) as peer,
     ):
+        peer.sendall(post_of(path, b"Content-Length: 0"))
+        answer_of(peer)
         large = b"X-More: " + b"y" * (MOST_HEADER_BYTES // 2)
         requests = [post_of("/held", large, b"Content-Length: 2") + b"%02d" % number for number in range(many)]
         sending = threading.Thread(target=peer.sendall, args=[b"".join(requests)])
@@ -623,8 +664,8 @@ def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_or
             said += peer.recv(65536)
         sending.join(PATIENCE)
 
-    assert waiting == 1
-    assert bodies == [b"%02d" % number for number in range(many)]
+    assert waiting == most
+    assert bodies == [b"", *(b"%02d" % number for number in range(many))]
 
 
 def test_a_body_of_very_small_chunks_is_read_slowly_and_everybody_else_is_answered_meanwhile(

@@ -241,11 +241,16 @@ class PatientHttp(HttpToolsProtocol):
             self._parse()
 
     def _has_room(self) -> bool:
-        """Return whether more may be parsed: not while a request waits for an earlier one, nor a body for the application."""
+        """Return whether more may be parsed: not while a request waits for an earlier one, nor a body for the application.
+
+        Without a credential one request is parsed after the other, each when the one before was answered.
+        """
         if self.pipeline:
             return False
         if self.cycle is None or self.cycle.response_complete:
             return True
+        if not self.cycle.more_body and not self._kept.is_authenticated(self.transport):
+            return False
         return len(self.cycle.body) < (HIGH_WATER_LIMIT if self._asked is self.cycle else PIECE_BYTES)
 
     def _drop_unparsed(self) -> None:
