@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -631,12 +632,18 @@ def test_a_peer_that_goes_while_its_refusal_waits_is_gone_at_once(monkeypatch: p
         await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"1")]})
         await send({"type": "http.response.body", "body": b"}"})
 
+    def is_ending(number: int) -> bool:
+        return len(found) > number and found[number]._discarded is not None
+
+    def is_gone(number: int) -> bool:
+        return found[number].transport.is_closing() and found[number]._turn is None
+
     with running(application) as port:
         for number in (0, 1):
             with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
                 peer.sendall(post_of("/", b"Content-Length: 0") * 3)
-                until(lambda seen=number: len(found) > seen and found[seen]._discarded is not None)
-            until(lambda seen=number: found[seen].transport.is_closing() and found[seen]._turn is None)
+                until(partial(is_ending, number))
+            until(partial(is_gone, number))
 
     assert len(found) == 2
 
