@@ -1,6 +1,7 @@
 """What a stranger's file can do to who verifies, lists and shows it."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import zlib
@@ -16,16 +17,18 @@ from proctor.ledger.files import LedgerFile
 from proctor.ledger.reader import Ledger
 from proctor.ledger.schema import LONGEST_CELL, ascending, connected_for_reading
 from proctor.ledger.verify import verify
+from proctor.models.events import SessionOpened, encoded
 from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_schema, endless_view, long_story, many_ways
 from tests.ledger.stories import opened, reset, writer
 
 MEASURED = """
-import resource, sys
+import sys
 from proctor.cli.main import main
 code = main(sys.argv[1:])
-print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+(most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(code, int(most) // 1024, file=sys.stderr)
 """
-"""Runs a command, and says its code and how many mebibytes it took."""
+"""Runs a command, and prints its code and how many mebibytes it took. (`ru_maxrss` counts the parent's memory, too.)"""
 LEAST = 2048
 """Mebibytes that a bomb says, and a reader would take at the least."""
 
@@ -204,6 +207,7 @@ def test_a_reader_has_guards(tmp_path: Path) -> None:
 
 def test_what_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "LARGEST", 3000)
+    monkeypatch.setattr(rows, "MOST_BODY", 3000)
 
     with pytest.raises(ComponentError, match="an observation is too large for the ledger"):
         rows.written_event(reset(observation=Raw(b'"' + b"x" * 3000 + b'"')), "all")
@@ -211,3 +215,81 @@ def test_what_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatc
         rows.written_event(reset(scene=Raw(b'"' + b"x" * 3000 + b'"')), "all")
     with pytest.raises(ComponentError, match="an event is too large for the ledger"):
         rows.written_event(reset(metadata=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+
+
+def settle(path: Path, body: bytes) -> None:
+    """Have the first row of the chain s.1 say `body`."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE rows SET body = ? WHERE number = (SELECT first FROM chains WHERE name = 's.1')", (body,))
+    connection.close()
+
+
+@pytest.mark.parametrize("command", ["list", "show", "export", "verify"])
+def test_a_row_of_many_small_values_takes_little_memory(tmp_path: Path, command: str) -> None:
+    path = long_story(tmp_path)
+    with Ledger.open(path) as ledger:
+        event = next(iter(ledger.rows("s.1"))).event
+    assert isinstance(event, SessionOpened)
+    opening = encoded(event)
+    many = b'"settings":{"x":[%b[]]}' % (b"[]," * (40 * MIB // 3))
+    settle(path, b'{"event":%b,"observations":"all"}' % opening.replace(b'"settings":{}', many))
+
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            MEASURED,
+            "ledger",
+            command,
+            str(path),
+            *([] if command in ("list", "verify") else ["s.1"]),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+
+    code, mebibytes = map(int, told.stderr.splitlines()[-1].split())
+    assert code == {"list": 0, "verify": 1}.get(command, 2)
+    assert mebibytes < 500  # building the lists takes more than twice as many
+    if code == 2:
+        assert "a row has too many values" in told.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "show", "export"])
+def test_a_row_that_is_very_large_is_not_read(tmp_path: Path, command: str) -> None:
+    path = long_story(tmp_path)
+    settle(path, b" " * (rows.MOST_BODY + 1))
+
+    told = subprocess.run(
+        [sys.executable, "-c", MEASURED, "ledger", command, str(path), *([] if command == "list" else ["s.1"])],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+
+    code, mebibytes = map(int, told.stderr.splitlines()[-1].split())
+    assert code == (0 if command == "list" else 2)
+    assert mebibytes < 250
+    if code:
+        assert "too large to be read" in told.stderr
+
+
+def test_what_would_take_too_much_memory_to_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_BUILT", 3000)
+    text = Raw(b'"' + b"x" * 4000 + b'"')
+
+    body, _ = rows.written_event(reset(metadata=text), "all")
+    assert rows.told_in(body).event == rows.statement_in(rows.read_body(body)) == reset(metadata=text)
+    with pytest.raises(ComponentError, match="too many values for the ledger"):
+        rows.written_event(opened(settings={"many": [[]] * 1500}), "all")
+    monkeypatch.setattr(rows, "MOST_BUILT", 10_000)
+    body, _ = rows.written_event(opened(settings={"many": [[]] * 1500}), "all")
+    monkeypatch.setattr(rows, "MOST_BUILT", 3000)
+    for read in (rows.told_in, lambda body: rows.statement_in(rows.read_body(body))):
+        with pytest.raises(ValidationError, match="too many values"):
+            read(body)
+    with pytest.raises(ValidationError, match="too many values"):
+        rows.own_in(Raw(b'{"own":"runbegan","unfinished":[%b1]}' % (b"1," * 2000)))

@@ -1,10 +1,11 @@
 """A ledger as pages read it, old or live."""
 
 import sqlite3
+import sys
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from msgspec import Raw
 
 from proctor.errors import ValidationError
 from proctor.ledger.bundle import write_bundle
+from proctor.ledger.files import Chain
 from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger
 from proctor.ledger.summaries import folds
@@ -22,10 +24,10 @@ from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 from proctor.viewer import heads, slices
 from proctor.viewer import shelf as shelf_module
 from proctor.viewer import volume as volume_module
-from proctor.viewer.bounded_file import MOST_BODY
 from proctor.viewer.documents import Line
 from proctor.viewer.shelf import Shelf
-from proctor.viewer.volume import FRESH_SECONDS
+from proctor.viewer.volume import FRESH_SECONDS, MOST_BODY, Volume
+from tests.ledger.hostile import many_ways
 from tests.ledger.stories import (
     NOON,
     SIGNER,
@@ -376,11 +378,30 @@ def test_a_row_that_is_very_large_hides_no_other(tmp_path: Path) -> None:
     with opened_shelf(path) as shelf:
         found = shelf.slice("s.1")
         (note,) = [note for note in found.notes if note.kind == "unreadable"]
-        with pytest.raises(ValidationError, match=f"row {note.number} is too large to be shown"):
+        with pytest.raises(ValidationError, match=f"row {note.number} is empty, or too large to be read"):
             shelf.raw("s.1", note.number)
 
     assert found.steps.step == [1, 3]
     assert note.text == "This row is empty, or too large to be shown."
+
+
+@pytest.mark.parametrize("asked", ["rows", "steps", "step"])
+def test_nobody_looks_without_end_for_rows_that_are_not_there(tmp_path: Path, asked: str) -> None:
+    path = many_ways(tmp_path)
+    nowhere = Chain(0, "nowhere", None)
+    with closing(Volume(path, lambda: 0.0)) as volume:
+        with suppress(ValidationError):
+            volume.catch_up()
+        volume.lines["nowhere"] = Line(
+            **dict.fromkeys(Line.__struct_fields__) | {"chain": "nowhere"}  # type: ignore[arg-type]
+        )
+        ways: dict[str, Callable[[], object]] = {
+            "rows": lambda: volume.rows(nowhere, -1, sys.maxsize, 10),
+            "steps": lambda: volume.steps_between(nowhere, -1, sys.maxsize),
+            "step": lambda: volume.step_before(nowhere, sys.maxsize),
+        }
+        with pytest.raises(ValidationError, match="interrupted"):
+            ways[asked]()
 
 
 def test_few_large_rows_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 Rule 1: which of many rows are wanted is decided here and not by SQLite. In a damaged tree it would look without end for rows that are
     not there, and say nothing meanwhile; here every row is seen to come after the one before it.
+Rule 2: a body of more than `most_body` bytes is never read, and neither is a hash or a name of another length than a writer's: they are
+    empty here, which is no row that could be understood.
 """
 
 import json
@@ -19,30 +21,40 @@ from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.blobs import value_of
-from proctor.ledger.rows import Own, lacks_value, read_body, statement_in, value_field
+from proctor.ledger.rows import MOST_BODY, Own, lacks_value, read_body, statement_in, value_field
 from proctor.ledger.schema import SUFFIX, ascending, connected_for_reading, has_tables, is_blank, translated
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 
 Stored: TypeAlias = tuple[int, int, int, bytes, bytes]
 """A row of the table: number, chain, seq, body, hash."""
 
-_ALL: Final = "SELECT number, chain, seq, body, hash FROM rows ORDER BY number"
+MOST_HASH: Final = 64
+MOST_NAME: Final = 1024
+
+BODY: Final = "CASE WHEN length(body) <= :most_body THEN body ELSE x'' END"
+"""The body of a row in a statement."""
+HASH: Final = f"CASE WHEN length(hash) <= {MOST_HASH} THEN hash ELSE x'' END"
+"""The hash of a row in a statement."""
+COLUMNS: Final = f"number, chain, seq, {BODY}, {HASH}"
+
+_ALL: Final = f"SELECT {COLUMNS} FROM rows ORDER BY number"
 _ENDS: Final = (
-    "SELECT chains.first, last, number, chain, seq, body, hash FROM chains LEFT JOIN rows "
+    f"SELECT chains.first, last, {COLUMNS} FROM chains LEFT JOIN rows "
     "ON number IN (chains.first, chains.first + 1, chains.last, chains.last + 1) ORDER BY chains.first"
 )
 _MOST_ENDS: Final = 4
 """So many rows that select has of a chain."""
-_ONE: Final = "SELECT number, chain, seq, body, hash FROM rows WHERE number = ?"
+_ONE: Final = f"SELECT {COLUMNS} FROM rows WHERE number = :number"
 _CHAIN: Final = (
-    "SELECT number, chain, seq, iif(chain = ?1, body, NULL), iif(chain = ?1, hash, NULL) FROM rows "
-    "WHERE number BETWEEN ?2 AND ?3 ORDER BY number"
+    f"SELECT number, chain, seq, iif(chain = :first, {BODY}, NULL), iif(chain = :first, {HASH}, NULL) FROM rows "
+    "WHERE number BETWEEN :first AND :last ORDER BY number"
 )
 _CHAINS: Final = (
-    "SELECT number, chain, seq, iif(chain IN (SELECT value FROM json_each(?1)), body, NULL), "
-    "iif(chain IN (SELECT value FROM json_each(?1)), hash, NULL) FROM rows WHERE number >= ?2 ORDER BY number"
+    f"SELECT number, chain, seq, iif(chain IN (SELECT value FROM json_each(:chains)), {BODY}, NULL), "
+    f"iif(chain IN (SELECT value FROM json_each(:chains)), {HASH}, NULL) FROM rows WHERE number >= :start ORDER BY number"
 )
 """Both have all rows of a range, and what is long of those alone that are asked for."""
+_LONG_NAME: Final = f"SELECT 1 FROM chains WHERE length(CAST(name AS BLOB)) > {MOST_NAME} LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +101,9 @@ def ledger_files(path: Path | str) -> tuple[Path, ...]:
 class LedgerFile:
     """One file; it is closed by `close`."""
 
-    def __init__(self, path: Path, *, live: bool = False) -> None:
+    def __init__(self, path: Path, *, live: bool = False, most_body: int = MOST_BODY) -> None:
         self.path: Final = path
+        self.most_body: Final = most_body
         self.connection: Final = connected_for_reading(path, live=live)
         try:
             self._check_tables()
@@ -111,6 +124,8 @@ class LedgerFile:
     def chains(self) -> list[Chain]:
         """Return all chains, in order of their first rows."""
         with self._translated():
+            if self.connection.execute(_LONG_NAME).fetchone() is not None:
+                raise ValidationError(f"the ledger {self.path} is damaged: the name of a chain is too long")
             found = list(ascending(self.connection.execute("SELECT first, name, last FROM chains ORDER BY first")))
         if any(type(name) is not str or not isinstance(last, int | None) for _, name, last in found):
             raise ValidationError(f"the ledger {self.path} is damaged: a chain has no name, or no end")
@@ -129,12 +144,12 @@ class LedgerFile:
     def stored_in(self, chain: Chain) -> Iterator[Stored]:
         """Yield the rows of a chain."""
         last = sys.maxsize if chain.last is None else chain.last
-        return self._selected(_CHAIN, chain.first, chain.first, last, of={chain.first})
+        return self._selected(_CHAIN, of={chain.first}, first=chain.first, last=last)
 
     def ends(self) -> Iterator[tuple[int, list[Stored]]]:
         """Yield of each chain that has ended its first row's number, its first two rows, its last, and the one after it."""
         with self._translated():
-            groups = groupby(self.connection.execute(_ENDS), key=itemgetter(0, 1))
+            groups = groupby(self.connection.execute(_ENDS, {"most_body": self.most_body}), key=itemgetter(0, 1))
             for (first, last), found in ascending((key, list(islice(rows, _MOST_ENDS + 1))) for key, rows in groups):
                 if len(found) > _MOST_ENDS:
                     raise ValidationError("the file is damaged: a chain is there twice", found=first)
@@ -148,20 +163,21 @@ class LedgerFile:
         if not chains:
             return iter(())
         start = min(chains) if start is None else start
-        return self._selected(_CHAINS, json.dumps(sorted(chains)), start, of=chains)
+        return self._selected(_CHAINS, of=chains, chains=json.dumps(sorted(chains)), start=start)
 
-    def _selected(self, select: str, *parameters: object, of: Set[int] | None = None) -> Iterator[Stored]:
+    def _selected(self, select: str, *, of: Set[int] | None = None, **parameters: object) -> Iterator[Stored]:
         """Yield rows, of the chains `of` alone if that is given."""
         with self._translated():
             # Not `yield from`: one who leaves off would close the cursor, perhaps after its connection.
-            for row in ascending(self.connection.execute(select, parameters)):
+            for row in ascending(self.connection.execute(select, {**parameters, "most_body": self.most_body})):
                 if of is None or row[1] in of:
                     yield row
 
     def stored_at(self, number: int) -> Stored | None:
         """Return the row of this number."""
         with self._translated():
-            found: Stored | None = self.connection.execute(_ONE, (number,)).fetchone()
+            asked = {"number": number, "most_body": self.most_body}
+            found: Stored | None = self.connection.execute(_ONE, asked).fetchone()
         return found
 
     def blob(self, digest: bytes) -> bytes | None:
@@ -175,6 +191,10 @@ class LedgerFile:
     def row(self, name: str, stored: Stored) -> Row:
         """Return a row of the chain `name`, with its values."""
         number, _, seq, body, row_hash = stored
+        if not body:
+            raise ValidationError(
+                f"row {number} is empty, or too large to be read", expected=f"at most {self.most_body} bytes"
+            )
         try:
             event, digest, values = self._said(body)
         except (ValidationError, TypeError) as problem:

@@ -7,10 +7,11 @@ Rule 2: of an observation the body always has the SHA-256 of its exact bytes (`d
     are short, and else null there and a blob of that hash; in a chain that keeps digests only they are nowhere.
     A scene that is not in the event is treated the same way (`scene`).
 Rule 3: the first row of a chain says how the chain keeps observations.
+Rule 4: reading a body takes a few times its bytes of memory, whatever it says: what would take more is refused, and never written.
 """
 
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -33,6 +34,10 @@ SEAL_EVERY: Final = 1000
 """A chain is sealed after so many rows, besides at its end."""
 SHORT: Final = 256
 """Values of fewer bytes stay in the body."""
+MOST_BODY: Final = 2**26
+"""Bytes of a row's body."""
+MOST_BUILT: Final = 2**22
+"""Bytes of the lists and objects in a body that are read into Python's own, which take up to thirty times as many."""
 
 
 class _Own(Struct, frozen=True, kw_only=True, gc=False, tag_field="own", tag=str.lower, forbid_unknown_fields=True):
@@ -129,6 +134,23 @@ _BODY: Final = msgspec.json.Decoder(Body)
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a body may raise."""
 _ANY: Final = msgspec.json.Decoder(Raw)
+
+
+def _built_fields() -> tuple[str, ...]:
+    """Return the names of the fields of all statements that are lists or objects, and no `Raw`."""
+    fields = [field for kind in get_args(Event | Own) for field in msgspec.inspect.type_info(kind).fields]  # type: ignore[attr-defined]
+    return tuple(sorted({field.name for field in fields if _is_built(field.type)}))
+
+
+def _is_built(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_is_built, kind.types))
+    return isinstance(kind, msgspec.inspect.CollectionType | msgspec.inspect.DictType)
+
+
+_BUILT_FIELDS: Final = _built_fields()
+_Built: Final = msgspec.defstruct("_Built", [(name, Raw, NULL) for name in _BUILT_FIELDS], frozen=True, gc=False)
+_BUILT: Final = msgspec.json.Decoder(_Built)
 _OWN: Final[msgspec.json.Decoder[Own]] = msgspec.json.Decoder(Own)
 
 
@@ -145,7 +167,7 @@ def written_event(event: Event, keeps: Observations, *, first: bool = False) -> 
     digest = scene = ""
     if field is not None:
         value: Raw = getattr(event, field)
-        _check_size("an observation", memoryview(value).nbytes)
+        _check_size("an observation", memoryview(value).nbytes, LARGEST)
         hashed = sha256(value)
         digest = hashed.hexdigest()
         if keeps == "digest" or memoryview(value).nbytes >= SHORT:
@@ -156,7 +178,11 @@ def written_event(event: Event, keeps: Observations, *, first: bool = False) -> 
             event, scene, blobs = _without_scene(event, keeps, blobs)  # type: ignore[arg-type]
     body = _wrapped(_encoded(event), digest, scene, keeps if first else "")
     _check(body)
-    _check_size("an event", len(body))
+    _check_size("an event", len(body), MOST_BODY)
+    if len(body) > MOST_BUILT and built_bytes(_encoded(event)) > MOST_BUILT:
+        raise ComponentError(
+            "an event has too many values for the ledger", expected=f"at most {MOST_BUILT} bytes of them"
+        )
     return body, blobs if keeps == "all" else None
 
 
@@ -168,10 +194,22 @@ def _check(body: bytes) -> None:
         raise ComponentError(f"an event has no JSON form: {problem}", expected="JSON values") from problem
 
 
-def _check_size(what: str, size: int) -> None:
+def _check_size(what: str, size: int, most: int) -> None:
     """Raise a ComponentError for what is larger than a reader of the ledger takes."""
-    if size > LARGEST:
-        raise ComponentError(f"{what} is too large for the ledger", found=size, expected=f"at most {LARGEST} bytes")
+    if size > most:
+        raise ComponentError(f"{what} is too large for the ledger", found=size, expected=f"at most {most} bytes")
+
+
+def built_bytes(statement: bytes | Raw) -> int:
+    """Return how many bytes of a statement are lists and objects that reading it would build."""
+    fields = _BUILT.decode(statement)
+    return sum(memoryview(getattr(fields, name)).nbytes for name in _BUILT_FIELDS)
+
+
+def _check_built(statement: bytes | Raw) -> None:
+    """Raise a ValidationError for a statement that would take much more memory than it has bytes."""
+    if memoryview(statement).nbytes > MOST_BUILT and built_bytes(statement) > MOST_BUILT:
+        raise ValidationError("a row has too many values", expected=f"at most {MOST_BUILT} bytes of them")
 
 
 def _without_scene(
@@ -181,7 +219,7 @@ def _without_scene(
     scene = bytes(event.scene)
     if scene == b"null" or (keeps == "all" and len(scene) < SHORT):
         return event, "", blobs
-    _check_size("a scene", len(scene))
+    _check_size("a scene", len(scene), LARGEST)
     hashed = sha256(scene)
     return replace(event, scene=NULL), hashed.hexdigest(), [*(blobs or ()), (hashed.digest(), scene)]
 
@@ -266,8 +304,9 @@ def statement_in(body: Body) -> Event | Own:
 
 def _decoded(line: bytes) -> Event:
     try:
+        _check_built(line)
         return decoded(line)
-    except UnicodeDecodeError as problem:
+    except UNREADABLE as problem:
         raise ValidationError(f"not an event: {problem}") from problem
 
 
@@ -286,6 +325,8 @@ _TOLD: Final = msgspec.json.Decoder(Told)
 def told_in(body: bytes) -> Told:
     """Return the body with its event, or raise a ValidationError."""
     try:
+        if len(body) > MOST_BUILT:
+            _check_built(read_body(body).event or b"{}")
         return _TOLD.decode(body)
     except (*UNREADABLE, TypeError) as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
@@ -294,6 +335,7 @@ def told_in(body: bytes) -> Told:
 def own_in(own: Raw) -> Own:
     """Return a statement of the ledger's own, or raise a ValidationError."""
     try:
+        _check_built(own)
         return _OWN.decode(own)
     except UNREADABLE as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem

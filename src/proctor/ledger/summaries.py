@@ -7,9 +7,9 @@ Rule 1: of a chain that the server ended, four rows are read, wherever they lie;
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from proctor.errors import ValidationError
 from proctor.ledger.chain import is_episode, session_of
@@ -27,7 +27,7 @@ from proctor.ledger.tracks import (
     tallied_at_a_glance,
     told_total,
 )
-from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, SessionOpened
+from proctor.models.events import NULL, BatchReset, EpisodeClosed, EpisodeReset, SessionOpened
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ class Fold:
         if event.event in _WHOLE:
             said = told_in(body).event
             if isinstance(said, SessionOpened):
-                self.opened = said
+                self.opened = _without_settings(said)
             elif isinstance(said, EpisodeReset | BatchReset):
-                self.reset = self.reset or said
+                self.reset = self.reset or _without_values(said)
             elif isinstance(said, EpisodeClosed):
                 self.closed = said
         else:
@@ -129,6 +129,19 @@ class Fold:
     def summary(self, path: Path, chain: Chain) -> EpisodeSummary:
         """Return what was gathered of the chain, in the file at `path`."""
         return _summary(path, chain, self)
+
+
+def _without_settings(said: SessionOpened) -> SessionOpened:
+    """Return what a list needs of an opening: whether it has a policy and transforms, not which. Many are held at a time."""
+    policy: dict[str, Any] | None = None if said.policy is None else {}
+    return structs.replace(said, settings={}, probe={}, policy=policy, transforms=[{}] if said.transforms else [])
+
+
+def _without_values(said: EpisodeReset | BatchReset) -> EpisodeReset | BatchReset:
+    """Return what a list needs of a reset. A `Raw` would hold the whole row."""
+    if isinstance(said, BatchReset):
+        return structs.replace(said, seed=None, options=NULL, mask=NULL, observations=NULL, infos=NULL, pipeline=NULL)
+    return structs.replace(said, options=NULL, observation=NULL, metadata=NULL, pipeline=NULL, scene=NULL)
 
 
 _WHOLE: Final = frozenset({"session_opened", "episode_reset", "batch_reset", "episode_closed"})

@@ -4,13 +4,13 @@ Rule 1: no row is read twice for a line: chains that the server ended say in fou
     folded on from the last row that was read.
 Rule 2: a file is opened again when somebody begins to write it, and read anew when it is another file than before.
 Rule 3: reading changes nothing, asks for no lock, and takes no longer than what is new.
-Rule 4: no more than about `AT_ONCE_BYTES` of rows are held at a time, whatever the file says (`bounded_file.py`).
+Rule 4: no more than about `AT_ONCE_BYTES` of rows are held at a time, whatever the file says.
 """
 
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from msgspec import UNSET
 from proctor.errors import ValidationError
 from proctor.ledger.blobs import Blob, ValueTooLarge, value_of
 from proctor.ledger.chain import SERVER, is_episode
-from proctor.ledger.files import Chain, LedgerFile, Row, Stored
+from proctor.ledger.files import BODY, COLUMNS, HASH, Chain, LedgerFile, Row, Stored
 from proctor.ledger.glances import glanced
 from proctor.ledger.lock import has_writer
 from proctor.ledger.rows import (
@@ -31,9 +31,8 @@ from proctor.ledger.rows import (
     Tombstone,
     keeps_in,
 )
-from proctor.ledger.schema import stamp, translated
+from proctor.ledger.schema import ascending, stamp, translated
 from proctor.ledger.summaries import Fold, folds, own_at_a_glance
-from proctor.viewer.bounded_file import BODY, COLUMNS, HASH, MOST_BODY, BoundedFile
 from proctor.viewer.documents import Line
 from proctor.viewer.lines import line_of
 
@@ -45,17 +44,24 @@ AT_ONCE_BYTES: Final = 2**24
 """Of so many bytes of rows, too."""
 LOOKED_UP: Final = 500
 """So many values are."""
+WORK_EACH: Final = 100_000
+"""After so many instructions SQLite asks whether it may go on."""
+WORK_AT_LEAST: Final = 100
+"""So often it may, besides once for so many bytes of the file: a row has more bytes than instructions are needed to look at it."""
 
-_NEW: Final = f"SELECT {COLUMNS} FROM rows WHERE number > ? ORDER BY number LIMIT ?"
-_IN_CHAIN: Final = (
-    f"SELECT number, seq, {BODY} FROM rows WHERE number > ? AND number <= ? AND chain = ? ORDER BY number LIMIT ?"
+MOST_BODY: Final = 2**23
+"""Bytes of a row that a page can show. Values that are stored apart are larger."""
+
+_NEW: Final = f"SELECT {COLUMNS} FROM rows WHERE number > :after ORDER BY number LIMIT :most"
+_IN_CHAIN: Final = f"SELECT number, seq, {BODY} FROM rows WHERE number > :after AND number <= :upto AND chain = :first ORDER BY number LIMIT :most"
+_BACKWARDS: Final = (
+    f"SELECT {BODY} FROM rows WHERE number BETWEEN :first AND :upto AND chain = :first ORDER BY number DESC"
 )
-_BACKWARDS: Final = f"SELECT {BODY} FROM rows WHERE number BETWEEN ? AND ? AND chain = ? ORDER BY number DESC"
 _LATEST: Final = f"SELECT number, {HASH} FROM rows ORDER BY number DESC LIMIT 1"
-_STEPPED: Final = (b'"event":"episode_stepped"', b'"event":"batch_stepped"')
+_STEPPED: Final = {"step": b'"event":"episode_stepped"', "batch": b'"event":"batch_stepped"'}
 _STEPS: Final = (
-    f"SELECT count(*) FROM rows WHERE number > ? AND number <= ? AND chain = ? AND length(body) <= {MOST_BODY}"
-    " AND (instr(substr(body, 1, 200), ?) OR instr(substr(body, 1, 200), ?))"
+    "SELECT count(*) FROM rows WHERE number > :after AND number <= :upto AND chain = :first AND length(body) <= :most_body"
+    " AND (instr(substr(body, 1, 200), :step) OR instr(substr(body, 1, 200), :batch))"
 )
 """What an event is called stands at its beginning."""
 _VALUES: Final = "SELECT digest, packed, sum, content FROM blobs WHERE length(content) <= ?"
@@ -83,7 +89,7 @@ class Volume:
         self.gone: dict[str, None] = {}
         """The names of those that were there and are not any more, since somebody took them."""
         self._wall = wall
-        self._file: BoundedFile | None = None
+        self._file: LedgerFile | None = None
         self._stamp: tuple[object, ...] = ()
         self._mark: tuple[int, bytes] = (0, b"")
         """Number and hash of the last row that was read."""
@@ -97,7 +103,7 @@ class Volume:
         """Whether the last run of a server has not said that it ended."""
 
     @property
-    def file(self) -> BoundedFile:
+    def file(self) -> LedgerFile:
         """The file, open for reading."""
         if self._file is None:
             raise ValidationError(f"the ledger {self.path} is closed")
@@ -126,7 +132,7 @@ class Volume:
         if self._file is not None and seen == self._stamp:
             return
         self.close()
-        self._file = BoundedFile(self.path)
+        self._file = LedgerFile(self.path, most_body=MOST_BODY)
         self._stamp = seen
         number, row_hash = self._mark
         last = self._file.stored_at(number) if number else None
@@ -176,7 +182,7 @@ class Volume:
 
     # ---------------------------------------------------------------------------------------------------- what is new
     def _grown(self) -> None:
-        for stored in self._new():
+        for stored in ascending(self._new()):
             first = stored[1]
             if first not in self._open and first not in self._servers:
                 self._meet(first)
@@ -196,7 +202,7 @@ class Volume:
         is_cut = True
         while is_cut:
             with translated(self.path, ValidationError):
-                found, is_cut = _fetch(self.file.connection.execute(_NEW, (self._mark[0], AT_ONCE)), AT_ONCE, body=3)
+                found, is_cut = _fetch(self._execute(_NEW, after=self._mark[0], most=AT_ONCE), AT_ONCE, body=3)
             yield from found
 
     def _meet(self, first: int) -> None:
@@ -247,9 +253,10 @@ class Volume:
 
         There are fewer where they are large. The flag says whether there may be more of them.
         """
-        asked = (max(after, chain.first - 1), upto, chain.first, most)
-        with translated(self.path, ValidationError):
-            return _fetch(self.file.connection.execute(_IN_CHAIN, asked), most, body=2)
+        after = max(after, chain.first - 1)
+        with self._bounded_work():
+            found = self._execute(_IN_CHAIN, after=after, upto=upto, first=chain.first, most=most)
+            return _fetch(found, most, body=2)
 
     def opening(self, chain: Chain) -> list[Row]:
         """Return what can be read of the two rows that a chain begins with: the session's opening and the reset."""
@@ -268,9 +275,9 @@ class Volume:
 
     def steps_between(self, chain: Chain, after: int, upto: int) -> int:
         """Return how many steps of a chain have rows with `after < number <= upto`."""
-        with translated(self.path, ValidationError):
-            bounds = (max(after, chain.first - 1), upto, chain.first)
-            (found,) = self.file.connection.execute(_STEPS, (*bounds, *_STEPPED)).fetchone()
+        after = max(after, chain.first - 1)
+        with self._bounded_work():
+            (found,) = self._execute(_STEPS, after=after, upto=upto, first=chain.first, **_STEPPED).fetchone()
         return int(found)
 
     def _batch_steps(self, chain: Chain, number: int) -> int:
@@ -286,8 +293,8 @@ class Volume:
         """Return at which step a chain stands at the row of this number."""
         if self.lines[chain.name].num_envs is not None:
             return self._batch_steps(chain, number)
-        with translated(self.path, ValidationError):
-            for (body,) in self.file.connection.execute(_BACKWARDS, (chain.first, number, chain.first)):
+        with self._bounded_work():
+            for (body,) in self._execute(_BACKWARDS, first=chain.first, upto=number):
                 step = _step(body)
                 if step is not None:
                     return step
@@ -305,6 +312,21 @@ class Volume:
                 with suppress(ValueTooLarge):
                     found[blob[0].hex()] = _value_or_none(blob, most)
         return found
+
+    def _execute(self, statement: str, **asked: object) -> sqlite3.Cursor:
+        return self.file.connection.execute(statement, {**asked, "most_body": self.file.most_body})
+
+    @contextmanager
+    def _bounded_work(self) -> Iterator[None]:
+        """Have SQLite leave off after more work than the file has bytes: in a damaged tree it would look for rows without end."""
+        connection = self.file.connection
+        left = iter(range(self.path.stat().st_size // WORK_EACH + WORK_AT_LEAST))
+        with translated(self.path, ValidationError):
+            connection.set_progress_handler(lambda: next(left, None) is None, WORK_EACH)
+            try:
+                yield
+            finally:
+                connection.set_progress_handler(None, 0)
 
     def _blobs(self, wanted: list[bytes], longest: int) -> list[Blob]:
         marks = ",".join("?" * len(wanted))
