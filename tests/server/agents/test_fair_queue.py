@@ -1,6 +1,8 @@
 """Whose turn it is."""
 
 import asyncio
+import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from proctor.server.agents.fair_queue import FairQueue, Turn
 
 NEVER = 10_000.0
 PATIENCE = 20.0
+BUSY = 0.01
 pytestmark = pytest.mark.anyio
 
 
@@ -121,4 +124,39 @@ async def test_a_queue_that_was_empty_serves_at_once_again() -> None:
         turn = queue.turn()
         await asyncio.wait_for(turn.begin("a"), PATIENCE)
         turn.end()
+        await asyncio.sleep(0)
+
+
+async def use_turn(queue: FairQueue, party: str) -> float:
+    """Take a turn that is busy for a moment; return when it began."""
+    turn = queue.turn()
+    await turn.begin(party)
+    began = asyncio.get_running_loop().time()
+    time.sleep(BUSY)  # the loop is what it uses
+    turn.end()
+    return began
+
+
+async def test_a_party_with_many_requests_lets_the_loop_rest_between_them() -> None:
+    queue = FairQueue(NEVER, rest=3.0)
+
+    began = await asyncio.wait_for(asyncio.gather(*(use_turn(queue, "a") for _ in range(4))), PATIENCE)
+
+    assert all(later - earlier >= 3.9 * BUSY for earlier, later in pairwise(began))
+
+
+async def test_another_party_waits_for_no_rest() -> None:
+    queue = FairQueue(NEVER, rest=1e6)
+    first, second = (asyncio.create_task(use_turn(queue, "a")) for _ in range(2))
+    await asyncio.wait_for(first, PATIENCE)
+    await asyncio.sleep(0)
+
+    await asyncio.wait_for(use_turn(queue, "b"), PATIENCE)
+    await asyncio.wait_for(second, PATIENCE)  # whose rest was over when another had a turn
+
+
+async def test_a_party_that_waits_for_its_replies_never_rests() -> None:
+    queue = FairQueue(NEVER, rest=1e6)
+    for _ in range(3):
+        await asyncio.wait_for(use_turn(queue, "a"), PATIENCE)
         await asyncio.sleep(0)
