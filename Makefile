@@ -52,6 +52,7 @@ check: $(DEV_STAMP) ## lint, formatting, types, layers, words
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_names.py
 
 # The gate tries the same examples every time; a plain `pytest` tries new ones.
 test test-system: export HYPOTHESIS_PROFILE ?= ci

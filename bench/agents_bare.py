@@ -23,8 +23,8 @@ from bench.control_env import EchoAction, EchoEnvironment
 from bench.control_load import MESSAGE
 from proctor.contracts.tools import Tool as OurTool
 from proctor.envs.targets import Target
-from proctor.server.cards import card_of
-from proctor.server.telling import seen_schema
+from proctor.server.runtime.env_description import describe_target
+from proctor.server.sessions.tool_results import make_observation_schema
 
 Context = ServerRequestContext[Any, Any]
 NOOP: Final = CallToolResult(content=[TextContent(type="text", text="ok")])
@@ -41,10 +41,13 @@ def tool_of(kind: str) -> Tool:
     """Return what is listed."""
     if kind == "noop":
         return Tool(name="act", description="Does nothing.", input_schema=EchoAction.model_json_schema())
-    card = card_of(Target("bench.control_env:quick"))
+    card = describe_target(Target("bench.control_env:quick"))
     ours: OurTool = next(each for each in card.tools if each.name == "act")
     return Tool(
-        name="act", description=ours.description, input_schema=ours.input_schema, output_schema=seen_schema(card)
+        name="act",
+        description=ours.description,
+        input_schema=ours.input_schema,
+        output_schema=make_observation_schema(card),
     )
 
 
@@ -52,7 +55,7 @@ def answer_of(kind: str) -> CallToolResult:
     """Return what every call is answered with."""
     if kind == "noop":
         return NOOP
-    said = EchoEnvironment().told(EchoEnvironment().step(EchoAction(message=MESSAGE)))
+    said = EchoEnvironment().describe_observation(EchoEnvironment().step(EchoAction(message=MESSAGE)))
     return CallToolResult(content=[TextContent(type="text", text=f"{said}\nStep 1000.")], structured_content=SEEN)
 
 

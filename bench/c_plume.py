@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from bench.measure import Gap
 from proctor.contracts.spatial import GridSize
-from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import Kind
-from proctor.envs.plume.start import start_cells
+from proctor.envs.plume.env import PlumeSearchEnv, start_cells
+from proctor.envs.plume.factories import ComponentKind
 
 SOURCE: Final = Path(__file__).with_name("anchor.c")
 FLAGS: Final = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno")
@@ -126,8 +125,8 @@ class Layout:
         """Return the layout of a single environment with a Gaussian plume and moves that ignore the heading."""
         grid: GridSize = env.grid_size
         source = env.source_location
-        plume = env.components[Kind.PLUME]
-        moves = env.components[Kind.ACTION].moves
+        plume = env.components[ComponentKind.PLUME]
+        moves = env.components[ComponentKind.ACTION].moves
         if len(moves) > 4 or any(not -128 <= cells <= 127 for move in moves for cells in move):
             raise ValueError(f"the C loop knows at most four moves of one byte each, not {moves}")
         cells = start_cells(grid, source, env.goal_radius)

@@ -13,10 +13,9 @@ import json
 from typing import Any, Final
 
 from bench.measure import Gap
-from proctor.episode.kinds import PacketKind, RecordKind, Speaker
-from proctor.episode.schemas import schemas
-from proctor.episode.states import EVENTS, Event, Position
-from proctor.episode.table import Option, rows_under
+from proctor.episode.packets.enums import PacketKind, RecordKind, RecordSource
+from proctor.episode.packets.schemas import schemas
+from proctor.episode.transition_table import EVENTS, Event, Position, TableOption, rows_for_options
 
 _OUTCOMES: Final = {outcome.value.partition("(")[2][:-1]: outcome for outcome in EVENTS[PacketKind.DECISION]}
 _PLAIN: Final = {kind.value: events[0] for kind, events in EVENTS.items() if len(events) == 1}
@@ -50,7 +49,7 @@ class Assembled:
             auto_transitions=False,
             transitions=[
                 [row.event.name, row.source.name, row.target.name]
-                for rows in rows_under([Option.STRICT]).values()
+                for rows in rows_for_options([TableOption.STRICT]).values()
                 for row in rows.values()
             ],
         )
@@ -77,7 +76,7 @@ class Assembled:
         if record["record"] != RecordKind.CLOSE:
             return False
         walk = self._walks.pop(record["correlation_id"])
-        event = Event.OPERATOR_CLOSE if record["by"] == Speaker.OPERATOR else Event.CLOSE
+        event = Event.OPERATOR_CLOSE if record["by"] == RecordSource.OPERATOR else Event.CLOSE
         accepted: bool = walk.trigger(event.name)
         self._machine.remove_model(walk)
         return accepted

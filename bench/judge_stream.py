@@ -14,17 +14,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from proctor.episode.author import Author
-from proctor.episode.envelope import Budgets, DefinitionOfDone, Intent, RiskBudget
 from proctor.episode.judge import Judge
-from proctor.episode.payloads import ExecutionMetadata
-from proctor.episode.policy import QUALITY, Policy
+from proctor.episode.packets.envelope import Budgets, DefinitionOfDone, Intent, RiskBudget
+from proctor.episode.packets.payloads import ExecutionMetadata
+from proctor.episode.packets.writer import QUALITY, PacketDefaults
 
 OPEN: Final = 100
 ROUND: Final = 20
 
 _NAME: Final = "bench-00000000"
 _BEGINNING: Final = datetime(2025, 1, 1, tzinfo=UTC)
-_POLICY: Final = Policy(
+_POLICY: Final = PacketDefaults(
     intent=Intent(
         summary="keep the greenhouse between 18 and 24 degrees",
         scope="the north zone",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.envs.compiler import compiled
-from proctor.envs.plume import kernels, sensor_kernels
-from proctor.envs.plume.batch import BatchedPlumeSearch
+from proctor.envs.plume.vector import kernels, sensor_kernels
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
+from proctor.envs.vector.compiler import compiled
 
 
 @compiled

@@ -23,14 +23,14 @@ from bench.ledger_events import begun, opened, stepped
 from bench.ledger_player import playing
 from bench.measure import Probe
 from bench.peers import ROOT
-from proctor.door.credentials import LEDGER_KEY, OPERATOR
-from proctor.ledger.chain import is_episode
+from proctor.access.credentials import LEDGER_KEY, OPERATOR
+from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.keys import Signer
 from proctor.ledger.reader import Ledger, ledger_files
-from proctor.ledger.schema import Durability
+from proctor.ledger.storage.sqlite import Durability
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
-from proctor.server.recorders import JsonlRecorder
+from proctor.server.sessions.recorders import JsonlRecorder
 
 SEED: Final = bytes(range(32))
 SIGNER: Final = Signer.of(SEED)
@@ -106,7 +106,7 @@ def lines_bytes(place: Path, file: Path) -> int:
     with Ledger.open(place) as ledger, closing(JsonlRecorder(file)) as recorder:
         for row in ledger.all_rows():
             # The first row of an episode says again what the session said when it was opened.
-            if isinstance(row.event, Event) and not (is_episode(row.chain) and row.seq == 0):
+            if isinstance(row.event, Event) and not (is_episode_chain(row.chain) and row.seq == 0):
                 recorder.record(row.event)
     return file.stat().st_size
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from proctor.envs.targets import Target
 from proctor.models.wire import PLAIN
-from proctor.server.desk import ResetOrder
-from proctor.server.incidents import new_incident
-from proctor.server.making import made_desk
-from proctor.server.sandbox import worker
+from proctor.server.runtime.env_adapter import ResetRequest
+from proctor.server.runtime.executors import make_adapter
+from proctor.server.runtime.results import new_incident
+from proctor.server.sandbox.worker import worker
 
-ORDER: Final = ResetOrder(0, "0123456789abcdef0123", None)
+ORDER: Final = ResetRequest(0, "0123456789abcdef0123", None)
 ACTION: Final = b'{"action":0}'
 STEPS: Final = 5
 IMPORTED: Final = worker
@@ -25,11 +25,11 @@ IMPORTED: Final = worker
 
 def main(target: str) -> None:
     """Make it, step it, wait."""
-    desk = made_desk(Target(target), PLAIN, new_incident, num_envs=None, autoreset_mode=None, infos=False)
+    adapter = make_adapter(Target(target), PLAIN, new_incident, num_envs=None, autoreset_mode=None, infos=False)
     print("made", flush=True)
-    desk.reset(ORDER)
+    adapter.reset(ORDER)
     for _ in range(STEPS):
-        desk.step(ACTION)
+        adapter.step(ACTION)
     print("stepped", flush=True)
     sys.stdin.read()
 

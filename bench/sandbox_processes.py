@@ -23,12 +23,12 @@ from bench.peers import ROOT
 from bench.row import Opener
 from bench.sandbox_alone import ACTION, ORDER, STEPS
 from proctor.envs.targets import Target
-from proctor.server.sandbox.findings import refusal
-from proctor.server.sandbox.nest import Nest
-from proctor.server.sandbox.pipe import Work
-from proctor.server.sandbox.place import InWorker
-from proctor.server.sandbox.probe import quick_report
-from proctor.server.sandbox.tiers import SandboxWish, Tier
+from proctor.server.sandbox.messages import Work
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_pool import WorkerPool
+from proctor.server.sandbox.probe.report import refusal
+from proctor.server.sandbox.probe.run import quick_report
+from proctor.server.sandbox.tiers import SandboxRequest, Tier
 
 TARGET: Final = "CartPole-v1"
 WORK: Final = Work(TARGET, {}, False, False, None, None, False)
@@ -43,7 +43,7 @@ PROC: Final = Path("/proc")
 @cache
 def gap_of(tier: Tier) -> str | None:
     """Return why this host does not enforce a tier, None if it does."""
-    wish = SandboxWish(tier)
+    wish = SandboxRequest(tier)
     return refusal(wish, quick_report(wish))
 
 
@@ -56,28 +56,28 @@ def enforced(tier: Tier) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- workers
 class Brood:
-    """A nest with its event loop, used from outside of one."""
+    """A worker pool with its event loop, used from outside of one."""
 
     def __init__(self, stack: ExitStack, tier: Tier) -> None:
         enforced(tier)
-        self._nest = Nest.started(Target(TARGET), SandboxWish(tier), tier)
-        stack.callback(self._nest.end)
+        self._pool = WorkerPool.start(Target(TARGET), SandboxRequest(tier), tier)
+        stack.callback(self._pool.end)
         self._runner = stack.enter_context(asyncio.Runner())
 
-    def started(self) -> InWorker:
+    def start(self) -> WorkerExecutor:
         """Return a worker whose environment is made."""
-        return self._runner.run(self._nest.place(WORK))
+        return self._runner.run(self._pool.place(WORK))
 
-    def stepped(self) -> InWorker:
+    def stepped(self) -> WorkerExecutor:
         """Return a worker that has been reset and stepped."""
         return self._runner.run(self._stepped())
 
-    def close(self, place: InWorker) -> None:
+    def close(self, place: WorkerExecutor) -> None:
         """Close a worker's environment and end it."""
         self._runner.run(place.close())
 
-    async def _stepped(self) -> InWorker:
-        place = await self._nest.place(WORK)
+    async def _stepped(self) -> WorkerExecutor:
+        place = await self._pool.place(WORK)
         await place.reset(ORDER)
         for _ in range(STEPS):
             await place.step(ACTION)
@@ -92,7 +92,7 @@ def worker_start(tier: Tier) -> Opener:
 
         def once() -> float:
             begun = time.perf_counter()
-            place = brood.started()
+            place = brood.start()
             elapsed = time.perf_counter() - begun
             brood.close(place)
             return elapsed

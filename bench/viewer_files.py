@@ -22,7 +22,7 @@ from bench.control_servers import PATIENCE, Server, ended
 from bench.ledger_events import NOON, begun, opened, stepped
 from bench.ledger_files import OPERATORS, RECORDED, folder, writer_in
 from bench.peers import ROOT
-from proctor.envs.settings import made
+from proctor.envs.settings import make_env
 from proctor.models.events import EpisodeClosed, Event
 
 PLUME: Final = "proctor/PlumeSearch-v0"
@@ -45,7 +45,7 @@ def searched(stack: ExitStack, steps: int) -> Path:
 
 
 def _search(steps: int) -> list[Event]:
-    env: Any = made(PLUME, {"max_steps": steps + 1}).unwrapped
+    env: Any = make_env(PLUME, {"max_steps": steps + 1}).unwrapped
     env.reset(seed=1, options={"start": (20, 20)})
     reset = msgspec.structs.replace(begun(SESSION), scene=_raw(env.scene()))
     closed = EpisodeClosed(session=SESSION, at=NOON + steps / 1000, epoch=1, steps=steps, reason="closed")

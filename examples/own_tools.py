@@ -77,7 +77,7 @@ class Warehouse(Environment[Drive, Aisle, State]):
         """Where the episode stands."""
         return State(episode_id=self._episode_id, step_count=self._steps)
 
-    def told(self, observation: Aisle) -> str:
+    def describe_observation(self, observation: Aisle) -> str:
         """Return what a language model reads."""
         parcel = "The parcel is loaded." if observation.loaded else f"Signal {observation.signal:.4g}."
         return f"The robot is at shelf {observation.shelf}. {parcel}"
@@ -132,7 +132,7 @@ def called(house: Warehouse, box: Toolbox, name: str, **arguments: Any) -> Any:
         seen = house.step(action)
         if seen.done:
             break
-    print(f"  {house.told(seen)}")
+    print(f"  {house.describe_observation(seen)}")
     return seen
 
 

@@ -12,22 +12,21 @@ import gymnasium as gym
 from rich.console import Console
 from rich.progress import Progress
 
-from proctor.envs.episodes import Summary, run_episodes, summary
-from proctor.envs.policies import make_policy
+from proctor.envs.evaluation import EvaluationSummary, make_policy, run_episodes, summarize
 
 GAME = "SpecKitAI/ColumnPopper-v1"
 POLICIES = ("random", "toggler", "greedy", "search")
 PRESETS = ("contract", "pops", "dense")
 
 
-def played(policy: str, preset: str, episodes: int, on_episode: Callable[[], object]) -> Summary:
+def played(policy: str, preset: str, episodes: int, on_episode: Callable[[], object]) -> EvaluationSummary:
     """Return what `episodes` games of `policy` amount to, from seed 0 on, with the rewards of `preset`."""
     env = gym.make(GAME, reward_preset=preset)
     results = []
     for result in run_episodes(env, make_policy(policy, env), episodes, 0):
         results.append(result)
         on_episode()
-    return summary(results)
+    return summarize(results)
 
 
 def row(policy: str, episodes: int, on_episode: Callable[[], object] = lambda: None) -> str:

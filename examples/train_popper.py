@@ -25,8 +25,7 @@ from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
-from proctor.envs.episodes import mean_interval, run_episodes
-from proctor.envs.policies import make_policy
+from proctor.envs.evaluation import make_policy, mean_interval, run_episodes
 from proctor.integrations.sb3 import as_sb3
 
 GAME = "SpecKitAI/ColumnPopper-v1"

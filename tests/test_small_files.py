@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.listed_actions import listed_actions
+from proctor.cli.replay_options import parse_actions
 from proctor.errors import ValidationError
 from proctor.server.governed.policy import load_policy
-from proctor.server.settings import settings_in
+from proctor.server.settings import read_settings_file
 from proctor.small_files import read_small_text
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_text_file_is_named(tmp_path: Path, name: str) -> None:
     assert caught.value.expected == "a file of rules"
 
 
-@pytest.mark.parametrize("read", [load_policy, settings_in, lambda path: listed_actions(str(path))])
+@pytest.mark.parametrize("read", [load_policy, read_settings_file, lambda path: parse_actions(str(path))])
 @pytest.mark.parametrize("kind", ["deep", "pipe"])
 def test_readers_of_files_wait_for_nobody_and_dive_into_nothing(tmp_path: Path, read: object, kind: str) -> None:
     path = tmp_path / "said.toml"

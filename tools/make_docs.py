@@ -13,14 +13,13 @@ from msgspec.inspect import Field, FloatType, IntType, ListType, StructType, Typ
 
 from proctor.contracts.clauses import CLAUSES
 from proctor.contracts.lifecycle import TABLE, EnvironmentState, diagram, reachable
-from proctor.envs.plume.factories import Kind, component_types
-from proctor.episode.diagram import everywhere, machine
-from proctor.episode.rules import CATALOGUE
-from proctor.episode.states import STATES, Position
-from proctor.episode.table import TABLE as TRANSITIONS
-from proctor.episode.table import Guard, Option, Row
+from proctor.envs.plume.factories import ComponentKind, component_types
+from proctor.episode.diagram import draw_machine, rows_everywhere
+from proctor.episode.rules.catalogue import CATALOGUE
+from proctor.episode.transition_table import STATES, Guard, Position, TableOption, TransitionRow
+from proctor.episode.transition_table import TABLE as TRANSITIONS
 from proctor.models import control, grants
-from proctor.server.control.protocol import RULES, Rule
+from proctor.server.control.protocol import RULES, RequestRule
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 NOTE: Final = "<!-- Made by `make docs`; edit the table in the code, not this page. -->\n"
@@ -71,7 +70,7 @@ def components_page() -> str:
         "What a configuration of plume search can name, with every option and its default; one without a default must be\n"
         "given. A reward's `goal_radius` is the environment's unless it is set. `proctor envs` prints the same.\n"
     )
-    for kind in Kind:
+    for kind in ComponentKind:
         text += f"\n## {kind}\n\n| type | options |\n|---|---|\n"
         for name, options in component_types(kind).items():
             shown = ", ".join(f"`{key}`" + ("" if value is ... else f" = {value!r}") for key, value in options.items())
@@ -83,8 +82,8 @@ REPLIES: Final[dict[str, tuple[tuple[str, AnyStruct | None], ...]]] = {
     "hello": (("hello", control.Welcome),),
     "open": (("opened", control.Opened),),
     "resume": (("resumed", control.Resumed),),
-    "reset": (("observation", control.Seen), ("batch", control.SeenBatch)),
-    "step": (("observation", control.Seen), ("batch", control.SeenBatch)),
+    "reset": (("observation", control.ObservationReply), ("batch", control.BatchReply)),
+    "step": (("observation", control.ObservationReply), ("batch", control.BatchReply)),
     "state": (("state", None),),
     "cancel": (("cancelled", control.Cancelled),),
     "grant": (("granted", grants.Granted),),
@@ -119,11 +118,11 @@ def message_structs() -> Iterator[AnyStruct]:
     found: list[AnyStruct | None] = [control.Request, control.Reply]
     for name, rule in RULES.items():
         found += [control.StepBatch if name == "step" else rule.data, *(data for _, data in REPLIES[name])]
-    found += [grants.Transition, control.Problem, control.Notice]
+    found += [grants.WatchedStep, control.Problem, control.Notice]
     yield from (struct for struct in dict.fromkeys(found) if struct is not None)
 
 
-def _rule_row(rule: Rule) -> str:
+def _rule_row(rule: RequestRule) -> str:
     data = "an action, or [StepBatch](#stepbatch)" if rule.kind == "step" else _link(rule.data, "none")
     words = " or ".join(f"`{word}`" for word, _ in REPLIES[rule.kind])
     answers = " or ".join(_link(struct, "a State") for _, struct in REPLIES[rule.kind])
@@ -205,12 +204,12 @@ def episode_rules_page() -> str:
 
 def episode_table_page() -> str:
     """Return the page about the states and transitions of an episode."""
-    folded = everywhere(TRANSITIONS)
+    folded = rows_everywhere(TRANSITIONS)
     return (
         f"{NOTE}\n# The table of an episode\n\n"
-        "Which packet may follow which, from `src/proctor/episode/table.py`: a transition that is not here does not exist. The\n"
+        "Which packet may follow which, from `src/proctor/episode/transition_table.py`: a transition that is not here does not exist. The\n"
         "[rules](episode-rules.md) say what a packet and the history must say besides. `proctor diagram` prints the picture.\n\n"
-        f"```mermaid\n{machine()}```\n\n"
+        f"```mermaid\n{draw_machine()}```\n\n"
         "A dotted edge of the DOT picture, or a label with brackets, needs an option. {S7, S2} is one place with two names: after\n"
         "the BeliefUpdatePacket that ends an execution, the next packet tells which of the two it was.\n\n"
         f"## Positions\n\nWhat is pending in a state decides what may come next.\n\n| position | state |\n|---|---|\n"
@@ -220,11 +219,11 @@ def episode_table_page() -> str:
         "## In every position\n\n| packet or record | leads to | except in |\n|---|---|---|\n"
         f"{''.join(_everywhere_rows(folded))}\n"
         f"## Conditions\n\n| if | the history says that |\n|---|---|\n"
-        f"{_meanings(Guard)}\n| option | is set by |\n|---|---|\n{_meanings(Option)}"
+        f"{_meanings(Guard)}\n| option | is set by |\n|---|---|\n{_meanings(TableOption)}"
     )
 
 
-def _meanings(words: type[Guard] | type[Option]) -> str:
+def _meanings(words: type[Guard] | type[TableOption]) -> str:
     return "".join(f"| {word.name} | {word} |\n" for word in words)
 
 
@@ -232,14 +231,14 @@ def _position_row(position: Position) -> str:
     return f"| {position} | {' or '.join(STATES[position])} |\n"
 
 
-def _transition_row(row: Row) -> str:
+def _transition_row(row: TransitionRow) -> str:
     source = row.source if row.start is None else f"{row.source}, which was {row.start}"
     guards = ", ".join(guard.name for guard in row.guards)
     option = "" if row.option is None else row.option.name
     return f"| {source} | {row.event} | {row.target} | {', '.join(row.through)} | {guards} | {option} |\n"
 
 
-def _everywhere_rows(folded: Collection[Row]) -> Iterator[str]:
+def _everywhere_rows(folded: Collection[TransitionRow]) -> Iterator[str]:
     for event in dict.fromkeys(row.event for row in TRANSITIONS if row in folded):
         rows = [row for row in folded if row.event is event]
         moving = {row.target for row in rows if row.target is not row.source}

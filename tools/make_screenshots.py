@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' own servers and ledgers are what is shown
 
 from proctor.client import GrantWish  # noqa: E402
-from tests.server.served import until  # noqa: E402
+from tests.server.live_server import until  # noqa: E402
 from tests.system.viewer.browser import Windows, launched  # noqa: E402
 from tests.system.viewer.served import Site, Visit, apart, compare_place, episode_place, serving  # noqa: E402
 from tests.viewer import ledgers  # noqa: E402

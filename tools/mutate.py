@@ -39,17 +39,26 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = ROOT / "build" / "mutate"
 PACKAGE: Final = Path("src/proctor/episode")
-MODULES: Final = ("table", "guards", "events", "history", "rules", "sequences", "invariants", "changes", "machine")
+MODULES: Final = (
+    "transition_table",
+    "legal_moves",
+    "events",
+    "episode_state",
+    "rules/catalogue",
+    "rules/sequences",
+    "rules/invariants",
+    "machine",
+)
 # The cheapest and most killing first: the run ends with the first failure.
 SUITE: Final = (
     "tests/episode/test_findings.py",
-    "tests/episode/test_table.py",
-    "tests/episode/test_history.py",
-    "tests/episode/test_rules.py",
+    "tests/episode/test_transition_table.py",
+    "tests/episode/test_episode_state.py",
+    "tests/episode/rules/test_catalogue.py",
     "tests/episode/test_settings.py",
-    "tests/episode/test_changes.py",
+    "tests/episode/test_events.py",
     "tests/episode/test_machine.py",
-    "tests/episode/test_invariants.py",
+    "tests/episode/rules/test_invariants.py",
     "tests/episode/test_goldens.py",
     "tests/episode/test_decisions_d.py",
     "tests/episode/test_walk.py::test_machine_and_table_agree_in_every_state_on_every_event_under_every_value_of_the_guards",
@@ -324,7 +333,8 @@ class Copy:
             raise SystemExit(f"mutate: the tests would see {self.imported()}, not the copy")
         failed, by = self.tested(suite, PATIENCE, keep=True)
         for module in MODULES:
-            for path in (self.place / PACKAGE / "__pycache__").glob(f"{module}.*"):
+            place = self.place / path_of(module)
+            for path in (place.parent / "__pycache__").glob(f"{place.stem}.*"):
                 path.unlink()
         begun = time.monotonic()
         failed, by = (failed, by) if failed else self.tested(suite, PATIENCE)
@@ -366,7 +376,7 @@ class Copy:
 
     def imported(self) -> str:
         """Return where Python finds the package."""
-        code = "import proctor.episode.table as table; print(table.__file__)"
+        code = "import proctor.episode.transition_table as table; print(table.__file__)"
         command = [sys.executable, "-c", code]
         return subprocess.run(
             command,
@@ -494,10 +504,10 @@ def report(mutants: Sequence[Mutant], results: Results, originals: dict[str, str
     for mutant in survivors:
         print(f"\nsurvivor {mutant.id}: {mutant.operator}")
         print(*_diff(mutant, originals[mutant.module]), sep="\n")
-    print(f"\n{'module':<12}{'spots':>8}{'sampled':>9}{'killed':>8}{'survived':>10}")
+    print(f"\n{'module':<18}{'spots':>8}{'sampled':>9}{'killed':>8}{'survived':>10}")
     for module in originals:
         fates = [result.killed for _, result in done if result.module == module]
-        print(f"{module:<12}{made[module]:>8}{len(fates):>9}{sum(fates):>8}{len(fates) - sum(fates):>10}")
+        print(f"{module:<18}{made[module]:>8}{len(fates):>9}{sum(fates):>8}{len(fates) - sum(fates):>10}")
     by = Counter(result.by.partition("::")[0] for _, result in done if result.killed)
     print("killed by: " + ", ".join(f"{name} {count}" for name, count in by.most_common()))
     killed = len(done) - len(survivors)
@@ -529,7 +539,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = arguments_of(argv)
     if find_spec("cosmic_ray") is None:
         raise SystemExit("mutate: cosmic-ray is not installed; `make mutate` installs it")
-    texts = {path.stem: path.read_text("utf-8") for path in sorted((ROOT / PACKAGE).glob("*.py"))}
+    folder = ROOT / PACKAGE
+    texts = {
+        path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
+        for path in sorted(folder.rglob("*.py"))
+    }
     originals = {module: texts[module] for module in arguments.modules.split(",")}
     enums = enumerations(texts.values())
     spots = [spot for module, text in originals.items() for spot in spots_in(Source(module, text), enums)]

@@ -33,7 +33,7 @@ from bench.peers import ROOT
 from proctor.contracts.environment import Environment
 from proctor.contracts.tools import ToolSafety, tool
 from proctor.models.wire import Action, Observation, State
-from proctor.server.sandbox.pipe import framed, read
+from proctor.server.sandbox.messages import encode_frame, read_message
 
 TARGET: Final = "bench.attacks.hostile_answers:Hostile"
 MIB: Final = 2**20
@@ -105,7 +105,7 @@ ATTACKS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
 
 def frame_of(attack: str, size: int) -> bytearray:
     """Return the frame of an attack's answer, with a body of about so many bytes."""
-    return framed(ATTACKS[attack](size))
+    return encode_frame(ATTACKS[attack](size))
 
 
 # --------------------------------------------------------------------------------------------------- the environment
@@ -167,7 +167,7 @@ def answer_for_ever(frame: bytes | bytearray) -> None:
     """Answer this call and every one that follows with the same frame, until the server closes the socket."""
     with own_socket() as channel, suppress(OSError):
         channel.sendall(frame)
-        while read(channel) is not None:
+        while read_message(channel) is not None:
             channel.sendall(frame)
     os._exit(0)
 

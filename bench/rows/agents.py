@@ -1,6 +1,6 @@
 """The rows of the agent plane: an agent's tool calls against a bare server of the MCP SDK, and against OpenEnv's.
 
-Rule 1: ours is the whole server: the grant's token, the door's checks, the limits, the session and its environment, which makes
+Rule 1: ours is the whole server: the grant's token, the access checks, the limits, the session and its environment, which makes
     a step for every call. The environment is the echo, on the event loop; its episodes do not end.
 Rule 2: against the bare server both sides have the same client from the same script; one process for the client and one for the
     server. Rows that name no client have the SDK's own, which takes more time than either server; `plain` is without any.

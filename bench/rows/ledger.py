@@ -43,11 +43,11 @@ from bench.row import Better, Opener, Row, ratio_at_least
 from bench.rows.agents import PLAIN
 from bench.rows.control import OUR_CLIENT, QUICK, Driver, driven, own_python
 from proctor.ledger.reader import Ledger, ledger_files
-from proctor.ledger.schema import Durability
+from proctor.ledger.storage.sqlite import Durability
 from proctor.ledger.verify import verify
-from proctor.models.events import encoded
-from proctor.replay.report import replayed
-from proctor.replay.supply import Supply
+from proctor.models.events import encode_event
+from proctor.replay.driver_cache import DriverCache
+from proctor.replay.replayer import replay_episode
 
 ECHO: Final = "bench.control_env:quick"
 PLUME: Final = "proctor/PlumeSearch-v0"
@@ -104,7 +104,7 @@ def plain_rows(together: int) -> Opener:
     def opened(stack: ExitStack) -> Probe:
         connection = stack.enter_context(closing(connected(folder(stack) / "plain.sqlite")))
         connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
-        bodies = [(encoded(stepped("session-0")),)] * together
+        bodies = [(encode_event(stepped("session-0")),)] * together
 
         def chunk() -> int:
             connection.execute("BEGIN")
@@ -133,10 +133,10 @@ def replaying(place: Path, steps: int) -> Callable[[], int]:
         chains = [episode.chain for episode in ledger.episodes()]
 
     def chunk() -> int:
-        supply = Supply()
+        driver_cache = DriverCache()
         with Ledger.open(place) as ledger:
-            found = [replayed(ledger, chain, supply=supply) for chain in chains]
-        supply.drop()
+            found = [replay_episode(ledger, chain, driver_cache=driver_cache) for chain in chains]
+        driver_cache.drop()
         if not all(each.identical for each in found) or sum(each.steps for each in found) != steps:
             raise RuntimeError("a replay differs from its record, or from what was played")
         return steps

@@ -11,8 +11,7 @@ from typing import Any, Final
 from bench.gyms import BATCH_STEPS, batched, batched_resets, drawn_rows, made, made_vector, resets, single
 from bench.measure import Probe, rate_of
 from bench.row import Better, Opener, Row, ratio_at_least, value_below
-from proctor.envs.episodes import Policy
-from proctor.envs.policies import make_policy
+from proctor.envs.evaluation import Policy, make_policy
 
 POPPER: Final = "SpecKitAI/ColumnPopper-v1"
 CARTPOLE: Final = "CartPole-v1"

@@ -27,8 +27,8 @@ from bench.rows.control import Driver, own_python
 from bench.viewer_browser import COMPLETE, READY, Visitor, Watched, visiting
 from bench.viewer_files import CHAIN, PLUME, linked, searched, viewed
 from proctor.ledger.reader import Ledger
-from proctor.ledger.schema import Durability
-from proctor.viewer.shelf import Shelf
+from proctor.ledger.storage.sqlite import Durability
+from proctor.viewer.catalog import EpisodeCatalog
 
 STEPS: Final = 10_000
 LIVE_RATE: Final = 1_000.0
@@ -184,7 +184,7 @@ def blank(stack: ExitStack) -> Probe:
 # ------------------------------------------------------------------------------------------------------ the server's side
 def sliced(stack: ExitStack) -> Probe:
     """Steps a second as they are handed to a page: the head and one slice, as JSON."""
-    shelf = Shelf(searched(stack, STEPS))
+    shelf = EpisodeCatalog(searched(stack, STEPS))
     stack.callback(shelf.close)
 
     def chunk() -> int:

@@ -1,12 +1,12 @@
 """Proctor runs reinforcement-learning environments under contract.
 
 Importing this package imports nothing heavy: names are resolved when first used, and Gymnasium learns our ids when
-somebody imports it (see `proctor.envs.announce`).
+somebody imports it (see `proctor.envs.auto_registration`).
 """
 
 from importlib import import_module
 
-from proctor.envs.announce import announce
+from proctor.envs.auto_registration import register_on_import
 
 TYPE_CHECKING = False  # type checkers take this for True; the typing module would cost every start of Python
 if TYPE_CHECKING:
@@ -55,4 +55,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-announce()
+register_on_import()

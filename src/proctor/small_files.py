@@ -22,7 +22,7 @@ def read_small_text(path: Path | str, *, expected: str, most: int = MOST_BYTES) 
     """
     name = str(path)
     try:
-        return _content(name, most).decode("utf-8-sig")
+        return _read_content(name, most).decode("utf-8-sig")
     except UnicodeDecodeError:
         reason = "it is not text in UTF-8"
     except OSError as problem:
@@ -32,7 +32,7 @@ def read_small_text(path: Path | str, *, expected: str, most: int = MOST_BYTES) 
     raise ValidationError(f"cannot read {name!r}: {reason}", expected=expected)
 
 
-def _content(name: str, most: int) -> bytes:
+def _read_content(name: str, most: int) -> bytes:
     descriptor = os.open(name, _READ)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

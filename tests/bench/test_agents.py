@@ -22,8 +22,8 @@ from bench.rows import agents as rows
 from bench.rows.agents import HANDSHAKE, NOOP, ONE_BY_ONE, OURS, cpu_seconds, server_cpu
 from bench.rows.control import driven
 from proctor.envs.targets import Target
-from proctor.server.cards import card_of
-from proctor.server.telling import seen_schema
+from proctor.server.runtime.env_description import describe_target
+from proctor.server.sessions.tool_results import make_observation_schema
 
 
 async def called(kind: str) -> Any:
@@ -44,7 +44,7 @@ def test_the_tool_that_is_alike_answers_as_ours_does() -> None:
     tool, result = asyncio.run(called("alike"))
 
     # The client has held the answer against the schema.
-    assert tool.output_schema == seen_schema(card_of(Target("bench.control_env:quick")))
+    assert tool.output_schema == make_observation_schema(describe_target(Target("bench.control_env:quick")))
     assert result.structured_content == SEEN
     assert result.content[0].text.endswith("Step 1000.")
 

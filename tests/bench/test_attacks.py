@@ -26,7 +26,7 @@ from bench.witness_client import measure_p99, percentile
 from proctor.client import Grant
 from proctor.server.sandbox.tiers import Tier
 from tests.server.agents.stand_in import TOKEN, plane_of
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
 
 SOON = 0.2
 QUICK = ("trailers", "chunk-extension", "small-chunks", "pipelined", "idle-sockets", "idle-agents", "slow-requests")

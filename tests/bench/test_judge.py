@@ -17,7 +17,7 @@ from bench.row import Better, Opener
 from bench.rows import judge as rows
 from bench.rows.judge import applied, assembled, resident_after, streamed, through, told, untyped
 from proctor.episode.judge import Judge
-from proctor.episode.states import Event
+from proctor.episode.transition_table import Event
 
 pytestmark = pytest.mark.slow
 

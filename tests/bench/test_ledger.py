@@ -43,10 +43,10 @@ from bench.rows.ledger import (
     writer_rows,
 )
 from proctor.ledger.reader import Ledger, ledger_files
-from proctor.ledger.schema import Durability
+from proctor.ledger.storage.sqlite import Durability
 from proctor.ledger.verify import verify
 from proctor.models.events import EpisodeStepped, Event, SessionOpened
-from proctor.server.recorders import read_events
+from proctor.server.sessions.recorders import read_events
 
 
 @pytest.fixture

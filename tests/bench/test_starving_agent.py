@@ -11,8 +11,8 @@ import pytest
 
 from bench.attacks.starving_agent import ALL_KINDS, GOVERNED, flood, request_of, show, summarize
 from tests.server.agents.stand_in import OTHER_TOKEN, TOKEN, plane_of
-from tests.server.governed.rooms import Hall
-from tests.server.rooms import run
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import Hall
 
 SMALL = ("calls that are carried out", "tools/list", "handshakes")
 

@@ -17,7 +17,7 @@ from bench.viewer_files import CHAIN, LINK, searched
 from bench.viewer_player import CHUNK, begun, pacing
 from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeReset, EpisodeStepped
-from tests.server.served import serving
+from tests.server.live_server import serving
 
 times = st.floats(0.0, 10_000.0, allow_nan=False)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.bridge.grant_file import Key, read_grant
+from proctor.bridge.grant_file import SavedGrant, read_grant
 from proctor.errors import ValidationError
 
 TOKEN = "a-token-that-is-long-enough"
@@ -24,11 +24,11 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 def test_the_address_and_the_token_are_read_and_the_rest_is_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps({"address": ADDRESS, "token": TOKEN, "tools": ["look"], "grant": "g"}) + "\n")
 
-    assert read_grant(path) == Key(ADDRESS, TOKEN)
+    assert read_grant(path) == SavedGrant(ADDRESS, TOKEN)
 
 
 def test_a_key_does_not_show_its_token() -> None:
-    assert TOKEN not in repr(Key(ADDRESS, TOKEN))
+    assert TOKEN not in repr(SavedGrant(ADDRESS, TOKEN))
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o666])

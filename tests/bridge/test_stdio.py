@@ -19,10 +19,10 @@ from mcp import Client, MCPError
 from mcp.types import PARSE_ERROR, JSONRPCNotification, JSONRPCRequest
 
 from proctor.bridge.grant_file import read_grant
-from proctor.bridge.stdio import carry, headers_of
+from proctor.bridge.stdio import carry_messages, make_headers
 from proctor.cli.main import main
 from tests.server.agents.stand_in import HANDSHAKE, MODERN, TOKEN, Plane, call_of, envelope, handshake, plane_of
-from tests.server.served import PATIENCE, until
+from tests.server.live_server import PATIENCE, until
 
 ERAS = ("legacy", MODERN)
 
@@ -56,7 +56,7 @@ async def bridged(grant: Path, era: str) -> AsyncIterator[Client]:
     async def transport() -> AsyncIterator[Any]:
         yield from_bridge, to_bridge
 
-    carrying = asyncio.create_task(carry(read_grant(grant), from_client, to_client))
+    carrying = asyncio.create_task(carry_messages(read_grant(grant), from_client, to_client))
     with to_bridge, from_client, to_client, from_bridge:
         try:
             async with Client(transport(), mode=era, read_timeout_seconds=PATIENCE) as client:
@@ -181,7 +181,7 @@ def test_a_file_that_others_can_read_is_refused_before_anything_is_said(
 def test_a_message_of_the_modern_era_says_in_headers_what_it_says_of_itself() -> None:
     params = {"name": "wälk", "arguments": {}, "_meta": envelope()}
 
-    headers = headers_of(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params), None)
+    headers = make_headers(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params), None)
 
     assert headers == {
         "mcp-protocol-version": MODERN,
@@ -197,14 +197,16 @@ def test_any_other_message_repeats_the_revision_that_was_agreed_on(meta: Any) ->
         body["params"]["_meta"] = meta
     request = JSONRPCRequest.model_validate(body)
 
-    assert headers_of(request, None) == {}
-    assert headers_of(request, HANDSHAKE) == {"mcp-protocol-version": HANDSHAKE}
-    assert headers_of(JSONRPCNotification(jsonrpc="2.0", method="a"), HANDSHAKE) == {"mcp-protocol-version": HANDSHAKE}
+    assert make_headers(request, None) == {}
+    assert make_headers(request, HANDSHAKE) == {"mcp-protocol-version": HANDSHAKE}
+    assert make_headers(JSONRPCNotification(jsonrpc="2.0", method="a"), HANDSHAKE) == {
+        "mcp-protocol-version": HANDSHAKE
+    }
 
 
 def test_a_revision_that_would_break_a_header_is_none() -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "a\r\nAuthorization: b"}
 
-    headers = headers_of(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping", params={"_meta": meta}), None)
+    headers = make_headers(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping", params={"_meta": meta}), None)
 
     assert headers == {}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from proctor.envs.settings import made
+from proctor.envs.settings import make_env
 from proctor.ledger.reader import Row
 from proctor.models.events import (
     EpisodeClosed,
@@ -29,7 +29,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._env = made("proctor/PlumeSearch-v0", FIELD).unwrapped
+        self._env = make_env("proctor/PlumeSearch-v0", FIELD).unwrapped
         self._steps = 0
 
     def _add(self, made_of: type[Event], **said: Any) -> Row:

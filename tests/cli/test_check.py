@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.cli.main import main
-from proctor.contracts.clauses import CLAUSES, Subject, clauses_of
+from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 
 PARTS = """
 import gymnasium as gym
@@ -130,14 +130,14 @@ def test_our_environment_keeps_every_clause(run: Run) -> None:
     result = run("proctor/PlumeSearch-v0")
 
     assert result.code == 0
-    assert f"{len(clauses_of(Subject.ENVIRONMENT))} kept, 0 broken, 0 not checkable" in result.out
+    assert f"{len(list_clauses(Subject.ENVIRONMENT))} kept, 0 broken, 0 not checkable" in result.out
 
 
 def test_a_foreign_environment_is_checked_as_far_as_it_can_be_seen(report_of: Read) -> None:
     report = report_of("CartPole-v1")
     verdicts = {row["id"]: row["verdict"] for row in report["clauses"]}
 
-    assert set(verdicts) == {clause.id for clause in clauses_of(Subject.ENVIRONMENT)}
+    assert set(verdicts) == {clause.id for clause in list_clauses(Subject.ENVIRONMENT)}
     assert verdicts["ENV-RESET-D1"] == verdicts["ENV-STEP-D1"] == verdicts["ENV-STEP-C2"] == "kept"
     assert verdicts["NO-STEP-AFTER-CLOSE"] == "broken"
     assert verdicts["ENV-I1"] == "not checkable"
@@ -149,9 +149,9 @@ def test_column_popper_is_checked_as_an_environment_and_as_a_game(report_of: Rea
     report = report_of(target)
     verdicts = {row["id"]: row["verdict"] for row in report["clauses"]}
 
-    own = {clause.id for clause in clauses_of(Subject.COLUMN_POPPER)}
+    own = {clause.id for clause in list_clauses(Subject.COLUMN_POPPER)}
     assert (report["subject"], report["broken"]) == (Subject.COLUMN_POPPER, 0)
-    assert set(verdicts) == own | {clause.id for clause in clauses_of(Subject.ENVIRONMENT)}
+    assert set(verdicts) == own | {clause.id for clause in list_clauses(Subject.ENVIRONMENT)}
     assert {verdicts[name] for name in own} == {"kept"}
     assert verdicts["STEP-TRUNCATE"] == verdicts["STEP-TERMINATE-GOAL"] == "kept"
     assert verdicts["ENV-I2"] == "not checkable"
@@ -175,7 +175,7 @@ def test_a_class_is_known_by_its_members_and_made_on_a_small_site(
 
     assert report["subject"] == subject
     assert report["broken"] == 0
-    assert report["kept"] + report["not_checkable"] == len(clauses_of(subject))
+    assert report["kept"] + report["not_checkable"] == len(list_clauses(subject))
 
 
 def test_a_broken_part_is_shown_with_its_counterexample(run: Run, parts: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from proctor.cli.main import main
 from proctor.episode import Author
-from proctor.episode.diagram import Notation, machine
-from proctor.episode.payloads import ExecutionMetadata
+from proctor.episode.diagram import Notation, draw_machine
+from proctor.episode.packets.payloads import ExecutionMetadata
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 
@@ -50,11 +50,11 @@ def both(tmp_path: Path) -> str:
 def test_without_a_file_the_machine_is_drawn(run: Run, notation: Notation) -> None:
     said = run("--format", notation)
 
-    assert said == Said(0, machine(notation), "")
+    assert said == Said(0, draw_machine(notation), "")
 
 
 def test_mermaid_is_the_default(run: Run) -> None:
-    assert run().out == machine(Notation.MERMAID)
+    assert run().out == draw_machine(Notation.MERMAID)
 
 
 def test_the_only_episode_of_a_file_is_drawn(run: Run, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_picture_can_be_written_to_a_file(run: Run, tmp_path: Path) -> None:
     said = run("--format", "dot", "--out", str(target))
 
     assert said == Said(0, "", "")
-    assert target.read_text("utf-8") == machine(Notation.DOT)
+    assert target.read_text("utf-8") == draw_machine(Notation.DOT)
 
 
 def test_several_episodes_are_listed_if_none_was_named(run: Run, both: str) -> None:
@@ -181,4 +181,4 @@ def test_the_process_prints_the_machine() -> None:
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, machine(), "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, draw_machine(), "")

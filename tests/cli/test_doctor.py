@@ -6,14 +6,14 @@ import pytest
 
 from proctor.cli import doctor
 from proctor.cli.main import main
-from proctor.server.sandbox.findings import Probe, Report, TierReport, Verdict
+from proctor.server.sandbox.probe.report import ProbeVerdict, SandboxProbe, SandboxReport, TierReport
 from proctor.server.sandbox.tiers import Tier
-from tests.server.sandbox.reports import kept, reported
+from tests.server.sandbox.made_up_reports import kept, reported
 
 Capture = pytest.CaptureFixture[str]
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: Capture, report: Report, *arguments: str) -> str:
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: Capture, report: SandboxReport, *arguments: str) -> str:
     monkeypatch.setattr(doctor, "full_report", lambda: report)
     monkeypatch.setenv("COLUMNS", "200")
     code = main(["doctor", *arguments])
@@ -21,7 +21,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: Capture, report: Report, *a
     return capsys.readouterr().out
 
 
-def row(text: str, probe: Probe) -> list[str]:
+def row(text: str, probe: SandboxProbe) -> list[str]:
     line = next(line for line in text.splitlines() if line.startswith(probe))
     return line.removeprefix(probe).split()[:4]
 
@@ -32,9 +32,9 @@ def test_there_is_a_row_for_each_probe_and_a_column_for_each_tier(
     text = printed(monkeypatch, capsys, reported())
 
     assert text.splitlines()[0].split()[-4:] == ["none", "process", "bwrap", "strict"]
-    assert row(text, Probe.NETWORK) == ["open", "open", "blocked", "blocked"]
-    assert row(text, Probe.FORK_BOMB) == ["open", "open", "open", "blocked"]
-    assert all(row(text, probe) for probe in Probe)
+    assert row(text, SandboxProbe.NETWORK) == ["open", "open", "blocked", "blocked"]
+    assert row(text, SandboxProbe.FORK_BOMB) == ["open", "open", "open", "blocked"]
+    assert all(row(text, probe) for probe in SandboxProbe)
 
 
 def test_each_tier_has_its_sentence_and_the_choice_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -53,15 +53,20 @@ def test_what_is_missing_for_the_next_tier_is_told(monkeypatch: pytest.MonkeyPat
     assert "`proctor serve` chooses bwrap on this host." in text
     assert "For strict: there are no cgroups; start it as root." in text
     assert "Not to be had here." in text
-    assert row(text, Probe.NETWORK) == ["open", "open", "blocked", "unproven"]
+    assert row(text, SandboxProbe.NETWORK) == ["open", "open", "blocked", "unproven"]
 
 
 def test_a_promise_that_is_not_kept_stands_out(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    report = reported([kept(Tier.BWRAP, {Probe.NETWORK: Verdict.OPEN}), kept(Tier.STRICT, {Probe.PROC: Verdict.OPEN})])
+    report = reported(
+        [
+            kept(Tier.BWRAP, {SandboxProbe.NETWORK: ProbeVerdict.OPEN}),
+            kept(Tier.STRICT, {SandboxProbe.PROC: ProbeVerdict.OPEN}),
+        ]
+    )
     text = printed(monkeypatch, capsys, report)
 
-    assert row(text, Probe.NETWORK) == ["open", "open", "open!", "blocked"]
-    assert row(text, Probe.PROC) == ["open", "open", "blocked", "open!"]
+    assert row(text, SandboxProbe.NETWORK) == ["open", "open", "open!", "blocked"]
+    assert row(text, SandboxProbe.PROC) == ["open", "open", "blocked", "open!"]
     assert "For bwrap: network is open (so it is)." in text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from proctor.cli.main import main
 from proctor.envs.plume.config import EnvironmentConfig
-from proctor.envs.plume.factories import Kind, component_types
+from proctor.envs.plume.factories import ComponentKind, component_types
 from proctor.envs.plume.policies import POLICIES
 from proctor.envs.popper.policies import POLICIES as POPPER_POLICIES
 
@@ -21,7 +21,7 @@ def test_the_list_names_ids_options_parts_and_policies(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     words = ["proctor/PlumeSearch-v0", "Discrete(4)", "start, orientation", "path=required", *POLICIES]
     words += EnvironmentConfig.model_fields
-    words += [name for kind in Kind for name in component_types(kind)]
+    words += [name for kind in ComponentKind for name in component_types(kind)]
     assert [word for word in words if word not in out] == []
 
 

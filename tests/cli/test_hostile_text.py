@@ -15,7 +15,7 @@ from rich.console import Console
 
 from proctor.cli import replay
 from proctor.cli.main import main
-from proctor.cli.output import plain, plain_json
+from proctor.cli.output.stdout import printable, printable_json
 from proctor.models.events import AgentGranted, Event, Failed, PacketJudged, SessionResumed
 from tests.cli.recordings import NOON, closed, ended, opened, reset, stepped, written
 from tests.cli.streams import violated
@@ -148,8 +148,8 @@ def test_no_command_hands_a_strangers_controls_to_the_terminal(
         leaked = sorted(CONTROLS.intersection(said_now))
         assert said_now, arguments
         if leaked:
-            leaks[" ".join(map(plain, arguments))] = [
-                plain(said_now[max(said_now.index(each) - 40, 0) :][:80]) for each in leaked[:2]
+            leaks[" ".join(map(printable, arguments))] = [
+                printable(said_now[max(said_now.index(each) - 40, 0) :][:80]) for each in leaked[:2]
             ]
     assert not leaks
 
@@ -186,6 +186,6 @@ def test_an_export_to_a_terminal_is_escaped_and_one_to_a_file_is_exact(
 def test_json_says_the_same_in_printable_signs() -> None:
     text = msgspec.json.encode({evil("k"): [evil("v"), "\U000e0001"]}) + b"\n"
 
-    assert msgspec.json.decode(plain_json(text)) == msgspec.json.decode(text)
-    assert plain_json(text).decode().removesuffix("\n").isprintable()
-    assert plain_json(b"{}\n") == b"{}\n"
+    assert msgspec.json.decode(printable_json(text)) == msgspec.json.decode(text)
+    assert printable_json(text).decode().removesuffix("\n").isprintable()
+    assert printable_json(b"{}\n") == b"{}\n"

@@ -11,13 +11,13 @@ import pytest
 
 from proctor.cli import image as command
 from proctor.cli.main import main
-from proctor.server.sandbox.archive import Text
-from proctor.server.sandbox.image import Contents, ImageWish
-from proctor.server.sandbox.pipe import Answer
-from proctor.server.sandbox.words import Loaded
-from tests.server.sandbox.engines import StandIn, canned, stand_in
+from proctor.server.sandbox.container.image import ImageContents, ImageRequest
+from proctor.server.sandbox.container.image_archive import TextEntry
+from proctor.server.sandbox.handshake import LoadReport
+from proctor.server.sandbox.messages import WorkerReply
+from tests.server.sandbox.fake_engine import StandIn, canned, stand_in
 
-SMALL = Contents({"/opt/proctor/a": Text(b"a" * 3_000)}, ("/opt/proctor/python",), ())
+SMALL = ImageContents({"/opt/proctor/a": TextEntry(b"a" * 3_000)}, ("/opt/proctor/python",), ())
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A docker on the PATH that makes any environment, and contents that are quickly packed."""
     (tmp_path / "bin").mkdir()
     made = stand_in(tmp_path / "bin")
-    made.runs(canned(Loaded(), Answer(card=b"a card")))
+    made.runs(canned(LoadReport(), WorkerReply(card=b"a card")))
     monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(command, "contents_of", lambda wish: SMALL)
+    monkeypatch.setattr(command, "collect_contents", lambda wish: SMALL)
     return made
 
 
@@ -81,13 +81,13 @@ def test_a_file_is_written_without_any_engine(
 def test_what_the_user_says_is_what_is_wished_for(
     engine: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes: list[ImageWish] = []
+    wishes: list[ImageRequest] = []
 
-    def noted(wish: ImageWish) -> Contents:
+    def noted(wish: ImageRequest) -> ImageContents:
         wishes.append(wish)
         return SMALL
 
-    monkeypatch.setattr(command, "contents_of", noted)
+    monkeypatch.setattr(command, "collect_contents", noted)
 
     code = main(
         [
@@ -113,8 +113,8 @@ def test_what_the_user_says_is_what_is_wished_for(
 def test_what_is_required_and_missing_is_a_warning(
     engine: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lacking = Contents(SMALL.tree, SMALL.entrypoint, ("scipy", "libodd.so.1"))
-    monkeypatch.setattr(command, "contents_of", lambda wish: lacking)
+    lacking = ImageContents(SMALL.tree, SMALL.entrypoint, ("scipy", "libodd.so.1"))
+    monkeypatch.setattr(command, "collect_contents", lambda wish: lacking)
 
     code = main(["image", "CartPole-v1", "--no-try"])
 
@@ -125,7 +125,7 @@ def test_what_is_required_and_missing_is_a_warning(
 def test_an_environment_that_cannot_be_made_in_the_image_is_told_with_what_helps(
     engine: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine.runs(canned(Loaded("No module named 'scipy'")))
+    engine.runs(canned(LoadReport("No module named 'scipy'")))
 
     code = main(["image", "CartPole-v1", "--tag", "mine:1"])
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from proctor.cli import lines as reading
-from proctor.cli import output as writing
 from proctor.cli.main import main
+from proctor.cli.output import stdout as writing
+from proctor.cli.verdicts import json_lines as reading
 from proctor.episode import Author
-from proctor.episode.rules import SENTENCES
+from proctor.episode.rules.catalogue import SENTENCES
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 KEYS = [
@@ -168,7 +168,7 @@ def test_a_file_that_is_only_a_byte_order_mark_is_empty(run: Run) -> None:
 
 
 def test_a_line_that_is_too_long_is_a_finding_and_is_never_held(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LONGEST", 4000)
+    monkeypatch.setattr(reading, "MOST_LINE_BYTES", 4000)
     author = Author("corr_a", at=NOON)
     first, second = author.observation({"a": 1}).line(), author.belief().line()
     longest = b" " * (4000 - len(second)) + second
@@ -257,7 +257,7 @@ def test_an_overrun_shows_the_machines_own_transition(run: Run) -> None:
 
 def overrun() -> bytes:
     """Return an episode whose only result costs more than was allowed."""
-    from proctor.episode.payloads import ExecutionMetadata
+    from proctor.episode.packets.payloads import ExecutionMetadata
 
     author = Author("corr_o", at=NOON)
     seen, known, acted = author.observation({"a": 1}), author.belief(), author.decision("ACT")
@@ -602,7 +602,7 @@ def test_a_reader_who_goes_away_is_no_error(tmp_path: Path, arguments: list[str]
         judging.stdout.readline()
         judging.stdout.close()
 
-        assert judging.wait(300) == writing.UNREAD
+        assert judging.wait(300) == writing.BROKEN_PIPE_EXIT
         assert judging.stderr.read() == b""
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from proctor.cli.main import main
-from proctor.cli.mcp_config import Client, command, configuration
+from proctor.cli.mcp_config import DesktopClient, bridge_command, configuration
 from tests.server.agents.stand_in import TOKEN, handshake, plane_of
 
-KEYS = {Client.CLAUDE: "mcpServers", Client.CURSOR: "mcpServers", Client.VSCODE: "servers"}
+KEYS = {DesktopClient.CLAUDE: "mcpServers", DesktopClient.CURSOR: "mcpServers", DesktopClient.VSCODE: "servers"}
 
 
-@pytest.mark.parametrize("client", list(Client))
+@pytest.mark.parametrize("client", list(DesktopClient))
 def test_each_client_gets_the_command_in_the_shape_that_it_reads(
-    client: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    client: DesktopClient, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     grant = tmp_path / "a folder" / "grant.json"
 
@@ -30,13 +30,13 @@ def test_each_client_gets_the_command_in_the_shape_that_it_reads(
     server = printed[KEYS[client]]["proctor"]
     assert server["args"][-3:] == ["mcp", "--grant", str(grant)]
     assert Path(server["command"]).is_absolute()
-    assert (server.get("type") == "stdio") is (client is Client.VSCODE)
+    assert (server.get("type") == "stdio") is (client is DesktopClient.VSCODE)
 
 
 def test_the_grant_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert command(Path("grant.json"))[-1] == str(tmp_path / "grant.json")
+    assert bridge_command(Path("grant.json"))[-1] == str(tmp_path / "grant.json")
 
 
 def test_no_secret_is_in_it_even_if_the_file_and_the_environment_have_some(
@@ -61,12 +61,12 @@ def test_a_client_that_nobody_knows_is_a_mistake(capsys: pytest.CaptureFixture[s
 def test_where_the_command_is_not_installed_the_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
 
-    assert command(Path("/g"))[:3] == [sys.executable, "-m", "proctor"]
+    assert bridge_command(Path("/g"))[:3] == [sys.executable, "-m", "proctor"]
 
 
 def test_the_command_that_is_printed_works(tmp_path: Path) -> None:
     grant = tmp_path / "grant.json"
-    server = configuration(Client.CURSOR, command(grant))["mcpServers"]["proctor"]
+    server = configuration(DesktopClient.CURSOR, bridge_command(grant))["mcpServers"]["proctor"]
     with plane_of() as plane:
         grant.write_text(json.dumps({"address": plane.url, "token": TOKEN}))
         grant.chmod(0o600)

@@ -17,17 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from proctor.cli import packet_feed
-from proctor.cli.listing import Detail, Entry, lines
+from proctor.cli import operator_feed
 from proctor.cli.main import main
-from proctor.cli.operator import duration, operator
-from proctor.cli.packet_feed import ROOM, line_of, pages
-from proctor.client.operator import Page
+from proctor.cli.operator import format_wait, operator
+from proctor.cli.operator_feed import COLUMNS_WIDTH, format_row, read_pages
+from proctor.cli.output.columns import ListDetail, ListEntry, list_lines
+from proctor.client.operator import JudgedRows
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError
 from proctor.models.operator import Choice, Done
-from proctor.server.rows import Rows
+from proctor.server.sessions.row_log import RowLog
 from tests.server.commands import ROOT, variables
-from tests.server.operated import (
+from tests.server.live_server import PATIENCE, until
+from tests.server.operator_server import (
     CONTROL_SECRET,
     NOON,
     OPERATOR_SECRET,
@@ -38,7 +39,6 @@ from tests.server.operated import (
     row,
     standing,
 )
-from tests.server.served import PATIENCE, until
 
 TOKEN = {"PROCTOR_OPERATOR_TOKEN": OPERATOR_SECRET}
 QUESTION = "a-session.1.q1"
@@ -57,7 +57,7 @@ def there(running: Operated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         monkeypatch.setenv(name, value)
     operator = running.operator
     operator.waiting, operator.standings, operator.acts = {"q1": question()}, [standing()], []
-    operator.rows, operator.judge = Rows(), StandIn.judge
+    operator.rows, operator.judge = RowLog(), StandIn.judge
     return running
 
 
@@ -393,7 +393,7 @@ def test_watch_can_be_narrowed(ask: Any, there: Operated) -> None:
 
 
 def test_rows_that_are_no_longer_kept_are_counted(ask: Any, there: Operated) -> None:
-    there.operator.rows = Rows(most=2)
+    there.operator.rows = RowLog(most=2)
     for _ in range(5):
         there.say()
 
@@ -476,11 +476,11 @@ def test_a_reader_who_has_gone_ends_it_without_a_word(there: Operated, tmp_path:
 class Script:
     """A client whose answers are written down; an exception is raised."""
 
-    def __init__(self, answers: Sequence[Page | ProctorError]) -> None:
+    def __init__(self, answers: Sequence[JudgedRows | ProctorError]) -> None:
         self.answers = list(answers)
         self.asked: list[int] = []
 
-    def page(self, after: int = 0, wait_seconds: float = 0.0) -> Page:
+    def page(self, after: int = 0, wait_seconds: float = 0.0) -> JudgedRows:
         self.asked.append(after)
         answer = self.answers.pop(0)
         if isinstance(answer, ProctorError):
@@ -495,12 +495,12 @@ STOPPING = RemoteError("the server is stopping", code="SHUTTING_DOWN")
 class Followed:
     """What came of following a script, with time that passes only in pauses."""
 
-    def __init__(self, *answers: Page | ProctorError) -> None:
+    def __init__(self, *answers: JudgedRows | ProctorError) -> None:
         self.script, self.notes, self.rows, self.now = Script(answers), list[str](), list[int](), 0.0
         self.problem: Exception | None = None
         client: Any = self.script
         try:
-            for page in pages(
+            for page in read_pages(
                 client, 0, follow=True, note=self.notes.append, clock=lambda: self.now, pause=self._pause
             ):
                 self.rows += [each.row for each in page.rows]
@@ -511,8 +511,8 @@ class Followed:
         self.now += seconds
 
 
-def page(*numbers: int) -> Page:
-    return Page(tuple(map(row, numbers)), numbers[-1] if numbers else 0, 0)
+def page(*numbers: int) -> JudgedRows:
+    return JudgedRows(tuple(map(row, numbers)), numbers[-1] if numbers else 0, 0)
 
 
 def test_a_server_that_comes_back_is_followed_from_its_first_row() -> None:
@@ -527,7 +527,7 @@ def test_a_server_that_stays_away_ends_the_feed() -> None:
     followed = Followed(page(1), *[AWAY] * 100)
 
     assert followed.problem is AWAY
-    assert followed.now == pytest.approx(packet_feed.PATIENCE_SECONDS, abs=2)
+    assert followed.now == pytest.approx(operator_feed.RETRY_SECONDS, abs=2)
 
 
 @pytest.mark.parametrize("problem", [AWAY, ConnectionFailed("refused", found=401), RemoteError("busy", code="BUSY")])
@@ -544,17 +544,17 @@ def test_a_server_that_was_never_there_or_refuses_is_not_waited_for(problem: Pro
     width=st.integers(20, 300), reason=st.text(max_size=300), session=st.text(max_size=40), kind=st.text(max_size=40)
 )
 def test_a_row_is_one_printable_line_that_fits(width: int, reason: str, session: str, kind: str) -> None:
-    line = line_of(row(1, reason=reason, session=session, kind=kind, accepted=False), width).plain
+    line = format_row(row(1, reason=reason, session=session, kind=kind, accepted=False), width).plain
 
     assert line.isprintable()
-    assert len(line) <= max(width, ROOM + 10)
+    assert len(line) <= max(width, COLUMNS_WIDTH + 10)
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=200)), max_size=3), st.none() | st.integers(20, 200))
 def test_what_people_copy_is_never_shortened(entries: list[tuple[str, str]], width: int | None) -> None:
-    given_ = [Entry((name, "x"), [Detail(text, word="go")]) for name, text in entries]
+    given_ = [ListEntry((name, "x"), [ListDetail(text, word="go")]) for name, text in entries]
 
-    shown = [line.plain for line in lines(("id", "b"), given_, width)]
+    shown = [line.plain for line in list_lines(("id", "b"), given_, width)]
 
     assert all(line.isprintable() for line in shown)
     heads = [line for line in shown[1:] if not line.startswith("    ") and line.endswith("x")]
@@ -562,9 +562,9 @@ def test_what_people_copy_is_never_shortened(entries: list[tuple[str, str]], wid
 
 
 def test_a_question_without_end_is_cut_and_says_so() -> None:
-    entry = Entry(("q1",), [Detail("\n".join(str(number) for number in range(100)))])
+    entry = ListEntry(("q1",), [ListDetail("\n".join(str(number) for number in range(100)))])
 
-    shown = [line.plain for line in lines(("id",), [entry], None)]
+    shown = [line.plain for line in list_lines(("id",), [entry], None)]
 
     assert shown[-1].strip() == "... 80 more lines: --json has all of it"
 
@@ -574,4 +574,4 @@ def test_a_question_without_end_is_cut_and_says_so() -> None:
     [(-5, "0 s"), (1.9, "1 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (NOON, "20089 d")],
 )
 def test_a_duration_is_told_in_one_unit(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_wait(seconds) == words

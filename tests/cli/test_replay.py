@@ -13,7 +13,7 @@ import pytest
 
 from proctor.cli.main import main
 from proctor.errors import ValidationError
-from tests.replay.recorded import PLUME, POPPER, Play, Sitting, record
+from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, record
 
 HERE = "tests.replay.environments:"
 
@@ -142,7 +142,7 @@ def test_nothing_in_a_record_steers_the_terminal(tmp_path: Path, capsys: pytest.
     (file,) = folder.glob("*.ledger")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proctor.replay.report.redriven", _refusing(settings["plume"]))
+        patch.setattr("proctor.replay.replayer.replay_rows", _refusing(settings["plume"]))
         code, out = asked(capsys, file)
 
     assert code == 1

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from proctor.cli import progress as module
 from proctor.cli.main import main
-from proctor.cli.run import Outcome, as_table, compared, film, policy_names
-from proctor.envs.episodes import EpisodeResult, play
+from proctor.cli.output import progress as module
+from proctor.cli.run import PolicyOutcome, outcomes_as_table, policy_names, run_policies, write_gif
+from proctor.envs.evaluation import EpisodeResult, make_policy, play_episode
 from proctor.envs.plume.policies import POLICIES
-from proctor.envs.policies import make_policy
 from proctor.envs.popper.policies import POLICIES as POPPER_POLICIES
-from proctor.envs.settings import made
+from proctor.envs.settings import make_env
 from proctor.errors import RenderingError, ValidationError
 
 PLUME = "proctor/PlumeSearch-v0"
@@ -45,8 +44,8 @@ def test_the_document_holds_every_episode_and_what_they_amount_to(capsys: pytest
     found = document(capsys, PLUME, "--policy", "run_tumble", "--episodes", "4", "--seed", "9", *SMALL)
 
     (policy,) = found["policies"]
-    env = made(PLUME, {"grid_size": [12, 12], "max_steps": 20})
-    expected = [play(env, make_policy("run_tumble", env), seed) for seed in (9, 10, 11, 12)]
+    env = make_env(PLUME, {"grid_size": [12, 12], "max_steps": 20})
+    expected = [play_episode(env, make_policy("run_tumble", env), seed) for seed in (9, 10, 11, 12)]
     assert [result["steps"] for result in policy["results"]] == [result.steps for result in expected]
     assert policy["steps"] == sum(result.steps for result in expected)
     assert policy["success_rate"]["value"] == sum(bool(result.success) for result in expected) / 4
@@ -146,19 +145,19 @@ def test_a_searcher_outside_a_plume_search_is_a_mistake(capsys: pytest.CaptureFi
     ],
 )
 def test_policies_can_be_named_in_several_ways(given: list[str], names: list[str]) -> None:
-    assert policy_names(given, made(PLUME, {})) == names
+    assert policy_names(given, make_env(PLUME, {})) == names
 
 
 def test_an_empty_name_is_no_policy() -> None:
     with pytest.raises(ValidationError, match="unknown policy"):
-        policy_names(["random,"], made(PLUME, {}))
+        policy_names(["random,"], make_env(PLUME, {}))
 
 
 def test_a_film_that_cannot_be_put_in_its_place_is_a_message(tmp_path: Path) -> None:
     (tmp_path / "taken.gif").mkdir()
 
     with pytest.raises(RenderingError, match="could not be written"):
-        film(tmp_path / "taken.gif", PLUME, {"max_steps": 2}, "random", 0)
+        write_gif(tmp_path / "taken.gif", PLUME, {"max_steps": 2}, "random", 0)
 
 
 class Tty(io.StringIO):
@@ -172,16 +171,16 @@ def test_a_progress_bar_is_shown_on_a_terminal_only_and_not_with_json(
 ) -> None:
     screen = Tty()
     monkeypatch.setattr(module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=80, _environ={}))
-    env = made(PLUME, {"max_steps": 3})
+    env = make_env(PLUME, {"max_steps": 3})
 
-    compared(env, ["random"], 2, 0, quiet=quiet)
+    run_policies(env, ["random"], 2, 0, quiet=quiet)
 
     assert ("random" in screen.getvalue()) is shown
 
 
 def printed(*results: EpisodeResult) -> list[str]:
     screen = io.StringIO()
-    Console(file=screen, width=100).print(as_table("title", [Outcome("random", results, 0.5)]))
+    Console(file=screen, width=100).print(outcomes_as_table("title", [PolicyOutcome("random", results, 0.5)]))
     return screen.getvalue().splitlines()
 
 
@@ -212,9 +211,9 @@ def test_the_table_has_the_columns_that_the_environment_can_fill(
 
 def test_a_policy_without_what_others_have_shows_a_dash() -> None:
     screen = io.StringIO()
-    outcomes = [Outcome("one", (a_result(None, 9.0),), 0.5), Outcome("two", (a_result(None, None),), 0.5)]
+    outcomes = [PolicyOutcome("one", (a_result(None, 9.0),), 0.5), PolicyOutcome("two", (a_result(None, None),), 0.5)]
 
-    Console(file=screen, width=100).print(as_table("title", outcomes))
+    Console(file=screen, width=100).print(outcomes_as_table("title", outcomes))
 
     assert screen.getvalue().splitlines()[-1].split() == ["two", "-", "12.5", "60"]
 
@@ -227,7 +226,7 @@ def test_a_bound_that_rounds_to_nothing_has_no_sign() -> None:
     screen = io.StringIO()
     results = tuple(EpisodeResult(0, 1, -0.001 * k, terminated=True, truncated=False, success=None) for k in range(2))
 
-    Console(file=screen, width=80).print(as_table("two", [Outcome("random", results, 0.5)]))
+    Console(file=screen, width=80).print(outcomes_as_table("two", [PolicyOutcome("random", results, 0.5)]))
 
     assert "0 [0, 0]" in screen.getvalue()
     assert "-0" not in screen.getvalue()

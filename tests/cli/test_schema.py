@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from proctor.cli.schema import schema
-from proctor.episode.kinds import PacketKind
-from proctor.episode.schemas import schemas
+from proctor.episode.packets.enums import PacketKind
+from proctor.episode.packets.schemas import schemas
 from proctor.errors import ValidationError
 
 NAMES = [*(kind.value for kind in PacketKind), "Record", "Line"]

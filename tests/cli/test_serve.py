@@ -20,9 +20,9 @@ from websockets.sync.client import connect, unix_connect
 
 from proctor.cli.main import main
 from tests.server.commands import Command, finished, harmless, serve, told_to_stop_after, variables
-from tests.server.served import PATIENCE, until
+from tests.server.live_server import PATIENCE, until
 
-WHEREABOUTS = "tests.server.witness:Whereabouts"
+WHEREABOUTS = "tests.server.witness_env:Whereabouts"
 SECRET = "a-secret-for-one-server"
 TOKEN = {"PROCTOR_CONTROL_TOKEN": SECRET}
 FREE = ("--port", "0")
@@ -346,8 +346,8 @@ def test_a_file_that_makes_no_sense_is_one_line_and_code_2(tmp_path: Path, text:
     [
         ("Nowhere-v0", "Nowhere"),
         ("no.such.module:Thing", "no.such.module"),
-        ("tests.server.witness:Nobody", "Nobody"),
-        ("tests.server.witness:PATIENCE", "PATIENCE"),
+        ("tests.server.witness_env:Nobody", "Nobody"),
+        ("tests.server.witness_env:PATIENCE", "PATIENCE"),
     ],
 )
 def test_a_target_that_is_none_is_one_line_and_code_2(tmp_path: Path, target: str, words: str) -> None:

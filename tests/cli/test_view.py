@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from proctor.cli.main import main
-from proctor.cli.view import _told
+from proctor.cli.view import _make_announcer
 from tests.cli.recordings import real, written
 from tests.server.commands import ROOT, START_SECONDS, Command, harmless, serve, variables
-from tests.server.served import until
-from tests.server.viewing.viewed import Browser
+from tests.server.live_server import until
+from tests.server.viewer_http.served_viewer import Browser
 
 TARGET = "proctor/PlumeSearch-v0"
 FREE = ("--port", "0", "--json")
@@ -88,10 +88,10 @@ def test_a_browser_is_opened_once_and_only_if_that_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("proctor.cli.view.opened", opened.append)
+    monkeypatch.setattr("proctor.cli.view.open_in_browser", opened.append)
 
     for opens in (False, True):
-        tell = _told(Path("ledger"), as_json=False, opens=opens)
+        tell = _make_announcer(Path("ledger"), as_json=False, opens=opens)
         tell("http://here/#code=a")
         tell("http://here/#code=b")
 
@@ -100,7 +100,7 @@ def test_a_browser_is_opened_once_and_only_if_that_is_wanted(
 
 
 def test_the_name_of_a_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    _told(Path("a\x1b]0;owned\x07\u202eb"), as_json=False, opens=False)("http://here/#code=a")
+    _make_announcer(Path("a\x1b]0;owned\x07\u202eb"), as_json=False, opens=False)("http://here/#code=a")
 
     assert capsys.readouterr().out.startswith("a\\x1b]0;owned\\x07\\u202eb can be looked at")
 
@@ -114,7 +114,7 @@ def test_what_goes_wrong_is_logged_in_lines_that_cannot_steer_the_terminal(
         except ValueError:
             logging.getLogger("proctor.viewer").exception("\x1b[8mfailed")
 
-    monkeypatch.setattr("proctor.server.viewing.alone.run_alone", fail)
+    monkeypatch.setattr("proctor.server.viewer_http.standalone.run_viewer", fail)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -161,7 +161,7 @@ def test_serve_says_where_its_pages_are_and_the_operator_gets_more_addresses(
         thread.start()
         return thread
 
-    monkeypatch.setattr("proctor.cli.operator.opened", opening)
+    monkeypatch.setattr("proctor.cli.operator.open_in_browser", opening)
     with serve(tmp_path / "home", "CartPole-v1", *FREE, "--ledger", str(tmp_path / "kept")) as command:
         document = command.document
         monkeypatch.setenv("PROCTOR_OPERATOR_TOKEN", document["operator"]["token"])

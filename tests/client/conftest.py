@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.counting import GATE
 from tests.client.wire_cutter import Wire, wire_to
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
 
 COUNTING = "tests.client.counting:Counting"
 QUICK = "tests.client.counting:QuickCounting"

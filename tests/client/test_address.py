@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.address import TOKEN_VARIABLE, Address, address_of, followed, is_loopback
+from proctor.client.address import TOKEN_VARIABLE, Address, follow_address, is_loopback, parse_address
 from proctor.errors import ValidationError
 
 SECRET = "sesame-open-sesame"
@@ -21,11 +21,11 @@ SECRET = "sesame-open-sesame"
     ],
 )
 def test_an_address_leads_to_the_websocket(url: str, uri: str) -> None:
-    assert address_of(url).uri == uri
+    assert parse_address(url).uri == uri
 
 
 def test_a_unix_socket_is_an_address() -> None:
-    address = address_of("unix:///run/proctor%20one.sock")
+    address = parse_address("unix:///run/proctor%20one.sock")
 
     assert address.socket_path == "/run/proctor one.sock"
     assert address.is_local
@@ -49,28 +49,28 @@ def test_a_unix_socket_is_an_address() -> None:
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValidationError) as refusal:
-        address_of(url)
+        parse_address(url)
     assert refusal.value.expected is not None
 
 
 def test_the_credential_is_the_keyword_then_the_address_then_the_variable() -> None:
     environment = {TOKEN_VARIABLE: "from-the-variable"}
 
-    assert address_of("http://proctor:in-url@h", token="given", environment=environment).token == "given"
-    assert address_of("http://proctor:in-url@h", environment=environment).token == "in-url"
-    assert address_of("http://only-a-token@h").token == "only-a-token"
-    assert address_of("http://h", environment=environment).token == "from-the-variable"
-    assert address_of("http://h", environment={}).token is None
+    assert parse_address("http://proctor:in-url@h", token="given", environment=environment).token == "given"
+    assert parse_address("http://proctor:in-url@h", environment=environment).token == "in-url"
+    assert parse_address("http://only-a-token@h").token == "only-a-token"
+    assert parse_address("http://h", environment=environment).token == "from-the-variable"
+    assert parse_address("http://h", environment={}).token is None
 
 
 def test_a_credential_in_an_address_may_be_written_with_percents() -> None:
-    assert address_of("http://proctor:a%2Fb%40c@h").token == "a/b@c"
+    assert parse_address("http://proctor:a%2Fb%40c@h").token == "a/b@c"
 
 
 @pytest.mark.parametrize("token", ["", "two words", "new\nline", "ünicode"])
 def test_what_cannot_be_sent_as_a_credential_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ValidationError) as refusal:
-        address_of("http://h", token=token)
+        parse_address("http://h", token=token)
     assert not token or token not in str(refusal.value)
 
 
@@ -80,7 +80,7 @@ def test_a_credential_is_never_shown(token: str, good: bool) -> None:
 
     url = f"http://proctor:{quote(token, safe='')}@some-host:8000" + ("" if good else "?x=1")
     try:
-        shown = repr(address_of(url)) + str(address_of(url))
+        shown = repr(parse_address(url)) + str(parse_address(url))
     except ValidationError as refusal:
         shown = str(refusal)
 
@@ -88,7 +88,7 @@ def test_a_credential_is_never_shown(token: str, good: bool) -> None:
 
 
 def test_the_credential_is_presented_as_bearer() -> None:
-    assert address_of("http://h", token=SECRET).headers == {"Authorization": f"Bearer {SECRET}"}
+    assert parse_address("http://h", token=SECRET).headers == {"Authorization": f"Bearer {SECRET}"}
     assert Address("ws://h/ws", "h").headers == {}
 
 
@@ -110,15 +110,15 @@ def test_the_credential_is_presented_as_bearer() -> None:
 def test_an_announced_address_is_followed_only_where_the_credential_may_go(
     given_url: str, announced: str | None, expected: str
 ) -> None:
-    found = followed(address_of(given_url, token=SECRET), announced)
+    found = follow_address(parse_address(given_url, token=SECRET), announced)
 
     assert found.uri == expected
     assert found.token == SECRET
 
 
 def test_a_unix_socket_is_not_left_for_a_host_of_the_same_name_elsewhere() -> None:
-    assert followed(address_of("unix:///a"), "ws://other:1/ws").socket_path == "/a"
-    assert followed(address_of("unix:///a"), "unix:///b").socket_path == "/b"
+    assert follow_address(parse_address("unix:///a"), "ws://other:1/ws").socket_path == "/a"
+    assert follow_address(parse_address("unix:///a"), "unix:///b").socket_path == "/b"
 
 
 @given(st.ip_addresses())

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.client.grants import Grant
-from proctor.client.settings import Settings
-from proctor.client.transitions import Transition
+from proctor.client.agents import Grant, Transition
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import EpisodeLost, RemoteError, StateError, ValidationError
 from proctor.models.control import Code
 from proctor.models.grants import GrantWish
@@ -21,8 +20,8 @@ from tests.client.counting import Count, Counted
 from tests.client.test_env_client import CountClient
 from tests.client.test_recovery import QUICK
 from tests.client.wire_cutter import Wire, wire_to
-from tests.server.granted import Agent, agent_with, lets_in
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
+from tests.server.mcp_agents import Agent, agent_with, lets_in
 
 Rows = list[Transition[Count, Counted]]
 SHARED = "tests.client.counting:SharedCounting"
@@ -38,7 +37,10 @@ def on(url: str, test: Callable[[CountClient], Awaitable[Any]], *, shared: bool 
     """Run a test with a client, within a minute."""
 
     async def main() -> Any:
-        async with asyncio.timeout(300), CountClient(url, settings=Settings(**settings), shared=shared) as client:
+        async with (
+            asyncio.timeout(300),
+            CountClient(url, settings=ConnectionSettings(**settings), shared=shared) as client,
+        ):
             return await test(client)
 
     return asyncio.run(main())

@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.alarm import Alarm
+from proctor.client.requests import Alarm
 
 PATIENCE = 120.0
 
@@ -28,7 +28,7 @@ def test_all_are_woken_when_they_are_due_and_not_before_but_for_those_let_alone(
         for sleeper, time in zip(sleepers, times, strict=True):
             alarm.watch(sleeper, time / 1000)
         for index in alone & set(range(len(times))):
-            alarm.let_alone(sleepers[index])
+            alarm.unwatch(sleepers[index])
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(each.woken.wait() for index, each in enumerate(sleepers) if index not in alone))
         for index, (sleeper, time) in enumerate(zip(sleepers, times, strict=True)):
@@ -44,7 +44,7 @@ def test_one_timer_serves_many_and_a_stopped_alarm_wakes_nobody() -> None:
         for _ in range(100):
             sleeper = Sleeper()
             alarm.watch(sleeper, PATIENCE)
-            alarm.let_alone(sleeper)
+            alarm.unwatch(sleeper)
         timers = len(loop._scheduled)  # type: ignore[attr-defined]
         alarm.watch(last := Sleeper(), 0.001)
         alarm.stop()

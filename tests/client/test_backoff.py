@@ -3,7 +3,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.backoff import Backoff
+from proctor.client.settings import Backoff
 
 CHANCES = st.floats(0, 1, exclude_max=True)
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from proctor.client import blocking
-from proctor.client.blocking import LoopThread, shared_loop
+from proctor.client.blocking import LoopThread, get_shared_loop
 from proctor.errors import EpisodeLost, StateError, ValidationError
 from tests.client.counting import GATE, Count, CountState
 from tests.client.test_env_client import CountClient
-from tests.server.served import Served
+from tests.server.live_server import Served
 
 PATIENCE = 120.0
 
@@ -54,7 +54,7 @@ def test_errors_are_the_same_and_have_the_caller_in_their_trace(served: Served) 
 
 
 def test_all_clients_of_a_process_share_one_thread(served: Served) -> None:
-    shared_loop()
+    get_shared_loop()
     before = {thread.name for thread in threading.enumerate()}
     clients = [CountClient.blocking(served.url) for _ in range(4)]
     for client in clients:
@@ -104,7 +104,7 @@ def test_an_interrupted_call_leaves_a_known_state(served: Served) -> None:
 
 
 def test_a_call_on_the_loop_itself_is_refused_instead_of_waiting_for_ever() -> None:
-    loop = shared_loop()
+    loop = get_shared_loop()
 
     async def inside() -> None:
         loop.run(asyncio.sleep(0))
@@ -123,7 +123,7 @@ def test_what_a_coroutine_returns_or_raises_comes_back() -> None:
     async def cancel() -> None:
         raise asyncio.CancelledError
 
-    loop = shared_loop()
+    loop = get_shared_loop()
 
     assert loop.run(five()) == 5
     with pytest.raises(LookupError, match="gone"):

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from proctor.client.connection import Connection
-from proctor.client.settings import Settings
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import Notice
 from tests.client.conftest import COUNTING
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_conversation import impatient, until
 from tests.client.test_session import ADD, told
-from tests.server.served import Served, serving
-from tests.server.served import until as wait_until
+from tests.client.test_session_requests import impatient, until
+from tests.server.live_server import Served, serving
+from tests.server.live_server import until as wait_until
 
 
 def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
@@ -32,7 +32,7 @@ def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None
 
 def test_what_was_agreed_on_is_known(served: Served) -> None:
     async def main() -> Any:
-        async with Connection(served.url, settings=Settings(packed=True)) as connection:
+        async with Connection(served.url, settings=ConnectionSettings(packed=True)) as connection:
             return connection.welcome, await connection.schema()
 
     welcome, schemas = asyncio.run(main())
@@ -67,7 +67,7 @@ def test_a_connection_that_is_closed_while_it_is_made_stays_closed() -> None:
             fake.lies["hello"] = close_first
             connection = Connection(fake.url)
             with pytest.raises(StateError):
-                await connection.ready()
+                await connection.ensure_connection()
             assert connection._socket is None
 
     asyncio.run(main())
@@ -109,7 +109,9 @@ def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
 
     async def main() -> None:
         with serving(COUNTING, drain_seconds=0.0) as there:
-            connection = Connection(there.url, on_notice=heard.append, settings=Settings(connect_timeout=60.0))
+            connection = Connection(
+                there.url, on_notice=heard.append, settings=ConnectionSettings(connect_timeout=60.0)
+            )
             session = await connection.session()
             await session.reset(b"")
             there.loop.call_soon_threadsafe(there.server.stop)
@@ -159,7 +161,10 @@ def test_a_request_that_belongs_to_no_session_ends_in_time() -> None:
         pass
 
     async def main() -> None:
-        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=0.05)) as connection:
+        async with (
+            faking() as fake,
+            Connection(fake.url, settings=ConnectionSettings(request_timeout=0.05)) as connection,
+        ):
             fake.lies |= {"metadata": silence, "open": silence}
             with pytest.raises(RequestTimeout):
                 await connection.metadata()
@@ -195,7 +200,10 @@ def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: s
         await fake.send({"type": "error", "data": problem, **beside})
 
     async def main() -> tuple[int, int]:
-        async with faking() as fake, Connection(fake.url, settings=Settings(request_timeout=300.0)) as connection:
+        async with (
+            faking() as fake,
+            Connection(fake.url, settings=ConnectionSettings(request_timeout=300.0)) as connection,
+        ):
             session = await connection.session()
             await session.reset(b"")
             fake.lies |= {"step": limited, "open": limited}
@@ -205,7 +213,7 @@ def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: s
                 await connection.session()
             else:
                 hasty: Any = connection
-                hasty.settings = Settings(request_timeout=0.5)
+                hasty.settings = ConnectionSettings(request_timeout=0.5)
                 with pytest.raises(RequestTimeout):
                     await connection.session()
             return len(fake.asked("step")), len(fake.asked("open"))
@@ -229,12 +237,12 @@ def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: s
         async with faking() as fake:
             fake.lies["hello"] = lie
             patience = 0.2 if answer == "nothing" else 300.0
-            connection = Connection(fake.url, settings=Settings(connect_timeout=patience))
+            connection = Connection(fake.url, settings=ConnectionSettings(connect_timeout=patience))
             with pytest.raises(ConnectionFailed):
-                await connection.ready()
+                await connection.ensure_connection()
             fake.lies.clear()
             if answer != "nothing":
-                await connection.ready()
+                await connection.ensure_connection()
             await connection.close()
 
     asyncio.run(main())
@@ -277,7 +285,7 @@ class TestAServerWithoutHello:
 
             async with serve(answer, "127.0.0.1", 0, compression=None) as server:
                 fake.url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
-                async with Connection(fake.url, settings=Settings(**settings)) as connection:
+                async with Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
                     await test(fake, connection)
 
         asyncio.run(main())
@@ -373,7 +381,7 @@ class TestAServerWithoutHello:
             async with serve(full, "127.0.0.1", 0, compression=None) as server:
                 url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
                 with pytest.raises(RemoteError) as refusal:
-                    await Connection(url).ready()
+                    await Connection(url).ensure_connection()
                 return refusal.value.code
 
         assert asyncio.run(main()) == "CAPACITY_REACHED"

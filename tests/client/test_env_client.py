@@ -10,13 +10,13 @@ import pytest
 
 from proctor.client.connection import Connection
 from proctor.client.env_client import EnvClient
-from proctor.client.settings import Settings
+from proctor.client.settings import ConnectionSettings
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
 from proctor.errors import ComponentError, EpisodeLost, ValidationError
 from proctor.models.wire import Action, Observation, State
 from tests.client.counting import Count, Counted, CountState
-from tests.server.served import Served, serving, until
+from tests.server.live_server import Served, serving, until
 
 
 class CountClient(EnvClient[Count, Counted, CountState]):
@@ -148,7 +148,7 @@ def test_a_reply_that_does_not_fit_the_models_is_refused_and_the_episode_goes_on
                 await client.step(Count())
             with pytest.raises(ValidationError, match="does not fit State"):
                 await client.state()
-            assert client.session.place.step == 1
+            assert client.session.position.step == 1
 
     asyncio.run(main())
 
@@ -219,7 +219,7 @@ def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> No
 
 
 def test_a_client_that_was_never_used_is_closed_in_peace() -> None:
-    asyncio.run(CountClient("http://127.0.0.1:9", settings=Settings(connect_timeout=1.0)).close())
+    asyncio.run(CountClient("http://127.0.0.1:9", settings=ConnectionSettings(connect_timeout=1.0)).close())
 
 
 def test_the_wire_types_of_a_client_are_models() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.generic_client import GenericClient, JsonAction, JsonObservation, JsonState
+from proctor.client.env_client import GenericClient, JsonAction, JsonObservation, JsonState
 from tests.client.conftest import QUICK
-from tests.server.served import serving
+from tests.server.live_server import serving
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text()
 OBJECTS = st.dictionaries(st.text(), st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3)), max_size=5)

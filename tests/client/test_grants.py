@@ -17,17 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.bridge.grant_file import read_grant
-from proctor.client.env_client import EnvClient
-from proctor.client.generic_client import GenericClient
-from proctor.client.grants import Grant, wish_of
-from proctor.client.settings import Settings
+from proctor.client.agents import Grant, make_grant_wish
+from proctor.client.env_client import EnvClient, GenericClient
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import Code
 from proctor.models.grants import GrantWish
 from proctor.models.wire import Observation, State
 from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_conversation import impatient, neglect, outcome, until
+from tests.client.test_session_requests import impatient, neglect, outcome, until
 
 SECRET = "wholly-secret"
 GRANT = Grant("g1", "http://127.0.0.1:9/mcp", SECRET, ("look",), 12.5, "e1")
@@ -52,7 +51,7 @@ def with_fake(
         async with (
             asyncio.timeout(300),
             faking() as fake,
-            FakeClient(fake.url, settings=Settings(**settings), shared=shared) as client,
+            FakeClient(fake.url, settings=ConnectionSettings(**settings), shared=shared) as client,
         ):
             if reset:
                 await client.reset()
@@ -195,14 +194,14 @@ def test_a_wish_that_a_server_would_take_is_taken(
 ) -> None:
     wish = GrantWish(agent, ttl, rate, tools)
 
-    assert wish_of(wish) == wish
-    assert msgspec.json.decode(msgspec.json.encode(wish_of(wish)), type=GrantWish) == wish
+    assert make_grant_wish(wish) == wish
+    assert msgspec.json.decode(msgspec.json.encode(make_grant_wish(wish)), type=GrantWish) == wish
 
 
 def test_true_is_the_simplest_wish_and_false_is_none() -> None:
-    assert wish_of(True) == GrantWish()
-    assert wish_of(False) is None
-    assert wish_of(None) is None
+    assert make_grant_wish(True) == GrantWish()
+    assert make_grant_wish(False) is None
+    assert make_grant_wish(None) is None
 
 
 @pytest.mark.parametrize(
@@ -222,7 +221,7 @@ def test_true_is_the_simplest_wish_and_false_is_none() -> None:
 )
 def test_a_wish_that_no_server_would_take_is_refused_here(wish: Any) -> None:
     with pytest.raises(ValidationError, match="not a wish for a grant"):
-        wish_of(wish)
+        make_grant_wish(wish)
 
 
 # ------------------------------------------------------------------------------------------------- asking for one

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from proctor.client.address import address_of
-from proctor.client.greeting import NO_HELLO, hello, welcome_of
-from proctor.client.settings import Settings
+from proctor.client.address import parse_address
+from proctor.client.connection import NO_HELLO, encode_hello, read_welcome
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, RemoteError
 from proctor.models.control import Code, Hello, Problem, RawReply
 from tests.client.fake_server import WELCOME
 
-ADDRESS = address_of("http://h:1", token="a-secret-of-ours")
+ADDRESS = parse_address("http://h:1", token="a-secret-of-ours")
 
 
 def error(code: str) -> RawReply:
@@ -19,13 +19,13 @@ def error(code: str) -> RawReply:
 
 
 def test_hello_says_what_the_settings_say() -> None:
-    said = msgspec.json.decode(hello(Settings(packed=True, compression=True)), type=Hello)
+    said = msgspec.json.decode(encode_hello(ConnectionSettings(packed=True, compression=True)), type=Hello)
 
     assert (said.protocols, said.packed, said.compression) == ([1], True, True)
 
 
 def test_an_answer_to_hello_is_a_welcome() -> None:
-    welcome = welcome_of(RawReply("hello", Raw(msgspec.json.encode(WELCOME))), ADDRESS)
+    welcome = read_welcome(RawReply("hello", Raw(msgspec.json.encode(WELCOME))), ADDRESS)
 
     assert welcome is not None
     assert welcome.boot == "first"
@@ -34,19 +34,19 @@ def test_an_answer_to_hello_is_a_welcome() -> None:
 @given(st.sampled_from(list(Code)))
 def test_only_a_server_that_does_not_know_hello_is_spoken_to_without(code: Code) -> None:
     if code in NO_HELLO:
-        assert welcome_of(error(code), ADDRESS) is None
+        assert read_welcome(error(code), ADDRESS) is None
     else:
         with pytest.raises((ConnectionFailed, RemoteError)) as refusal:
-            welcome_of(error(code), ADDRESS)
+            read_welcome(error(code), ADDRESS)
         assert "a-secret-of-ours" not in str(refusal.value)
 
 
 def test_no_room_is_said_as_such() -> None:
     with pytest.raises(RemoteError) as refusal:
-        welcome_of(error(Code.CAPACITY_REACHED), ADDRESS)
+        read_welcome(error(Code.CAPACITY_REACHED), ADDRESS)
     assert refusal.value.code == "CAPACITY_REACHED"
 
 
 def test_silence_is_a_failure() -> None:
     with pytest.raises(ConnectionFailed):
-        welcome_of(None, ADDRESS)
+        read_welcome(None, ADDRESS)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from proctor.client.gym_env import RemoteEnv
-from proctor.client.settings import Settings
+from proctor.client.remote_envs import RemoteEnv
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, StateError, ValidationError
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
 
 SECRET = "a-secret-that-nobody-may-read"
 
@@ -116,7 +116,7 @@ def test_the_lifecycle_holds(cartpole: Served) -> None:
 
 def test_a_server_that_goes_away_is_a_lost_episode_and_never_another() -> None:
     with serving("CartPole-v1", grace_seconds=0.0) as there:
-        env = RemoteEnv(there.url, settings=Settings(connect_timeout=2.0))
+        env = RemoteEnv(there.url, settings=ConnectionSettings(connect_timeout=2.0))
         env.reset(seed=1)
     with pytest.raises(EpisodeLost):
         env.step(0)
@@ -172,11 +172,11 @@ def test_a_server_that_refuses_leaves_no_connection_behind() -> None:
 def test_an_observation_without_a_value_is_refused() -> None:
     from msgspec import Raw
 
-    from proctor.models.control import Seen
+    from proctor.models.control import ObservationReply
 
     with serving("CartPole-v1") as there:
         env = RemoteEnv(there.url)
         for inside in (b"{}", b"[]", b"{", b'{"observation":[1]}'):
             with pytest.raises(ValidationError):
-                env._observed(Seen(Raw(inside), None, False))
+                env._read_observation(ObservationReply(Raw(inside), None, False))
         env.close()

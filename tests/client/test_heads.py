@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.client import RemoteEnv, RemoteVectorEnv
-from proctor.client.generic_client import GenericClient
+from proctor.client.env_client import GenericClient
 from proctor.ledger.verify import verify
-from tests.server.served import serving
+from tests.server.live_server import serving
 
 
 def test_a_reset_and_a_close_bring_heads_that_prove_the_record(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.client import OperatorClient
-from proctor.client import exchange as exchange_module
-from proctor.client.operator import TOKEN_VARIABLE, Page, next_after
+from proctor.client import operator as exchange_module
+from proctor.client.operator import TOKEN_VARIABLE, JudgedRows, next_after
 from proctor.errors import (
     ConnectionFailed,
     Missed,
@@ -28,9 +28,10 @@ from proctor.errors import (
 )
 from proctor.models.control import Code
 from proctor.models.operator import Done
-from proctor.server.answers import refused
-from proctor.server.rows import Rows
-from tests.server.operated import (
+from proctor.server.runtime.results import make_refusal
+from proctor.server.sessions.row_log import RowLog
+from tests.server.live_server import PATIENCE, until
+from tests.server.operator_server import (
     CONTROL_SECRET,
     OPERATOR_SECRET,
     Operated,
@@ -40,7 +41,6 @@ from tests.server.operated import (
     row,
     standing,
 )
-from tests.server.served import PATIENCE, until
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def there(running: Operated) -> Operated:
     """A server that knows one session and one question."""
     operator = running.operator
     operator.waiting, operator.standings, operator.acts = {"q1": question()}, [standing()], []
-    operator.rows, operator.judge = Rows(), StandIn.judge
+    operator.rows, operator.judge = RowLog(), StandIn.judge
     return running
 
 
@@ -189,7 +189,7 @@ def test_without_follow_it_ends_with_the_last_row(client: OperatorClient, there:
 
 
 def test_rows_that_are_no_longer_kept_are_named(client: OperatorClient, there: Operated) -> None:
-    there.operator.rows = Rows(most=2)
+    there.operator.rows = RowLog(most=2)
     for _ in range(5):
         there.say()
 
@@ -209,7 +209,7 @@ def test_a_server_that_was_started_anew_is_read_from_its_first_row(client: Opera
 
 @given(after=st.integers(0, 50), last=st.integers(0, 50), kept=st.integers(0, 50), most=st.integers(1, 20))
 def test_asking_on_reaches_the_last_row_and_never_one_twice(after: int, last: int, kept: int, most: int) -> None:
-    rows = Rows(most=max(kept, 1))
+    rows = RowLog(most=max(kept, 1))
     for number in range(1, last + 1):
         rows.add(msgspec.json.encode(row(number)))
     seen: list[int] = []
@@ -217,7 +217,7 @@ def test_asking_on_reaches_the_last_row_and_never_one_twice(after: int, last: in
         page = rows.after(after, most)
         found = tuple(msgspec.json.decode(each, type=type(row(1))) for each in page.rows)
         seen += [each.row for each in found]
-        after = next_after(Page(found, rows.last, page.missed), after)
+        after = next_after(JudgedRows(found, rows.last, page.missed), after)
 
     assert after == last
     assert seen == sorted(set(seen))
@@ -267,7 +267,7 @@ def test_a_coded_refusal_is_the_exception_that_it_means(
     client: OperatorClient, there: Operated, code: Code, kind: type[ProctorError]
 ) -> None:
     def judge() -> Done:
-        raise refused(code, "it cannot be done", expected="something else")
+        raise make_refusal(code, "it cannot be done", expected="something else")
 
     there.operator.judge = judge
 

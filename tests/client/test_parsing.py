@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from proctor.client.parsing import json_of, observation_text, read_model
+from proctor.client.replies import encode_json, encode_observation, read_model
 from proctor.errors import ValidationError
-from proctor.models.control import Seen
+from proctor.models.control import ObservationReply
 from tests.client.counting import Count
 
 FIELDS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
@@ -28,8 +28,10 @@ def test_what_travelled_beside_an_observation_holds_and_what_is_inside_stays(
     inside: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, told: bool
 ) -> None:
     metadata: Any = Raw(b'{"seed":1}') if told else UNSET
-    seen = Seen(Raw(msgspec.json.encode(inside)), reward, terminated or truncated, metadata, terminated, truncated)
-    found = msgspec.json.decode(observation_text(seen))
+    seen = ObservationReply(
+        Raw(msgspec.json.encode(inside)), reward, terminated or truncated, metadata, terminated, truncated
+    )
+    found = msgspec.json.decode(encode_observation(seen))
     beside = {"reward": reward, "terminated": terminated, "truncated": truncated}
 
     assert {key: found[key] for key in beside} == beside
@@ -42,11 +44,11 @@ def test_what_travelled_beside_an_observation_holds_and_what_is_inside_stays(
 @pytest.mark.parametrize("inside", [b"[]", b"1", b'"{}"', b""])
 def test_an_observation_that_is_no_object_is_refused(inside: bytes) -> None:
     with pytest.raises(ValidationError):
-        observation_text(Seen(Raw(inside), None, False))
+        encode_observation(ObservationReply(Raw(inside), None, False))
 
 
 def test_without_hello_done_means_terminated() -> None:
-    found = msgspec.json.decode(observation_text(Seen(Raw(b"{}"), 0.5, True)))
+    found = msgspec.json.decode(encode_observation(ObservationReply(Raw(b"{}"), 0.5, True)))
 
     assert found == {"metadata": {}, "reward": 0.5, "terminated": True, "truncated": False}
 
@@ -58,4 +60,4 @@ def test_what_does_not_fit_a_model_names_the_place() -> None:
 
 def test_what_json_cannot_say_is_refused() -> None:
     with pytest.raises(ValidationError, match="JSON"):
-        json_of({"a": object()})
+        encode_json({"a": object()})

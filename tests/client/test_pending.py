@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.alarm import Alarm
-from proctor.client.continuity import Loss
-from proctor.client.pending import Pending, composed
+from proctor.client.continuity import EpisodeLoss
+from proctor.client.requests import Alarm, PendingRequest, encode_request
 from proctor.errors import ConnectionFailed, EpisodeLost
-from proctor.models.control import Kind, RawReply
+from proctor.models.control import MessageKind, RawReply
 
 REPLY = RawReply("state")
 NUMBERS = st.none() | st.integers(1, 2**53)
@@ -18,20 +17,20 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 VALUES = st.dictionaries(st.text(), LEAVES | st.lists(LEAVES))
 
 
-@given(st.sampled_from(list(Kind)), st.none() | VALUES, NUMBERS, st.none() | st.text(), NUMBERS)
+@given(st.sampled_from(list(MessageKind)), st.none() | VALUES, NUMBERS, st.none() | st.text(), NUMBERS)
 def test_a_request_says_what_it_was_given_and_nothing_else(
-    kind: Kind, data: Any, number: int | None, session: str | None, epoch: int | None
+    kind: MessageKind, data: Any, number: int | None, session: str | None, epoch: int | None
 ) -> None:
     given_data = b"" if data is None else json.dumps(data).encode()
     given_session = None if session is None else json.dumps(session).encode()
-    said = json.loads(composed(kind, given_data, number, given_session, epoch))
+    said = json.loads(encode_request(kind, given_data, number, given_session, epoch))
     expected = {"type": kind.value, "data": data, "id": number, "session": session, "epoch": epoch}
 
     assert said == {key: value for key, value in expected.items() if value is not None}
 
 
-def pending() -> Pending:
-    return Pending(Kind.STATE, b"", 1, None, Alarm())
+def pending() -> PendingRequest:
+    return PendingRequest(MessageKind.STATE, b"", 1, None, Alarm())
 
 
 def test_an_answer_that_came_before_anybody_waited_is_there() -> None:
@@ -74,10 +73,10 @@ def test_an_answer_survives_the_one_who_waited_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind"), [(Loss("gone", "X"), EpisodeLost), (ConnectionFailed("broke"), ConnectionFailed)]
+    ("reason", "kind"), [(EpisodeLoss("gone", "X"), EpisodeLost), (ConnectionFailed("broke"), ConnectionFailed)]
 )
 def test_a_reason_why_there_is_no_answer_is_raised(
-    reason: Loss | ConnectionFailed, kind: type[EpisodeLost] | type[ConnectionFailed]
+    reason: EpisodeLoss | ConnectionFailed, kind: type[EpisodeLost] | type[ConnectionFailed]
 ) -> None:
     asked = pending()
     asked.fail(reason)

@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from proctor.client.backoff import Backoff
 from proctor.client.connection import Connection
-from proctor.client.session import Session
-from proctor.client.settings import Settings
+from proctor.client.session import ClientSession
+from proctor.client.settings import Backoff, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost
-from proctor.models.control import Seen
+from proctor.models.control import ObservationReply
 from tests.client.conftest import COUNTING
 from tests.client.counting import GATE
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_conversation import impatient, neglect, until
 from tests.client.test_session import ADD, told
+from tests.client.test_session_requests import impatient, neglect, until
 from tests.client.wire_cutter import Wire, wire_to
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
 
 WAIT = b'{"by":1,"wait":true}'
-QUICK = Settings(backoff=Backoff(first=0.01, longest=0.05))
+QUICK = ConnectionSettings(backoff=Backoff(first=0.01, longest=0.05))
 
 
 def run(test: Coroutine[Any, Any, Any]) -> Any:
@@ -170,7 +169,7 @@ def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_to_say(
     async def forgotten(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "no such session", "code": "EPISODE_LOST"})
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.welcome["boot"] = "the next run"
         if not known:
             fake.lies["resume"] = forgotten
@@ -208,7 +207,7 @@ def test_a_session_that_another_connection_has_resumed_is_lost_here_and_not_take
             assert session.opened is not None
             order = f'{{"session":"{session.name}","resume_token":"{session.opened.resume_token}"}}'
             assert (await second.request("resume", order.encode())).type == "resumed"
-            await until(lambda: session.place.loss is not None)
+            await until(lambda: session.position.loss is not None)
             with pytest.raises(EpisodeLost) as loss:
                 await session.step(ADD)
             return loss.value.code
@@ -259,7 +258,9 @@ def test_a_connection_without_sessions_is_made_again_when_it_is_needed(wire: Wir
     assert run(main()) == 1
 
 
-def faked(test: Callable[[Fake, Session[Seen]], Awaitable[None]], settings: Settings = QUICK) -> None:
+def faked(
+    test: Callable[[Fake, ClientSession[ObservationReply]], Awaitable[None]], settings: ConnectionSettings = QUICK
+) -> None:
     async def main() -> None:
         async with faking() as fake, Connection(fake.url, settings=settings) as connection:
             session = await connection.session()
@@ -275,7 +276,7 @@ def faked(test: Callable[[Fake, Session[Seen]], Awaitable[None]], settings: Sett
     [(1, 1, None), (1, 2, "WRONG_EPISODE"), (1, 0, "WRONG_EPISODE"), (2, 0, "WRONG_EPISODE"), (2, 1, "WRONG_EPISODE")],
 )
 def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code: str | None) -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.epoch, fake.step = epoch, step
         await fake.cut()
         if code is None:
@@ -297,7 +298,7 @@ def test_a_step_that_was_never_begun_does_not_excuse_one_that_nobody_asked_for()
         await asyncio.wait_for(asked.wait(), 300)
         await fake.honest(request)
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.lies["resume"] = held
         fake.step = 2
         await fake.cut()
@@ -318,10 +319,10 @@ def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one(
     async def lost(fake: Fake, request: Request) -> None:
         await fake.reply(request, "resumed", fake.resumed(lost=True))
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.lies["resume"] = lost
         await fake.cut()
-        await until(lambda: session.place.loss is not None)
+        await until(lambda: session.position.loss is not None)
         with pytest.raises(EpisodeLost):
             await session.step(ADD)
         await session.reset(b"")
@@ -346,17 +347,17 @@ def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
         elif manner == "garbage":
             await fake.send("{")
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.lies["resume"] = at_first
         if manner == "silent":
-            connection: Any = session._carrier
-            connection.settings = Settings(backoff=QUICK.backoff, connect_timeout=0.5)
+            connection: Any = session._connection
+            connection.settings = ConnectionSettings(backoff=QUICK.backoff, connect_timeout=0.5)
         await fake.cut()
 
         assert told(await session.step(ADD)) == {"count": 2}
         assert len(tries) >= 3
 
-    faked(test, Settings(backoff=QUICK.backoff, connect_timeout=300.0))
+    faked(test, ConnectionSettings(backoff=QUICK.backoff, connect_timeout=300.0))
 
 
 def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
@@ -366,7 +367,7 @@ def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
         else:
             await fake.honest(request)
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.lies["step"] = garbled
 
         assert told(await session.step(ADD)) == {"count": 2}
@@ -377,7 +378,7 @@ def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
 
 
 def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         impatient(session, 0.1)
         fake.lies |= {"step": neglect, "cancel": neglect}
         running = asyncio.create_task(session.step(b'{"by":3}'))
@@ -394,7 +395,7 @@ def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None
         assert (first[0], second[0]) == (first[1], second[1])
         assert kinds == ["step", "cancel"]
 
-    faked(test, Settings(backoff=QUICK.backoff, cancel_timeout=300.0))
+    faked(test, ConnectionSettings(backoff=QUICK.backoff, cancel_timeout=300.0))
 
 
 def test_the_address_that_the_server_gave_is_where_the_client_returns_to() -> None:
@@ -427,7 +428,7 @@ def test_delays_grow_when_a_connection_breaks_as_soon_as_it_is_there() -> None:
             await fake.honest(request)
 
     async def main() -> None:
-        settings = Settings(backoff=Backoff(first=1.0, longest=100.0))
+        settings = ConnectionSettings(backoff=Backoff(first=1.0, longest=100.0))
         timeless: dict[str, Any] = {"clock": lambda: 0.0, "chance": lambda: 0.0, "sleep": sleep}
         async with faking() as fake, Connection(fake.url, settings=settings, **timeless) as connection:
             session = await connection.session()

@@ -10,44 +10,44 @@ import msgspec
 import pytest
 
 from proctor.client.connection import Connection
-from proctor.client.session import Session
-from proctor.client.settings import Settings
+from proctor.client.session import ClientSession
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, StateError, ValidationError
-from proctor.models.control import Seen
+from proctor.models.control import ObservationReply
 from tests.client.conftest import COUNTING
 from tests.client.fake_server import Fake, Request, faking
-from tests.server.served import Served, serving
+from tests.server.live_server import Served, serving
 
 ADD = b'{"by":1}'
 
 
-def told(seen: Seen) -> dict[str, Any]:
+def told(seen: ObservationReply) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(seen.observation)
     return found
 
 
-def on(url: str, test: Callable[[Session[Seen]], Awaitable[Any]], **settings: Any) -> Any:
+def on(url: str, test: Callable[[ClientSession[ObservationReply]], Awaitable[Any]], **settings: Any) -> Any:
     """Run a test with a session on a connection of its own."""
 
     async def main() -> Any:
-        async with Connection(url, settings=Settings(**settings)) as connection:
+        async with Connection(url, settings=ConnectionSettings(**settings)) as connection:
             return await test(await connection.session())
 
     return asyncio.run(main())
 
 
-def with_lies(test: Callable[[Fake, Session[Seen]], Awaitable[None]], **settings: Any) -> None:
+def with_lies(test: Callable[[Fake, ClientSession[ObservationReply]], Awaitable[None]], **settings: Any) -> None:
     """Run a test with a session on a server that lies."""
 
     async def main() -> None:
-        async with faking() as fake, Connection(fake.url, settings=Settings(**settings)) as connection:
+        async with faking() as fake, Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
             await test(fake, await connection.session())
 
     asyncio.run(main())
 
 
 def test_an_episode_counts_from_its_reset(served: Served) -> None:
-    async def test(session: Session[Seen]) -> list[Any]:
+    async def test(session: ClientSession[ObservationReply]) -> list[Any]:
         first = await session.reset(b'{"seed":5,"episode_id":"mine"}')
         seen = [await session.step(ADD) for _ in range(3)]
         return [told(first), [told(each)["total"] for each in seen], await session.state(), session.episode_id]
@@ -61,7 +61,7 @@ def test_an_episode_counts_from_its_reset(served: Served) -> None:
 
 
 def test_many_sessions_on_one_connection_do_not_mix(served: Served) -> None:
-    async def play(session: Session[Seen], start: int) -> list[int]:
+    async def play(session: ClientSession[ObservationReply], start: int) -> list[int]:
         await session.reset(b'{"seed":%d}' % start)
         return [told(await session.step(ADD))["total"] for _ in range(5)]
 
@@ -74,7 +74,7 @@ def test_many_sessions_on_one_connection_do_not_mix(served: Served) -> None:
 
 
 def test_calls_of_one_session_wait_for_each_other(served: Served) -> None:
-    async def test(session: Session[Seen]) -> list[int]:
+    async def test(session: ClientSession[ObservationReply]) -> list[int]:
         await session.reset(b"")
         seen = await asyncio.gather(*(session.step(ADD) for _ in range(20)))
         return [told(each)["total"] for each in seen]
@@ -84,7 +84,7 @@ def test_calls_of_one_session_wait_for_each_other(served: Served) -> None:
 
 @pytest.mark.parametrize("after", ["nothing", "the end", "the close"])
 def test_a_step_that_may_not_come_is_refused_here(served: Served, after: str) -> None:
-    async def test(session: Session[Seen]) -> str | None:
+    async def test(session: ClientSession[ObservationReply]) -> str | None:
         if after != "nothing":
             await session.reset(b"")
             await session.step(b'{"by":100}')
@@ -99,7 +99,7 @@ def test_a_step_that_may_not_come_is_refused_here(served: Served, after: str) ->
 
 
 def test_a_refused_action_changes_nothing(served: Served) -> None:
-    async def test(session: Session[Seen]) -> int:
+    async def test(session: ClientSession[ObservationReply]) -> int:
         await session.reset(b"")
         for action in (b'{"by":"one"}', b'{"by":13}', b'{"unknown":1}', b"[]"):
             with pytest.raises(ValidationError):
@@ -110,7 +110,7 @@ def test_a_refused_action_changes_nothing(served: Served) -> None:
 
 
 def test_after_a_failure_inside_only_a_reset_goes_on(served: Served) -> None:
-    async def test(session: Session[Seen]) -> tuple[int, int]:
+    async def test(session: ClientSession[ObservationReply]) -> tuple[int, int]:
         instance = told(await session.reset(b""))["instance"]
         with pytest.raises(EpisodeLost) as loss:
             await session.step(b'{"by":-99}')
@@ -129,7 +129,7 @@ def test_after_a_failure_inside_only_a_reset_goes_on(served: Served) -> None:
 
 
 def test_a_refused_reset_leaves_the_episode(served: Served) -> None:
-    async def test(session: Session[Seen]) -> int:
+    async def test(session: ClientSession[ObservationReply]) -> int:
         await session.reset(b"")
         await session.step(ADD)
         with pytest.raises(ValidationError):
@@ -143,7 +143,7 @@ def test_a_session_that_its_server_has_ended_begins_again_with_a_reset_only() ->
     now = [0.0]
     with serving(COUNTING, idle_seconds=10.0, clock=lambda: now[0]) as there:
 
-        async def test(session: Session[Seen]) -> tuple[Any, Any]:
+        async def test(session: ClientSession[ObservationReply]) -> tuple[Any, Any]:
             first = told(await session.reset(b""))
             now[0] = 1000.0
             await asyncio.to_thread(there.on_loop, there.server.sessions.sweep)
@@ -160,13 +160,13 @@ def test_a_session_that_its_server_has_ended_begins_again_with_a_reset_only() ->
 
 
 def _until_empty(there: Served) -> None:
-    from tests.server.served import until
+    from tests.server.live_server import until
 
     until(lambda: not there.server.sessions.channels)
 
 
 def test_a_closed_session_is_closed_on_the_server_too(served: Served) -> None:
-    async def test(session: Session[Seen]) -> None:
+    async def test(session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         await session.close()
         await session.close()
@@ -178,7 +178,7 @@ def test_a_closed_session_is_closed_on_the_server_too(served: Served) -> None:
 def test_a_message_too_large_for_the_server_is_not_sent() -> None:
     with serving(COUNTING, limits={"max_message_bytes": 2000}) as there:
 
-        async def test(session: Session[Seen]) -> int:
+        async def test(session: ClientSession[ObservationReply]) -> int:
             await session.reset(b"")
             with pytest.raises(ValidationError, match="too large"):
                 await session.step(b'{"by":1,"x":"%b"}' % (b"x" * 3000))
@@ -188,7 +188,7 @@ def test_a_message_too_large_for_the_server_is_not_sent() -> None:
 
 
 def test_a_request_that_the_server_does_not_read_is_not_waited_for_in_vain(served: Served) -> None:
-    async def test(session: Session[Seen]) -> int:
+    async def test(session: ClientSession[ObservationReply]) -> int:
         await session.reset(b"")
         with pytest.raises(RemoteError) as refusal:
             await session.step(b'{"by":' + b"[" * 100 + b"]" * 100 + b"}")
@@ -201,7 +201,7 @@ def test_a_request_that_the_server_does_not_read_is_not_waited_for_in_vain(serve
 def test_a_limited_rate_slows_a_client_down_and_loses_nothing() -> None:
     with serving(COUNTING, limits={"requests_per_second": 100.0, "burst": 5}) as there:
 
-        async def test(session: Session[Seen]) -> list[int]:
+        async def test(session: ClientSession[ObservationReply]) -> list[int]:
             await session.reset(b"")
             return [told(await session.step(ADD))["steps"] for _ in range(20)]
 
@@ -259,7 +259,7 @@ async def error_of_another_epoch(fake: Fake, request: Request) -> None:
     ],
 )
 def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         fake.lies["step"] = lie
         with pytest.raises(EpisodeLost) as first:
@@ -281,7 +281,7 @@ def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
 
 @pytest.mark.parametrize("numbers", [{"step": 1}, {"epoch": 5, "step": 0}, {"epoch": 0, "step": 0}])
 def test_a_lie_in_the_reply_to_a_reset_begins_no_episode(numbers: dict[str, int]) -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         fake.lies["reset"] = lying_seen(**numbers)
         with pytest.raises(EpisodeLost):
             await session.reset(b"")
@@ -292,7 +292,7 @@ def test_a_lie_in_the_reply_to_a_reset_begins_no_episode(numbers: dict[str, int]
 
 
 def test_a_state_of_another_epoch_is_a_loss() -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         fake.epoch = 9
         with pytest.raises(EpisodeLost):
@@ -302,7 +302,7 @@ def test_a_state_of_another_epoch_is_a_loss() -> None:
 
 
 def test_an_answer_to_state_that_is_none_is_a_loss() -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         fake.lies["state"] = lying_seen(step=0)
         with pytest.raises(EpisodeLost):
@@ -316,7 +316,7 @@ def test_a_reply_that_comes_twice_is_heard_once() -> None:
         await fake.honest(request)
         await fake.reply(request, "observation", fake.seen())
 
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         fake.lies["step"] = twice
 
@@ -339,7 +339,7 @@ def test_a_session_without_a_name_is_none() -> None:
 
 
 def test_a_reset_after_a_loss_names_no_epoch_and_others_do() -> None:
-    async def test(fake: Fake, session: Session[Seen]) -> None:
+    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
         await session.reset(b"")
         await session.reset(b"")
         fake.lies["step"] = misshapen

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from proctor.client.address import address_of
+from proctor.client.address import parse_address
 from proctor.client.connection import Connection
-from proctor.client.socket import MOST_BYTES, Socket, dial, is_final
+from proctor.client.socket import MOST_BYTES, Socket, is_final, open_socket
 from proctor.errors import ConnectionFailed
 from tests.client.conftest import COUNTING
-from tests.server.served import serving
+from tests.server.live_server import serving
 
 SECRET = "a-secret-that-nobody-may-read"
 PATIENCE = 120.0
@@ -30,10 +30,10 @@ class Ear:
         self.messages: asyncio.Queue[bytes] = asyncio.Queue()
         self.broke: asyncio.Future[Socket] = asyncio.get_running_loop().create_future()
 
-    def heard(self, message: bytes) -> None:
+    def on_message(self, message: bytes) -> None:
         self.messages.put_nowait(message)
 
-    def broken(self, socket: Socket) -> None:
+    def on_broken(self, socket: Socket) -> None:
         self.broke.set_result(socket)
 
 
@@ -41,7 +41,9 @@ async def hear(handler: Any, count: int) -> list[bytes]:
     async with serve(handler, "127.0.0.1", 0, compression=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         ear = Ear()
-        socket = await dial(address_of(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE)
+        socket = await open_socket(
+            parse_address(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE
+        )
         socket.say(b"go")
         heard = [await asyncio.wait_for(ear.messages.get(), PATIENCE) for _ in range(count)]
         await socket.close()
@@ -83,7 +85,9 @@ def test_a_message_beyond_all_measure_breaks_the_connection() -> None:
         async with serve(speak, "127.0.0.1", 0, compression=None) as server:
             port = next(iter(server.sockets)).getsockname()[1]
             ear = Ear()
-            socket = await dial(address_of(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE)
+            socket = await open_socket(
+                parse_address(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE
+            )
             socket.say(b"go")
             broken = await asyncio.wait_for(ear.broke, PATIENCE)
             return broken.is_open, ear.messages.empty()
@@ -93,7 +97,7 @@ def test_a_message_beyond_all_measure_breaks_the_connection() -> None:
 
 async def failed_dial(url: str, token: str | None = None, seconds: float = PATIENCE) -> ConnectionFailed:
     with pytest.raises(ConnectionFailed) as failure:
-        await dial(address_of(url, token=token), Ear(), seconds=seconds, ping_seconds=PATIENCE)
+        await open_socket(parse_address(url, token=token), Ear(), seconds=seconds, ping_seconds=PATIENCE)
     return failure.value
 
 

@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.vector_env import RemoteVectorEnv, _array, _checked_mode, _checked_seeds, _column
-from proctor.envs.plume.batch import BatchedPlumeSearch
-from proctor.envs.popper.batch import BatchedColumnPopper
+from proctor.client.remote_envs import RemoteVectorEnv, _check_seeds, _parse_autoreset_mode, _read_column, _unpack_info
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
+from proctor.envs.popper.vector.batched_env import BatchedColumnPopper
 from proctor.errors import EpisodeLost, StateError, ValidationError
-from proctor.integrations.sb3 import row_of
-from tests.server.served import serving
+from proctor.integrations.sb3 import select_info
+from tests.server.live_server import serving
 
 MODES = list(AutoresetMode)
 
@@ -80,7 +80,7 @@ def play(remote: Any, local: Any, mode: AutoresetMode) -> int:
         assert same(one[part], other[part]), part
     for i in np.flatnonzero(done).tolist() if mode is AutoresetMode.SAME_STEP else ():
         assert same(one[4]["final_obs"][i], other[4]["final_obs"][i])
-        told, known = row_of(one[4]["final_info"], i), row_of(other[4]["final_info"], i)
+        told, known = select_info(one[4]["final_info"], i), select_info(other[4]["final_info"], i)
         assert told.keys() == known.keys()
         assert all(np.array_equal(told[key], known[key]) for key in told)
     if mode is AutoresetMode.DISABLED and done.any():
@@ -157,7 +157,7 @@ def test_a_lost_batch_begins_anew_only_by_a_reset() -> None:
 @given(st.sampled_from(MODES))
 def test_a_mode_is_known_by_value_and_name(mode: AutoresetMode) -> None:
     for word in (mode, mode.value, mode.name, mode.name.lower()):
-        assert _checked_mode(word) is mode
+        assert _parse_autoreset_mode(word) is mode
 
 
 @given(st.lists(st.integers() | st.none(), max_size=5))
@@ -165,19 +165,19 @@ def test_seeds_are_for_all_or_for_none(seeds: list[int | None]) -> None:
     given_some = any(seed is not None for seed in seeds)
     if given_some and None in seeds:
         with pytest.raises(ValidationError):
-            _checked_seeds(seeds)
+            _check_seeds(seeds)
     else:
-        assert _checked_seeds(seeds) == (seeds if given_some or not seeds else None)
+        assert _check_seeds(seeds) == (seeds if given_some or not seeds else None)
 
 
 @pytest.mark.parametrize("raw", [b"[1,2,3]", b'["a","b"]', b"{}", b"nothing", b"[[1],[2]]"])
 def test_a_column_that_is_not_one_number_each_is_refused(raw: bytes) -> None:
     with pytest.raises(ValidationError):
-        _column(raw, np.float64, 2)
+        _read_column(raw, np.float64, 2)
 
 
 def test_values_of_an_info_are_as_a_vector_environment_has_them() -> None:
-    found = _array({"a": [None, "x"], "b": {"c": 1}, "d": {"dtype": "<i8", "shape": [1], "data": "AQAAAAAAAAA="}})
+    found = _unpack_info({"a": [None, "x"], "b": {"c": 1}, "d": {"dtype": "<i8", "shape": [1], "data": "AQAAAAAAAAA="}})
 
     assert found["a"].tolist() == [None, "x"]
     assert found["b"] == {"c": 1}

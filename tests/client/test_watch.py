@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client import watching
-from proctor.client.continuity import Doubt, Loss, Place
-from proctor.client.session import Session
-from proctor.client.settings import Settings
-from proctor.client.transitions import Transition
-from proctor.client.watching import Watching
+from proctor.client import agents
+from proctor.client.agents import Transition, TransitionReader
+from proctor.client.continuity import EpisodeLoss, EpisodePosition, LossReason
+from proctor.client.session import ClientSession
+from proctor.client.settings import ConnectionSettings
 from proctor.errors import (
     ConnectionFailed,
     EpisodeLost,
@@ -30,13 +29,13 @@ from proctor.errors import (
     ValidationError,
 )
 from proctor.models import grants
-from proctor.models.control import RawReply, Seen
+from proctor.models.control import ObservationReply, RawReply
 from proctor.models.wire import Observation
 from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_conversation import neglect, until
 from tests.client.test_grants import FakeClient, with_fake
 from tests.client.test_recovery import QUICK
+from tests.client.test_session_requests import neglect, until
 
 Rows = list[Transition[Any, Any]]
 
@@ -63,7 +62,7 @@ def numbers(rows: Rows) -> list[int]:
 def waiting(seconds: float) -> Iterator[None]:
     """Have the server say that there is no news after so many seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "WAIT_SECONDS", seconds)
+        patch.setattr(agents, "WAIT_SECONDS", seconds)
         yield
 
 
@@ -277,7 +276,7 @@ def test_the_rows_of_an_episode_that_broke_off_end_with_a_loss() -> None:
 def test_the_rows_of_an_episode_that_the_client_gave_up_can_still_be_read() -> None:
     async def test(fake: Fake, client: FakeClient) -> None:
         fake.act()
-        client.session.place.lose(Loss("a step took place unheard", Doubt.UNHEARD))
+        client.session.position.lose(EpisodeLoss("a step took place unheard", LossReason.UNHEARD))
         fake.act(terminated=True)
 
         assert numbers(await read(client)) == [1, 2]
@@ -402,7 +401,7 @@ def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
         seen: Rows = []
         following = asyncio.create_task(follow(client, seen))
         for count in range(1, 5):
-            await until(lambda: client.connection.waiting_of(client.session))
+            await until(lambda: client.connection.find_pending(client.session))
             await fake.cut()
             fake.act()
             await came(seen, count)
@@ -458,7 +457,7 @@ def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        left = client.connection.waiting_of(client.session)
+        left = client.connection.find_pending(client.session)
         fake.act(terminated=True)
 
         assert left == []
@@ -499,7 +498,7 @@ def test_a_server_that_does_not_answer_a_reader_is_a_time_out_and_the_episode_go
     async def test(fake: Fake, client: FakeClient) -> None:
         fake.lies |= {"watch": neglect, "wait_end": neglect}
         connection: Any = client.connection
-        patient, connection.settings = connection.settings, Settings(request_timeout=0.1)
+        patient, connection.settings = connection.settings, ConnectionSettings(request_timeout=0.1)
         with pytest.raises(RequestTimeout):
             await read(client)
         with pytest.raises(RequestTimeout):
@@ -607,7 +606,7 @@ def test_a_session_that_its_server_has_forgotten_is_a_loss_for_its_readers() -> 
 
 def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
     async def test(fake: Fake, client: FakeClient) -> None:
-        client.session.lose("the server was started anew", Doubt.SERVER_RESTARTED)
+        client.session.lose("the server was started anew", LossReason.SERVER_RESTARTED)
         with pytest.raises(EpisodeLost, match="started anew"):
             client.watch()
         for call in (client.wait_end(), client.revoke("g1"), client.grant()):
@@ -727,7 +726,7 @@ class Memory:
         self.written = 0
         self.episodes = episodes
         self.name = "s"
-        self.place = Place(epoch)
+        self.position = EpisodePosition(epoch)
 
     @staticmethod
     def _row(row: int, epoch: int, step: int, count: int) -> dict[str, Any]:
@@ -742,7 +741,7 @@ class Memory:
         }
 
     def running_epoch(self) -> int:
-        return self.place.epoch
+        return self.position.epoch
 
     async def poll(self, kind: str, data: bytes, epoch: int, wait_seconds: float) -> RawReply:
         # Somebody always acts before the plan's end; after it everything happens at once.
@@ -751,7 +750,7 @@ class Memory:
             return self._reply("ended", {"over": True, "epoch": 0, "episode_id": "", "steps": 0, "total_reward": 0.0})
         order = msgspec.json.decode(data)
         # The reset that began the reader's episode came first.
-        here = max([self.place.epoch, *(row["epoch"] for row in self.rows[: self.written])])
+        here = max([self.position.epoch, *(row["epoch"] for row in self.rows[: self.written])])
         over = self.written == len(self.rows)
         first = max(order.get("after", 0), self.written - self.most)
         told = {
@@ -787,12 +786,14 @@ def test_a_reader_gets_the_rows_of_its_episode_in_order_and_once(
     own = [row["row"] for row in memory.rows if row["epoch"] == epoch]
     memory.written = data.draw(st.integers(own[0] - 1, len(memory.rows)))
 
-    def plainly(row: grants.Transition) -> Any:
+    def plainly(row: grants.WatchedStep) -> Any:
         return row
 
     async def found_rows() -> list[int]:
-        rows: Watching[Count, Blank] = Watching(cast("Session[Seen]", memory), plainly, on_missed="skip")
-        return [row.row async for row in rows.awaited()]
+        rows: TransitionReader[Count, Blank] = TransitionReader(
+            cast("ClientSession[ObservationReply]", memory), plainly, on_missed="skip"
+        )
+        return [row.row async for row in rows.iterate()]
 
     found = asyncio.run(found_rows())
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import create_model
 
-from proctor.client.env_client import EnvClient
-from proctor.client.wire_types import difference, parameters_of
+from proctor.client.env_client import EnvClient, find_schema_difference, find_type_parameters
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
 from proctor.models.wire import Action, Observation, State
@@ -29,9 +28,9 @@ class Further(Whole):
 
 
 def test_types_are_found_through_all_classes_between() -> None:
-    assert parameters_of(Half, EnvClient) == (None, Counted, CountState)
+    assert find_type_parameters(Half, EnvClient) == (None, Counted, CountState)
     for cls in (Whole, Further):
-        assert parameters_of(cls, EnvClient) == (Count, Counted, CountState)
+        assert find_type_parameters(cls, EnvClient) == (Count, Counted, CountState)
         found: Any = cls
         assert (found.action_type, found.observation_type, found.state_type) == (Count, Counted, CountState)
 
@@ -47,7 +46,7 @@ def test_a_schema_agrees_with_its_own_model_and_no_other(model: type[Any], other
         msgspec.json.encode(other.model_json_schema(mode="validation" if sent else "serialization"))
     )
 
-    assert (difference(model, theirs, sent=sent) is None) == (model is other)
+    assert (find_schema_difference(model, theirs, sent=sent) is None) == (model is other)
 
 
 TYPES = st.sampled_from([int, str, bool, list[int], dict[str, float], int | None, tuple[int, int]])
@@ -64,20 +63,20 @@ def made(fields: dict[str, Any], about: str) -> type[Observation]:
 def test_schemas_differ_exactly_when_the_fields_do(one: dict[str, Any], other: dict[str, Any]) -> None:
     theirs = made(other, "another title and description").model_json_schema(mode="serialization")
 
-    assert (difference(made(one, "words"), theirs, sent=False) is None) == (one == other)
+    assert (find_schema_difference(made(one, "words"), theirs, sent=False) is None) == (one == other)
 
 
 def test_the_difference_is_named_where_it_is() -> None:
     theirs = made({"a": list[int]}, "").model_json_schema(mode="serialization")
 
-    assert difference(made({"a": list[str]}, ""), theirs, sent=False) == (
+    assert find_schema_difference(made({"a": list[str]}, ""), theirs, sent=False) == (
         "/properties/a/items/type is 'string' for the client and 'integer' for the server"
     )
-    assert "unknown to the client" in str(difference(made({}, ""), theirs, sent=False))
+    assert "unknown to the client" in str(find_schema_difference(made({}, ""), theirs, sent=False))
 
 
 def test_what_travels_beside_an_observation_does_not_count() -> None:
     theirs = State.model_json_schema()
     with_reward = {**theirs, "properties": {**theirs["properties"], "reward": {"type": "number"}}}
 
-    assert difference(State, with_reward, sent=True) is None
+    assert find_schema_difference(State, with_reward, sent=True) is None

@@ -5,11 +5,9 @@ Every `assert_type` holds. `test_typing.py` takes the ignores away and finds an 
 
 from typing import Generic, TypeVar, assert_type
 
+from proctor.client.agents import Grant, Transition
 from proctor.client.blocking import SyncEnvClient
-from proctor.client.env_client import EnvClient
-from proctor.client.generic_client import GenericClient, JsonAction, JsonObservation
-from proctor.client.grants import Grant
-from proctor.client.transitions import Transition
+from proctor.client.env_client import EnvClient, GenericClient, JsonAction, JsonObservation
 from proctor.models.grants import Ended, GrantWish
 from proctor.models.wire import Action, Observation, State
 

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from proctor.contracts.chance import Chance
 from proctor.contracts.clauses import CLAUSES, Subject
 from proctor.contracts.components import ConcentrationField, EnvState
-from proctor.contracts.lifecycle import TABLE, EnvironmentState, Transition
+from proctor.contracts.lifecycle import TABLE, EnvironmentState, LifecycleTransition
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions
 from proctor.envs.plume.env import PlumeSearchEnv
@@ -213,7 +213,7 @@ def _without(key: str) -> Callable[[Any], Any]:
     return lambda info: {name: value for name, value in info.items() if name != key}
 
 
-def misled(row: Transition) -> type[PlumeSearchEnv]:
+def misled(row: LifecycleTransition) -> type[PlumeSearchEnv]:
     """Return an environment that breaks one row of the lifecycle's table."""
     if row.target is None:
         return instead(row.method, row.source, lambda self, *arguments, **keywords: None)

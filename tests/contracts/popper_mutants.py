@@ -109,7 +109,7 @@ def rewritten(board: Board) -> None:
     board.cells[:] = 0
     for column, stack in enumerate(board.stacks):
         board.cells[: len(stack), column] = stack
-        board._note(column)
+        board._update_bits(column)
 
 
 # ---------------------------------------------------------------------------------------------------------- settings
@@ -157,8 +157,8 @@ class BeginsHolding(ColumnPopperEnv):
 
 
 class MirrorsTheBoard(ColumnPopperEnv):
-    def _opening(self, episode_seed: int, options: Any) -> Board:
-        board = super()._opening(episode_seed, options)
+    def _make_board(self, episode_seed: int, options: Any) -> Board:
+        board = super()._make_board(episode_seed, options)
         board.stacks.reverse()
         rewritten(board)
         return board

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.contracts.components import ActionProcessor
-from proctor.contracts.conformance.scopes import members
+from proctor.contracts.conformance.samples import members
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 from proctor.envs.plume.actions import (
     ContinuousActions,

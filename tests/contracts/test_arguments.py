@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.arguments import checked_count, checked_number
+from proctor.contracts.arguments import parse_count, parse_number
 from proctor.errors import ValidationError
 
 
@@ -18,7 +18,7 @@ from proctor.errors import ValidationError
 def test_a_number_is_accepted_exactly_within_its_bounds(value: float, above: float, least: float) -> None:
     accepted = True
     try:
-        checked_number("value", value, above=above, least=least)
+        parse_number("value", value, above=above, least=least)
     except ValidationError:
         accepted = False
 
@@ -39,7 +39,7 @@ def test_a_number_is_accepted_exactly_within_its_bounds(value: float, above: flo
 )
 def test_a_refused_number_says_which_ones_are_accepted(value: Any, bounds: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        checked_number("value", value, clause="ENV-I9", **bounds)
+        parse_number("value", value, clause="ENV-I9", **bounds)
 
     assert caught.value.clause == "ENV-I9"
     assert caught.value.expected is not None
@@ -49,7 +49,7 @@ def test_a_refused_number_says_which_ones_are_accepted(value: Any, bounds: dict[
 
 @pytest.mark.parametrize("value", [np.int8(3), np.float32(3), 3, 3.0, np.uint64(3)])
 def test_numbers_of_every_kind_become_plain_floats(value: Any) -> None:
-    number = checked_number("value", value)
+    number = parse_number("value", value)
 
     assert type(number) is float
     assert number == 3.0
@@ -58,12 +58,12 @@ def test_numbers_of_every_kind_become_plain_floats(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, -1, 10, True, 1.0, "1", None], ids=repr)
 def test_a_count_out_of_range_or_of_another_kind_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match="many"):
-        checked_count("many", value, 1, 9)
+        parse_count("many", value, 1, 9)
 
 
 @pytest.mark.parametrize("value", [1, np.int64(1)])
 def test_a_count_becomes_a_plain_int(value: Any) -> None:
-    count = checked_count("many", value, 1, 9)
+    count = parse_count("many", value, 1, 9)
 
     assert type(count) is int
     assert count == 1

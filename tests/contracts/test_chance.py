@@ -16,12 +16,12 @@ from proctor.contracts.chance import (
     SEED_LIMIT,
     Chance,
     Stream,
-    as_below,
-    as_normal,
-    as_uniform,
     draw,
+    integer_from_bits,
     mix,
     next_seed,
+    normal_from_bits,
+    uniform_from_bits,
 )
 
 words = st.integers(0, MASK)
@@ -60,22 +60,22 @@ def test_a_draw_can_be_repeated(seed: int, stream: int, step: int, index: int) -
     bits = draw(seed, stream, step, index)
 
     assert chance.bits(stream, step, index) == bits == draw(seed, stream, step, index)
-    assert chance.uniform(stream, step, index) == as_uniform(bits)
-    assert chance.normal(stream, step, index) == as_normal(bits)
-    assert chance.below(10, stream, step, index) == as_below(bits, 10)
+    assert chance.uniform(stream, step, index) == uniform_from_bits(bits)
+    assert chance.normal(stream, step, index) == normal_from_bits(bits)
+    assert chance.below(10, stream, step, index) == integer_from_bits(bits, 10)
 
 
 @given(words, st.integers(1, 2**31))
 def test_numbers_stay_in_their_ranges(bits: int, limit: int) -> None:
-    assert 0.0 <= as_uniform(bits) < 1.0
-    assert 0 <= as_below(bits, limit) < limit
-    assert abs(as_normal(bits)) < 3.47
+    assert 0.0 <= uniform_from_bits(bits) < 1.0
+    assert 0 <= integer_from_bits(bits, limit) < limit
+    assert abs(normal_from_bits(bits)) < 3.47
 
 
 def test_the_ends_of_the_ranges_are_reached() -> None:
-    assert (as_uniform(0), as_below(0, 7), as_below(MASK, 7)) == (0.0, 0, 6)
-    assert as_uniform(MASK) == 1.0 - 2.0**-53
-    assert as_normal(0) == -as_normal(MASK)
+    assert (uniform_from_bits(0), integer_from_bits(0, 7), integer_from_bits(MASK, 7)) == (0.0, 0, 6)
+    assert uniform_from_bits(MASK) == 1.0 - 2.0**-53
+    assert normal_from_bits(0) == -normal_from_bits(MASK)
 
 
 def test_uniform_numbers_have_the_mean_and_the_variance_of_a_uniform() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proctor
-from proctor.contracts.clauses import CLAUSES, Clause, Subject, clauses_of
+from proctor.contracts.clauses import CLAUSES, Clause, Subject, list_clauses
 from proctor.contracts.conformance import CHECKS, Broken, Kept, check_clause
 from proctor.contracts.lifecycle import TABLE
 from tests.contracts.mutants import MORE_MUTANTS, MUTANTS, SOUND, Make
@@ -119,7 +119,7 @@ def test_every_clause_has_its_own_check() -> None:
 
 @pytest.mark.parametrize("subject", Subject)
 def test_no_two_clauses_of_a_subject_say_the_same(subject: Subject) -> None:
-    sentences = [clause.sentence for clause in clauses_of(subject)]
+    sentences = [clause.sentence for clause in list_clauses(subject)]
 
     assert len(set(sentences)) == len(sentences)
     assert all(sentence.endswith(".") for sentence in sentences)
@@ -127,7 +127,7 @@ def test_no_two_clauses_of_a_subject_say_the_same(subject: Subject) -> None:
 
 @given(st.sampled_from(list(Subject)))
 def test_the_clauses_of_a_subject_are_exactly_those_that_speak_of_it(subject: Subject) -> None:
-    spoken = clauses_of(subject)
+    spoken = list_clauses(subject)
 
     assert spoken
     assert all(CLAUSES[clause.id] is clause and clause.subject is subject for clause in spoken)

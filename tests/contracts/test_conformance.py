@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from proctor.contracts.clauses import CLAUSES, Subject, clauses_of
+from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 from proctor.contracts.conformance import (
     CHECKS,
     ActionProcessorSuite,
@@ -37,8 +37,8 @@ from proctor.contracts.conformance import (
     check_clause,
     check_subject,
 )
-from proctor.contracts.conformance.report import CannotTell, Probe, judge, short
-from proctor.contracts.conformance.scopes import Ramp, arrays_in, members, same, samples, strangers
+from proctor.contracts.conformance.report import CannotTell, CheckProbe, run_check, shorten
+from proctor.contracts.conformance.samples import RampField, is_identical, iterate_arrays, members, non_members, samples
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.actions import (
@@ -129,7 +129,7 @@ def test_every_part_of_the_plume_search_keeps_its_contract(subject: Subject, mak
     report = check_subject(subject, make)
 
     assert report.broken == ()
-    assert len(report.findings) == len(clauses_of(subject))
+    assert len(report.findings) == len(list_clauses(subject))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_every_part_of_the_plume_search_keeps_its_contract(subject: Subject, mak
 )
 def test_the_plume_search_keeps_its_contract_with_other_parts(settings: dict[str, Any]) -> None:
     stems = ("ENV-RESET", "ENV-STEP", "ENV-ATOMIC", "ENV-CLOSE", "STEP-")
-    names = [clause.id for clause in clauses_of(Subject.ENVIRONMENT) if clause.id.startswith(stems)]
+    names = [clause.id for clause in list_clauses(Subject.ENVIRONMENT) if clause.id.startswith(stems)]
     findings = [check_clause(name, partial(PlumeSearchEnv, **settings)) for name in names]
 
     assert [str(finding) for finding in findings if finding.verdict != "kept"] == []
@@ -254,14 +254,14 @@ def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
 
 @given(st.text())
 def test_whatever_a_check_raises_becomes_a_finding(words: str) -> None:
-    def raises(probe: Probe) -> Any:
+    def raises(probe: CheckProbe) -> Any:
         raise RuntimeError(words)
 
-    def tells_nothing(probe: Probe) -> Any:
+    def tells_nothing(probe: CheckProbe) -> Any:
         raise CannotTell(words)
 
-    broken = judge(CLAUSES["ENV-I1"], raises, object)
-    silent = judge(CLAUSES["ENV-I1"], tells_nothing, object)
+    broken = run_check(CLAUSES["ENV-I1"], raises, object)
+    silent = run_check(CLAUSES["ENV-I1"], tells_nothing, object)
 
     assert isinstance(broken.outcome, Broken)
     assert len(broken.reason) <= 400
@@ -294,7 +294,7 @@ def test_a_report_counts_its_verdicts() -> None:
     ],
 )
 def test_values_are_shown_on_one_line_without_addresses(value: object, text: str) -> None:
-    assert short(value) == text
+    assert shorten(value) == text
 
 
 # ----------------------------------------------------------------------------------------------------------- scopes
@@ -312,14 +312,14 @@ SPACES: list[spaces.Space[Any]] = [
 @pytest.mark.filterwarnings("ignore:.*Casting input")
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_members_are_in_the_space_strangers_are_not_and_both_are_always_the_same(space: spaces.Space[Any]) -> None:
-    inside, outside = list(members(space)), strangers(space)
+    inside, outside = list(members(space)), non_members(space)
 
     assert inside
     assert outside
     assert all(space.contains(value) for value in inside)
     assert not any(space.contains(value) for value in outside)
-    assert same(inside, list(members(space)))
-    assert same(list(samples(space)), list(samples(space)))
+    assert is_identical(inside, list(members(space)))
+    assert is_identical(list(samples(space)), list(samples(space)))
 
 
 def test_sampling_leaves_the_generator_of_the_space_alone() -> None:
@@ -346,9 +346,9 @@ values = st.recursive(
 
 @given(values)
 def test_every_value_is_the_same_as_itself_and_other_than_itself_in_a_list(value: Any) -> None:
-    assert same(value, value)
-    assert not same(value, [value, value])
-    assert not same({"a": value}, {"b": value})
+    assert is_identical(value, value)
+    assert not is_identical(value, [value, value])
+    assert not is_identical({"a": value}, {"b": value})
 
 
 @given(arrays.arrays(np.float64, (2, 2)), st.integers(0, 3))
@@ -356,20 +356,20 @@ def test_one_changed_bit_makes_an_array_another(array: Any, place: int) -> None:
     other = array.copy()
     other.view(np.uint64).flat[place] ^= 1
 
-    assert not same(array, other)
-    assert not same({"deep": [array]}, {"deep": [other]})
-    assert not same(array, array.view(np.int64))
+    assert not is_identical(array, other)
+    assert not is_identical({"deep": [array]}, {"deep": [other]})
+    assert not is_identical(array, array.view(np.int64))
 
 
 def test_the_arrays_of_an_observation_are_found_at_any_depth() -> None:
     one, two = np.zeros(1), np.ones(2)
 
-    assert [id(array) for array in arrays_in({"a": one, "b": (3, [two])})] == [id(one), id(two)]
+    assert [id(array) for array in iterate_arrays({"a": one, "b": (3, [two])})] == [id(one), id(two)]
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
 def test_the_field_to_smell_is_a_field_itself(width: int, height: int) -> None:
-    report = check_subject(Subject.FIELD, lambda: Ramp(GridSize(width, height)))
+    report = check_subject(Subject.FIELD, lambda: RampField(GridSize(width, height)))
 
     assert report.broken == ()
 
@@ -416,7 +416,7 @@ def names_in(suite: type[Any]) -> list[str]:
 def test_a_suite_has_a_test_for_every_clause(suite: type[Any], subject: Subject) -> None:
     said = {getattr(suite, name).__doc__.split(":")[0] for name in names_in(suite)}
 
-    assert said == {clause.id for clause in clauses_of(subject)}
+    assert said == {clause.id for clause in list_clauses(subject)}
 
 
 @pytest.mark.parametrize("suite", [suite for suite, _ in SUITES])
@@ -474,7 +474,7 @@ def test_pytest_collects_a_users_subclass_and_never_the_suite_itself(tmp_path: P
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False).stdout
     collected = [line for line in listed.splitlines() if "::" in line]
 
-    assert len(collected) == len(clauses_of(Subject.ACTION_PROCESSOR)) + 2
+    assert len(collected) == len(list_clauses(Subject.ACTION_PROCESSOR)) + 2
     assert all(line.startswith("test_mine.py::TestMine::test_") for line in collected)
 
 

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from typing_extensions import TypedDict
 
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
-from proctor.contracts.toolboxes import declared_toolbox
-from proctor.contracts.tools import Planned, Tool, Toolbox, ToolSafety, tool
+from proctor.contracts.toolboxes import toolbox_from_methods
+from proctor.contracts.tools import Tool, Toolbox, ToolPlan, ToolSafety, tool
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.wire import Action, Observation, State
 
@@ -108,9 +108,9 @@ def told(name: str) -> Tool:
     return found
 
 
-def planned(name: str, arguments: bytes = b"{}") -> Planned:
+def planned(name: str, arguments: bytes = b"{}") -> ToolPlan:
     plan = box().plan(name, arguments)
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, ToolPlan)
     return plan
 
 
@@ -158,8 +158,8 @@ def test_every_schema_is_one(each: Tool) -> None:
 
 
 def test_an_acting_tool_plans_its_actions_and_does_none() -> None:
-    assert planned("heat", b'{"degrees": 2, "steps": 3}') == Planned((Heat(degrees=2.0),) * 3)
-    assert planned("cool_down") == Planned((Cool(degrees=-1.0),))
+    assert planned("heat", b'{"degrees": 2, "steps": 3}') == ToolPlan((Heat(degrees=2.0),) * 3)
+    assert planned("cool_down") == ToolPlan((Cool(degrees=-1.0),))
 
 
 def test_left_out_arguments_have_the_defaults_of_the_method() -> None:
@@ -173,13 +173,13 @@ def test_left_out_arguments_have_the_defaults_of_the_method() -> None:
 
 
 def test_a_tool_that_returns_an_observation_shows_it() -> None:
-    assert planned("look") == Planned(seen=Room(celsius=7.0))
+    assert planned("look") == ToolPlan(seen=Room(celsius=7.0))
     assert told("look").output_schema is None
 
 
 def test_a_value_is_a_json_object_and_wrapped_if_it_is_none() -> None:
-    assert planned("forecast", b'{"days": 2}') == Planned(value={"celsius": 2.0, "sunny": True})
-    assert planned("history", b'{"most": 2}') == Planned(value={"result": [1.0, 2.0]})
+    assert planned("forecast", b'{"days": 2}') == ToolPlan(value={"celsius": 2.0, "sunny": True})
+    assert planned("history", b'{"most": 2}') == ToolPlan(value={"result": [1.0, 2.0]})
     assert told("history").output_schema == {
         "type": "object",
         "properties": {"result": {"type": "array", "items": {"type": "number"}}},
@@ -198,14 +198,14 @@ def test_a_coroutine_is_planned_later() -> None:
 
     assert isinstance(plan, Awaitable)
 
-    async def awaited() -> Planned:
+    async def awaited() -> ToolPlan:
         return await plan
 
-    assert asyncio.run(awaited()) == Planned(value={"result": "b"})
+    assert asyncio.run(awaited()) == ToolPlan(value={"result": "b"})
 
 
 def test_a_coroutine_refuses_wrong_arguments_when_it_is_awaited() -> None:
-    async def asked() -> Planned:
+    async def asked() -> ToolPlan:
         plan = box().plan("later", b'{"json": "c"}')
         assert isinstance(plan, Awaitable)
         return await plan
@@ -276,7 +276,7 @@ def test_an_acting_tool_may_ask_for_nothing() -> None:
         """Heat."""
         return ()
 
-    assert plan_of(heat) == Planned()
+    assert plan_of(heat) == ToolPlan()
 
 
 @pytest.mark.parametrize("found", [None, "warm", float("nan"), [1.0], {}])
@@ -333,7 +333,7 @@ def test_values_of_many_types_can_be_answered(returns: Any, found: Any, value: A
     ask.__annotations__["return"] = returns
     made = with_method(tool(READ)(ask)).toolbox()
 
-    assert made.plan("ask", b"{}") == Planned(value=value)
+    assert made.plan("ask", b"{}") == ToolPlan(value=value)
     Draft202012Validator(made.tools[0].output_schema).validate(value)
 
 
@@ -349,7 +349,7 @@ def test_an_action_in_any_of_these_forms_acts(returns: Any) -> None:
 
     heat.__annotations__["return"] = returns
 
-    assert plan_of(tool(WRITE)(heat)) == Planned((Cool(degrees=1.0),))
+    assert plan_of(tool(WRITE)(heat)) == ToolPlan((Cool(degrees=1.0),))
 
 
 def test_an_annotation_may_say_that_it_is_awaited() -> None:
@@ -363,7 +363,7 @@ def test_an_annotation_may_say_that_it_is_awaited() -> None:
     async def asked() -> Any:
         return await plan_of(tool(WRITE)(heat))
 
-    assert asyncio.run(asked()) == Planned((Heat(degrees=1.0),))
+    assert asyncio.run(asked()) == ToolPlan((Heat(degrees=1.0),))
 
 
 # What is wrong, and what the author is told.
@@ -583,7 +583,7 @@ def test_a_subclass_inherits_replaces_removes_and_adds() -> None:
     warmer = Warmer().toolbox()
 
     assert [each.name for each in warmer.tools] == ["heat", "cool_down", "forecast", "history", "later", "listen"]
-    assert warmer.plan("cool_down", b"{}") == Planned((Cool(degrees=-2.0),))
+    assert warmer.plan("cool_down", b"{}") == ToolPlan((Cool(degrees=-2.0),))
     assert warmer.tools[1].description == "Cool the room."
     assert warmer.tools[2].description == "Ask for better weather."
     assert [each.name for each in box().tools][2] == "look"
@@ -612,8 +612,8 @@ class Typed(Any_[Heat, Room, State]):
 def test_a_type_parameter_means_what_it_is_bound_to() -> None:
     typed = Typed().toolbox()
 
-    assert typed.plan("look", b"{}") == Planned(seen=Room(celsius=1.0))
-    assert typed.plan("heat", b"{}") == Planned((Heat(degrees=1.0),))
+    assert typed.plan("look", b"{}") == ToolPlan(seen=Room(celsius=1.0))
+    assert typed.plan("heat", b"{}") == ToolPlan((Heat(degrees=1.0),))
 
 
 def picky(value: int) -> int:
@@ -640,7 +640,7 @@ def test_a_parameter_may_have_any_name() -> None:
         """Ask."""
         return json + model_config + schema + _x + copy
 
-    assert plan_of(ask, b'{"json": 1, "model_config": 2, "schema": 3, "_x": 4}') == Planned(value={"result": 10})
+    assert plan_of(ask, b'{"json": 1, "model_config": 2, "schema": 3, "_x": 4}') == ToolPlan(value={"result": 10})
 
 
 def test_a_mutable_default_is_fresh_for_every_call() -> None:
@@ -652,7 +652,7 @@ def test_a_mutable_default_is_fresh_for_every_call() -> None:
 
     oven = with_method(ask).toolbox()
 
-    assert [oven.plan("ask", b"{}") for _ in range(2)] == [Planned(value={"result": 1})] * 2
+    assert [oven.plan("ask", b"{}") for _ in range(2)] == [ToolPlan(value={"result": 1})] * 2
 
 
 def test_an_author_says_how_many_bytes_of_arguments_a_tool_takes() -> None:
@@ -667,7 +667,7 @@ def test_an_author_says_how_many_bytes_of_arguments_a_tool_takes() -> None:
             """Look."""
             return 0
 
-    box = declared_toolbox(Wide(), Action, Observation)
+    box = toolbox_from_methods(Wide(), Action, Observation)
     assert box is not None
     paint, look = box.tools
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
-from proctor.contracts.tools import Planned
+from proctor.contracts.tools import ToolPlan
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.wire import Action, Observation, State
 
@@ -232,10 +232,10 @@ def test_agents_see_no_reward_and_no_metadata_unless_the_author_says_so() -> Non
     plain = Plain()
 
     assert (plain.agent_info, plain.shows_reward, plain.max_agents) == ((), False, 1)
-    assert plain.told(Seen(angle=0.123456789, reward=77.0, metadata={"seed": 99})) == "angle: 0.123457"
+    assert plain.describe_observation(Seen(angle=0.123456789, reward=77.0, metadata={"seed": 99})) == "angle: 0.123457"
 
 
 def test_every_environment_has_tools() -> None:
     assert [each.name for each in Plain().toolbox().tools] == ["observe", "act"]
     assert [each.name for each in Async().toolbox().tools] == ["observe", "act"]
-    assert Plain().toolbox().plan("act", b'{"force": 2}') == Planned((Push(force=2.0),))
+    assert Plain().toolbox().plan("act", b'{"force": 2}') == ToolPlan((Push(force=2.0),))

@@ -12,8 +12,8 @@ from proctor.contracts.lifecycle import (
     STEPPABLE,
     TABLE,
     EnvironmentState,
-    Method,
-    Transition,
+    LifecycleMethod,
+    LifecycleTransition,
     diagram,
     guard,
     legal_methods,
@@ -25,11 +25,13 @@ from proctor.errors import StateError
 
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
 states = st.sampled_from(list(EnvironmentState))
-methods = st.sampled_from(list(Method))
+methods = st.sampled_from(list(LifecycleMethod))
 
 
 @given(states, methods)
-def test_every_call_in_every_state_is_either_allowed_or_refused(state: EnvironmentState, method: Method) -> None:
+def test_every_call_in_every_state_is_either_allowed_or_refused(
+    state: EnvironmentState, method: LifecycleMethod
+) -> None:
     rows = [row for row in TABLE if (row.source, row.method) == (state, method)]
 
     assert rows
@@ -38,7 +40,9 @@ def test_every_call_in_every_state_is_either_allowed_or_refused(state: Environme
 
 
 @given(st.sampled_from(sorted(REFUSALS)))
-def test_the_guard_refuses_what_the_table_refuses_and_names_the_rule(call: tuple[EnvironmentState, Method]) -> None:
+def test_the_guard_refuses_what_the_table_refuses_and_names_the_rule(
+    call: tuple[EnvironmentState, LifecycleMethod],
+) -> None:
     with pytest.raises(StateError) as caught:
         guard(*call)
 
@@ -48,7 +52,7 @@ def test_the_guard_refuses_what_the_table_refuses_and_names_the_rule(call: tuple
 
 
 @given(states, methods)
-def test_the_guard_lets_everything_else_pass(state: EnvironmentState, method: Method) -> None:
+def test_the_guard_lets_everything_else_pass(state: EnvironmentState, method: LifecycleMethod) -> None:
     assume((state, method) not in REFUSALS)
 
     guard(state, method)
@@ -81,7 +85,7 @@ def test_no_call_leads_back_to_created_and_none_out_of_closed(state: Environment
 
 
 def test_a_step_is_legal_in_one_state_only() -> None:
-    assert sources(Method.STEP) == {STEPPABLE}
+    assert sources(LifecycleMethod.STEP) == {STEPPABLE}
     assert STEPPABLE is READY
 
 
@@ -91,7 +95,7 @@ def test_a_step_is_legal_in_one_state_only() -> None:
 )
 def test_the_flags_of_a_step_say_where_it_leads(terminated: bool, truncated: bool, state: EnvironmentState) -> None:
     assert AFTER_STEP[terminated, truncated] is state
-    assert state in targets(READY, Method.STEP)
+    assert state in targets(READY, LifecycleMethod.STEP)
 
 
 def test_the_diagram_shows_every_legal_row_and_no_other() -> None:
@@ -104,7 +108,10 @@ def test_the_diagram_shows_every_legal_row_and_no_other() -> None:
 
 
 def test_a_diagram_can_be_drawn_of_any_rows() -> None:
-    rows = [Transition("OPEN", CREATED, Method.RESET, READY), Transition("NEVER", CLOSED, Method.STEP, None)]
+    rows = [
+        LifecycleTransition("OPEN", CREATED, LifecycleMethod.RESET, READY),
+        LifecycleTransition("NEVER", CLOSED, LifecycleMethod.STEP, None),
+    ]
 
     assert diagram(rows).splitlines()[1:] == [
         "    [*] --> CREATED: __init__()",

@@ -14,14 +14,14 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.clauses import Subject, clauses_of
+from proctor.contracts.clauses import Subject, list_clauses
 from proctor.contracts.conformance import CHECKS, ColumnPopperSuite, Kept, NotCheckable, check_clause, check_subject
-from proctor.contracts.conformance.popper_games import Game, crowding, play, restless, solver
-from proctor.contracts.conformance.popper_model import FALLS, INVALID, STEPS, Kind, Position, position_of
-from proctor.contracts.conformance.report import Probe
+from proctor.contracts.conformance.popper_games import GamePlan, crowding, play, restless, solver
+from proctor.contracts.conformance.popper_model import FALLS, INVALID, STEPS, ActionKind, BoardPosition, read_position
+from proctor.contracts.conformance.report import CheckProbe
 from proctor.envs.popper.env import ColumnPopperEnv
 
-CLAUSES = [clause.id for clause in clauses_of(Subject.COLUMN_POPPER)]
+CLAUSES = [clause.id for clause in list_clauses(Subject.COLUMN_POPPER)]
 
 # What the contract leaves open, or what only settings and options can show.
 EXTRAS = {
@@ -181,13 +181,13 @@ def test_a_suite_has_the_clauses_of_an_environment_as_well() -> None:
         if name.startswith("test_")
     }
 
-    assert said == {*CLAUSES, *(clause.id for clause in clauses_of(Subject.ENVIRONMENT))}
+    assert said == {*CLAUSES, *(clause.id for clause in list_clauses(Subject.ENVIRONMENT))}
 
 
 def test_a_report_has_the_clauses_of_an_environment_first() -> None:
     report = check_subject(Subject.COLUMN_POPPER, Bare)
 
-    expected = [*clauses_of(Subject.ENVIRONMENT), *clauses_of(Subject.COLUMN_POPPER)]
+    expected = [*list_clauses(Subject.ENVIRONMENT), *list_clauses(Subject.COLUMN_POPPER)]
     assert [finding.clause for finding in report.findings] == expected
 
 
@@ -250,7 +250,7 @@ def test_a_game_that_never_ends_is_left_when_time_should_be_up() -> None:
         def step(self, action: Any) -> Any:
             return (*super().step(action)[:2], False, False, self.told(0))
 
-    turns = list(play(Probe(Endless), Game(solver())))
+    turns = list(play(CheckProbe(Endless), GamePlan(solver())))
 
     assert len(turns) == STEPS
 
@@ -281,39 +281,39 @@ def stacks(height: int) -> st.SearchStrategy[tuple[tuple[int, ...], ...]]:
 
 
 @st.composite
-def positions(draw: st.DrawFn) -> Position:
+def positions(draw: st.DrawFn) -> BoardPosition:
     height = draw(st.integers(1, 12))
     columns = draw(stacks(height))
     held = draw(st.sampled_from([None, *(number for number, column in enumerate(columns) if column)]))
-    return Position(height, columns, held)
+    return BoardPosition(height, columns, held)
 
 
 @given(positions(), st.integers(0, 3))
-def test_an_action_removes_only_what_pops_and_an_invalid_one_nothing(position: Position, action: int) -> None:
+def test_an_action_removes_only_what_pops_and_an_invalid_one_nothing(position: BoardPosition, action: int) -> None:
     effect = position.after(action)
 
     assert effect.position.blocks == position.blocks - effect.popped
     assert effect.popped % 3 == 0
-    if effect.kind in INVALID or effect.kind is Kind.FALL:
+    if effect.kind in INVALID or effect.kind is ActionKind.FALL:
         assert effect.position == position
 
 
 @given(positions())
-def test_a_position_is_what_its_cells_show(position: Position) -> None:
+def test_a_position_is_what_its_cells_show(position: BoardPosition) -> None:
     board = np.array(position.cells)
 
-    assert position_of(board, position.held) == position
+    assert read_position(board, position.held) == position
 
 
 @given(positions(), st.integers(0, 3))
-def test_the_model_and_our_environment_agree_on_every_position(position: Position, action: int) -> None:
+def test_the_model_and_our_environment_agree_on_every_position(position: BoardPosition, action: int) -> None:
     env = ColumnPopperEnv(height=position.height)
     env.reset(seed=0, options={"board": position.cells, "selection": position.held})
     observation, _, _, _, info = env.step(action)
     effect = position.after(action)
 
     assert info["pops_this_step"] == effect.popped
-    if effect.kind is not Kind.FALL:
+    if effect.kind is not ActionKind.FALL:
         assert observation["board"].tolist() == effect.position.cells
     assert observation["selection"].tolist() == effect.position.selection
 
@@ -324,13 +324,13 @@ def test_the_schedule_has_thirty_seven_falls() -> None:
     assert FALLS[-21:] == tuple(range(40_000, 61_000, 1000))
 
 
-def turns_of(game: Game) -> Iterator[Any]:
-    return play(Probe(ColumnPopperEnv), game)
+def turns_of(game: GamePlan) -> Iterator[Any]:
+    return play(CheckProbe(ColumnPopperEnv), game)
 
 
 def test_the_games_show_every_kind_of_action_and_both_ends() -> None:
-    turns = [turn for policy in (crowding, restless, solver()) for turn in turns_of(Game(policy))]
+    turns = [turn for policy in (crowding, restless, solver()) for turn in turns_of(GamePlan(policy))]
 
-    assert {turn.effect.kind for turn in turns} == set(Kind)
+    assert {turn.effect.kind for turn in turns} == set(ActionKind)
     assert {(turn.terminated, turn.truncated) for turn in turns if turn.ended} == {(True, False), (False, True)}
     assert max(turn.number for turn in turns) == STEPS

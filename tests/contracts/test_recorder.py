@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError
-from proctor.models.events import EpisodeReset, Event, SessionClosed, SessionOpened, encoded
-from proctor.server.recorders import JsonlRecorder, MemoryRecorder, NullRecorder, read_events
+from proctor.models.events import EpisodeReset, Event, SessionClosed, SessionOpened, encode_event
+from proctor.server.sessions.recorders import JsonlRecorder, MemoryRecorder, NullRecorder, read_events
 from tests.models.events_strategies import events
 
 
@@ -61,7 +61,7 @@ UNSAYABLE = SessionOpened(
 
 def lines(found: list[object]) -> list[bytes]:
     assert all(isinstance(event, get_args(Event)) for event in found)
-    return [encoded(event) for event in found]  # type: ignore[arg-type]  # the line above
+    return [encode_event(event) for event in found]  # type: ignore[arg-type]  # the line above
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +102,7 @@ def test_events_are_on_record_in_the_order_in_which_they_were_given(
         assert recorder.record(event) is None
         assert len(kind.read(recorder, path)) == number
 
-    assert lines(kind.read(recorder, path)) == [encoded(event) for event in given_events]
+    assert lines(kind.read(recorder, path)) == [encode_event(event) for event in given_events]
     recorder.close()
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_kept_is_a_component_error_and_spoils_nothing(kind: Kind,
         recorder.record(UNSAYABLE)
     recorder.record(LAST)
 
-    assert lines(kind.read(recorder, path)) == [encoded(FIRST), encoded(LAST)]
+    assert lines(kind.read(recorder, path)) == [encode_event(FIRST), encode_event(LAST)]
     recorder.close()
 
 
@@ -129,7 +129,7 @@ def test_the_buffer_of_an_event_may_be_used_again_after_the_call(kind: Kind, tmp
     recorder.record(replace(FIRST, observation=Raw(buffer)))
     buffer[:] = b'{"observation":2}'
 
-    assert lines(kind.read(recorder, path)) == [encoded(FIRST)]
+    assert lines(kind.read(recorder, path)) == [encode_event(FIRST)]
     recorder.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.spatial import MAX_SIDE, AgentState, Coordinates, GridSize, heading
+from proctor.contracts.spatial import MAX_SIDE, AgentState, Coordinates, GridSize, normalize_heading
 from proctor.errors import ValidationError
 
 whole = st.integers(-(10**6), 10**6)
@@ -83,16 +83,16 @@ def test_a_value_cannot_be_changed(value: Any) -> None:
 
 @given(angles)
 def test_a_heading_lies_in_one_turn(degrees: float) -> None:
-    turned = heading(degrees)
+    turned = normalize_heading(degrees)
 
     assert 0.0 <= turned < 360.0
-    assert heading(turned) == turned
+    assert normalize_heading(turned) == turned
     assert AgentState(Coordinates(0, 0), degrees).orientation == turned
 
 
 @pytest.mark.parametrize(("degrees", "turned"), [(-90, 270.0), (360.0, 0.0), (-1e-20, 0.0), (725.0, 5.0), (45.5, 45.5)])
 def test_headings_wrap_around(degrees: float, turned: float) -> None:
-    assert heading(degrees) == turned
+    assert normalize_heading(degrees) == turned
 
 
 @pytest.mark.parametrize("degrees", [math.nan, math.inf, -math.inf])

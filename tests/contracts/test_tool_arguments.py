@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
+from proctor.access.limits import has_more_values, measure_depth
 from proctor.contracts.tool_arguments import (
     LONGEST_NAME,
     MOST_PROBLEMS,
-    deepest_arguments,
-    longest_arguments,
-    most_values,
+    max_argument_bytes,
+    max_argument_depth,
+    max_argument_values,
 )
-from proctor.contracts.toolboxes import declared_toolbox
-from proctor.contracts.tools import Planned, Toolbox, ToolSafety, tool
-from proctor.door.limits import depth_of, has_more_values
+from proctor.contracts.toolboxes import toolbox_from_methods
+from proctor.contracts.tools import Toolbox, ToolPlan, ToolSafety, tool
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation
 from tests.models.space_strategies import json_values
@@ -53,7 +53,7 @@ class Many:
 
 
 def made() -> Toolbox:
-    found = declared_toolbox(Many(), Action, Observation)
+    found = toolbox_from_methods(Many(), Action, Observation)
     assert found is not None
     return found
 
@@ -79,7 +79,7 @@ def refusal(arguments: Any, name: str = "ask") -> ValidationError:
 
 
 def test_arguments_that_fit_are_taken() -> None:
-    assert BOX.plan("ask", json.dumps(GOOD).encode()) == Planned(value={"result": 3})
+    assert BOX.plan("ask", json.dumps(GOOD).encode()) == ToolPlan(value={"result": 3})
     assert SCHEMA.is_valid(GOOD)
 
 
@@ -220,8 +220,8 @@ def taking(**fields: Any) -> dict[str, Any]:
 def test_a_schema_says_how_long_and_how_deep_arguments_can_be(
     schema: dict[str, Any], depth: int | None, is_bounded: bool
 ) -> None:
-    assert deepest_arguments(schema) == depth
-    assert (longest_arguments(schema) is not None) is is_bounded
+    assert max_argument_depth(schema) == depth
+    assert (max_argument_bytes(schema) is not None) is is_bounded
 
 
 @pytest.mark.parametrize(
@@ -238,18 +238,18 @@ def test_a_schema_says_how_long_and_how_deep_arguments_can_be(
     ],
 )
 def test_a_schema_says_how_many_values_arguments_can_have(schema: dict[str, Any], most: int | None) -> None:
-    assert most_values(schema) == most
+    assert max_argument_values(schema) == most
 
 
 def test_text_gets_the_room_of_its_plain_characters() -> None:
-    assert 1000 < (longest_arguments(taking(a={"type": "string", "maxLength": 1000})) or 0) < 1200
+    assert 1000 < (max_argument_bytes(taking(a={"type": "string", "maxLength": 1000})) or 0) < 1200
 
 
 def test_the_longest_arguments_have_room_for_every_number_in_full() -> None:
     schema = taking(a={"type": "array", "items": FIXED, "minItems": 9, "maxItems": 9})
     longest = json.dumps({"a": [[-1.2345678901234567e-300] * 3] * 9}, indent=1)
 
-    assert len(longest) < (longest_arguments(schema) or 0) < 10 * len(longest)
+    assert len(longest) < (max_argument_bytes(schema) or 0) < 10 * len(longest)
 
 
 PLAIN = st.text(st.characters(codec="ascii", exclude_characters='"\\\x7f', min_codepoint=32), max_size=9)
@@ -261,6 +261,6 @@ def test_what_fits_a_schema_is_neither_longer_nor_deeper_than_it_says(value: Any
     schema = taking(a={"anyOf": [{"type": "array", "items": items, "maxItems": 4}, NUMBER]})
     text = json.dumps({"a": value}).encode()
 
-    assert depth_of(text) <= (deepest_arguments(schema) or 0)
-    assert len(text) <= (longest_arguments(schema) or 0)
-    assert not has_more_values(text, most_values(schema) or 0)
+    assert measure_depth(text) <= (max_argument_depth(schema) or 0)
+    assert len(text) <= (max_argument_bytes(schema) or 0)
+    assert not has_more_values(text, max_argument_values(schema) or 0)

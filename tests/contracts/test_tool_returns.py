@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.tool_returns import Meaning, Return, read_return
+from proctor.contracts.declared_tools import ReturnKind, ToolReturn, read_return
 from proctor.contracts.tools import ToolSafety
 from proctor.errors import ComponentError
 from proctor.models.wire import Action, Observation
@@ -33,21 +33,21 @@ ANSWERING: list[Any] = [int, str | None, list[int], dict[str, Any], dict[str, Se
 def test_actions_act(annotation: Any, safety: ToolSafety) -> None:
     found = read_return(annotation, safety, "it")
 
-    assert found.meaning is Meaning.ACTIONS
-    assert all(issubclass(kind, Action) for kind in found.kinds)
+    assert found.kind is ReturnKind.ACTIONS
+    assert all(issubclass(kind, Action) for kind in found.types)
 
 
 @pytest.mark.parametrize("annotation", SHOWING, ids=str)
 def test_an_observation_is_shown(annotation: Any) -> None:
     found = read_return(annotation, READ, "it")
 
-    assert found.meaning is Meaning.OBSERVATION
-    assert all(issubclass(kind, Observation) for kind in found.kinds)
+    assert found.kind is ReturnKind.OBSERVATION
+    assert all(issubclass(kind, Observation) for kind in found.types)
 
 
 @pytest.mark.parametrize("annotation", ANSWERING, ids=str)
 def test_anything_else_is_a_value(annotation: Any) -> None:
-    assert read_return(annotation, READ, "it") == Return(Meaning.VALUE)
+    assert read_return(annotation, READ, "it") == ToolReturn(ReturnKind.VALUE)
 
 
 @given(annotation=st.sampled_from([*ACTING, *SHOWING, *ANSWERING]), safety=st.sampled_from(ToolSafety))
@@ -58,7 +58,7 @@ def test_the_type_and_the_safety_agree_or_are_refused(annotation: Any, safety: T
         with pytest.raises(ComponentError, match=f"it is declared as {safety} and returns"):
             read_return(annotation, safety, "it")
     else:
-        assert (read_return(annotation, safety, "it").meaning is Meaning.ACTIONS) is acts
+        assert (read_return(annotation, safety, "it").kind is ReturnKind.ACTIONS) is acts
 
 
 @pytest.mark.parametrize(

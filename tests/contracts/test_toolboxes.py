@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from pydantic import Field
 
 from proctor.contracts.environment import Environment
-from proctor.contracts.toolboxes import generated_toolbox
-from proctor.contracts.tools import Planned, ToolSafety
+from proctor.contracts.toolboxes import toolbox_from_types
+from proctor.contracts.tools import ToolPlan, ToolSafety
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 from tests.models.space_strategies import json_values
@@ -86,13 +86,13 @@ def test_the_descriptions_say_what_the_models_say() -> None:
 
 
 def test_a_model_without_a_docstring_borrows_none() -> None:
-    observe, _ = generated_toolbox(Move, Plain).tools
+    observe, _ = toolbox_from_types(Move, Plain).tools
 
     assert observe.description.endswith("takes no step.")
 
 
 def test_act_plans_one_action() -> None:
-    assert BOX.plan("act", b'{"height": 1, "hook": "open"}') == Planned((Move(height=1.0, hook="open"),))
+    assert BOX.plan("act", b'{"height": 1, "hook": "open"}') == ToolPlan((Move(height=1.0, hook="open"),))
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"height": 2}', b'{"height": "1"}', b'{"height": 1, "a": 2}', b"3", b""])
@@ -103,13 +103,13 @@ def test_an_action_that_does_not_fit_is_refused(text: bytes) -> None:
 
 
 def test_observe_leaves_it_to_the_driver_to_know_the_latest_observation() -> None:
-    assert BOX.plan("observe", b"{}") == Planned()
+    assert BOX.plan("observe", b"{}") == ToolPlan()
 
 
 def test_observe_shows_what_is_kept() -> None:
     kept = View(boxes=3)
 
-    assert generated_toolbox(Move, View, lambda: kept).plan("observe", b"{}") == Planned(seen=kept)
+    assert toolbox_from_types(Move, View, lambda: kept).plan("observe", b"{}") == ToolPlan(seen=kept)
 
 
 def test_observe_takes_no_arguments() -> None:
@@ -135,5 +135,5 @@ def test_what_act_takes_fits_its_schema(action: Any) -> None:
     except ValidationError:
         return
     assert SCHEMA.is_valid(action)
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, ToolPlan)
     assert plan.actions == (Move.model_validate(action),)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.tools import MARK, NAME, RESERVED, Planned, Tool, Toolbox, ToolSafety, tool
+from proctor.contracts.tools import MARK_ATTRIBUTE, NAME, RESERVED, Tool, Toolbox, ToolPlan, ToolSafety, tool
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.wire import Action
 
@@ -22,8 +22,8 @@ def described(name: str) -> Tool:
     return Tool(name=name, description="Push.", safety=ToolSafety.WRITE, input_schema=NOTHING)
 
 
-def pushes(arguments: bytes) -> Planned:
-    return Planned((Push(),))
+def pushes(arguments: bytes) -> ToolPlan:
+    return ToolPlan((Push(),))
 
 
 @pytest.mark.parametrize("name", ["look", "a", "toggle_column", "x2", "a" * 64])
@@ -77,11 +77,11 @@ def test_a_tool_that_comes_out_of_a_pipe_has_a_legal_name_too() -> None:
 
 
 def test_a_toolbox_keeps_its_order_and_plans_by_name() -> None:
-    box = Toolbox([(described("push"), pushes), (described("look"), lambda _: Planned(value={"a": 1}))])
+    box = Toolbox([(described("push"), pushes), (described("look"), lambda _: ToolPlan(value={"a": 1}))])
 
     assert [each.name for each in box.tools] == ["push", "look"]
-    assert box.plan("push", b"{}") == Planned((Push(),))
-    assert box.plan("look", b"{}") == Planned(value={"a": 1})
+    assert box.plan("push", b"{}") == ToolPlan((Push(),))
+    assert box.plan("look", b"{}") == ToolPlan(value={"a": 1})
 
 
 def test_an_unknown_tool_is_answered_with_the_tools_there_are() -> None:
@@ -107,11 +107,11 @@ def test_two_tools_of_one_name_are_refused() -> None:
 def test_a_note_is_said_by_every_tool_and_changes_no_plan() -> None:
     box = Toolbox([(described("push"), pushes), (described("pull"), pushes)])
 
-    noted = box.noted("The room is dark.")
+    noted = box.with_note("The room is dark.")
 
     assert [each.description for each in noted.tools] == ["Push.\n\nThe room is dark."] * 2
     assert [each.description for each in box.tools] == ["Push."] * 2
-    assert noted.plan("pull", b"{}") == Planned((Push(),))
+    assert noted.plan("pull", b"{}") == ToolPlan((Push(),))
 
 
 def test_a_decorated_method_stays_what_it_is() -> None:
@@ -122,7 +122,7 @@ def test_a_decorated_method_stays_what_it_is() -> None:
     decorated = tool(ToolSafety.WRITE, name="shove", title="Shove", destructive=True)(push)
 
     assert decorated is push
-    assert hasattr(push, MARK)
+    assert hasattr(push, MARK_ATTRIBUTE)
 
 
 @pytest.mark.parametrize("wrapper", [staticmethod, classmethod, property])

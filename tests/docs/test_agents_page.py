@@ -6,13 +6,13 @@ import re
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from proctor.cli.mcp_config import Client, configuration
-from proctor.door.gate import Verdict
+from proctor.access.request_policy import AccessVerdict
+from proctor.cli.mcp_config import DesktopClient, configuration
 from proctor.models.control import Code
 from proctor.server.agents import plane
-from proctor.server.agents.content import ERROR_KEY
-from proctor.server.agents.endpoint import IDLE_SECONDS, LAST_WORDS_SECONDS
-from proctor.server.agents.guests import MOST_REQUESTS, MOST_SESSIONS, OTHERS_AT_ONCE, OTHERS_PER_SECOND
+from proctor.server.agents.grant_usage import MOST_REQUESTS, MOST_SESSIONS, OTHERS_AT_ONCE, OTHERS_PER_SECOND
+from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.mcp_server import IDLE_SECONDS, LAST_WORDS_SECONDS
 from tests.docs.tables import page, table
 
 PAGE = page("agents.md")
@@ -34,8 +34,8 @@ def test_the_page_states_the_limits() -> None:
 def test_the_page_names_every_status_that_a_request_is_refused_with() -> None:
     named = {int(row[0]) for row in table(PAGE, "| status |")}
 
-    refusals = {each.status for each in vars(plane).values() if isinstance(each, plane.Refusal)}
-    verdicts = {verdict.status for verdict in Verdict if not verdict.allowed}
+    refusals = {each.status for each in vars(plane).values() if isinstance(each, plane.AgentRefusal)}
+    verdicts = {verdict.status for verdict in AccessVerdict if not verdict.allowed}
     assert named == refusals | verdicts | ELSEWHERE
 
 
@@ -52,7 +52,7 @@ def test_the_configuration_on_the_page_is_one_that_the_command_prints() -> None:
     blocks = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
     words = ["/opt/venv/bin/proctor", "mcp", "--grant", "/srv/grant.json"]
 
-    assert configuration(Client.CLAUDE, words) in blocks
+    assert configuration(DesktopClient.CLAUDE, words) in blocks
 
 
 def test_the_revisions_on_the_page_are_those_that_the_library_speaks() -> None:

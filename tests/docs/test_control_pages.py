@@ -6,7 +6,7 @@ from proctor.models import control, grants
 from proctor.models.control import LOSSES, Code
 from proctor.models.spaces import CODECS
 from tests.docs.tables import page, table
-from tests.server.served import Session, Talk, serving
+from tests.server.live_server import Session, Talk, serving
 from tools.make_docs import REPLIES, message_structs
 
 PAGE = page("control-protocol.md")
@@ -61,7 +61,7 @@ def test_a_server_answers_every_request_as_the_page_says() -> None:
             kind, data = REPLIES[request][0]
             assert reply["type"] == kind
             if data is not None:
-                silent = {control.Seen: NOT_OF_CARTPOLE, grants.Ended: GOVERNED}.get(data, set())
+                silent = {control.ObservationReply: NOT_OF_CARTPOLE, grants.Ended: GOVERNED}.get(data, set())
                 assert reply["data"].keys() == set(data.__struct_fields__) - silent - WITH_A_LEDGER
 
 

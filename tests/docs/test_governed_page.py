@@ -9,13 +9,13 @@ import tomllib
 import msgspec
 import pytest
 
-from proctor.episode.governing import ADVICE
-from proctor.server.governed.policy import SHIPPED, load_policy, policy_of
-from proctor.server.governed.replies import Reply
-from proctor.server.governed.tools import NAMES, governance_tools
+from proctor.episode.rules.governance import ADVICE
+from proctor.server.governed.governance_tools import GOVERNANCE_TOOL_NAMES, governance_tools
+from proctor.server.governed.policy import SHIPPED, load_policy, policy_from_document
+from proctor.server.governed.replies import GovernedReply
 from tests.docs.tables import page, table
-from tests.server.governed.rooms import Hall
-from tests.server.rooms import run
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import Hall
 
 PAGE = page("governed-episodes.md")
 
@@ -27,7 +27,7 @@ def words(text: str) -> str:
 def test_the_page_tells_every_tool_and_every_argument() -> None:
     rows = {row[0].strip("`"): row[1] for row in table(PAGE, "| tool |")}
 
-    assert tuple(rows) == NAMES
+    assert tuple(rows) == GOVERNANCE_TOOL_NAMES
     for tool in governance_tools(load_policy("open")):
         assert all(f"`{name}`" in rows[tool.name] for name in tool.input_schema["properties"]), tool.name
 
@@ -35,7 +35,7 @@ def test_the_page_tells_every_tool_and_every_argument() -> None:
 def test_the_page_tells_every_key_of_an_answer() -> None:
     told = re.findall(r"`(\w+)`", " ".join(row[0] for row in table(PAGE, "| key |")))
 
-    assert set(told) == {field.name for field in msgspec.structs.fields(Reply)} - {"code"}
+    assert set(told) == {field.name for field in msgspec.structs.fields(GovernedReply)} - {"code"}
 
 
 @pytest.mark.parametrize("column", range(len(SHIPPED)))
@@ -56,7 +56,7 @@ def test_the_policy_on_the_page_can_be_read() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     said = tomllib.loads(text)
 
-    policy = policy_of({key: value for key, value in said.items() if key != "house_rules"})
+    policy = policy_from_document({key: value for key, value in said.items() if key != "house_rules"})
 
     assert policy.name == "mine"
     assert set(policy.as_document()) == {*said, "rules"}

@@ -11,13 +11,13 @@ import typer
 
 from proctor.cli.judge import judge
 from proctor.cli.main import main
-from proctor.cli.verdict_json import Answer
-from proctor.episode.diagram import machine
-from proctor.episode.kinds import PacketKind, RecordKind
-from proctor.episode.records import Opening
-from proctor.episode.rules import CATALOGUE
+from proctor.cli.verdicts.verdict_json import VerdictJson
+from proctor.episode.diagram import draw_machine
+from proctor.episode.packets.enums import PacketKind, RecordKind
+from proctor.episode.packets.payloads import OpeningSettings
+from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits, Settings
-from proctor.episode.states import State
+from proctor.episode.transition_table import ProtocolState
 from tests.docs.tables import page, table
 
 PAGE = page("judge.md")
@@ -39,18 +39,18 @@ def options() -> set[str]:
 
 
 def test_both_pages_show_the_machine_as_the_table_has_it() -> None:
-    assert blocks("mermaid") == [machine()]
-    assert machine() in page("episode-table.md")
+    assert blocks("mermaid") == [draw_machine()]
+    assert draw_machine() in page("episode-table.md")
 
 
 def test_the_page_tells_every_state() -> None:
-    assert [row[0] for row in table(PAGE, "| state |")] == list(State)
+    assert [row[0] for row in table(PAGE, "| state |")] == list(ProtocolState)
 
 
 def test_the_page_tells_every_key_of_a_verdict() -> None:
     keys = [key for row in table(PAGE, "| key |") for key in words(row[0])]
-    always = [field.name for field in msgspec.structs.fields(Answer) if field.required]
-    sometimes = [field.name for field in msgspec.structs.fields(Answer) if not field.required]
+    always = [field.name for field in msgspec.structs.fields(VerdictJson) if field.required]
+    sometimes = [field.name for field in msgspec.structs.fields(VerdictJson) if not field.required]
 
     assert keys == always
     assert all(f"`{name}`" in PAGE for name in sometimes)
@@ -78,7 +78,7 @@ def test_the_page_tells_every_record_and_what_an_opening_states() -> None:
     rows = {words(row[0])[0]: words(row[1]) for row in table(PAGE, "| record |")}
 
     assert list(rows) == list(RecordKind)
-    assert rows["open"] == [field.name for field in msgspec.structs.fields(Opening)]
+    assert rows["open"] == [field.name for field in msgspec.structs.fields(OpeningSettings)]
 
 
 def test_the_page_tells_every_limit() -> None:

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from proctor.cli.serve import serve
 from proctor.envs.targets import Target
-from proctor.server.metrics import Metrics
-from proctor.server.settings import LimitSettings, ServerSettings, StorageSettings, WorkerSettings, settings_of
-from proctor.server.transforms import plan_of
+from proctor.server.net.metrics import Metrics
+from proctor.server.rewards.pipeline import plan_of
+from proctor.server.settings import LimitSettings, ServerSettings, StorageSettings, WorkerSettings, parse_settings
 from tests.docs.tables import page, table
 
 PAGE = page("serving.md")
@@ -49,7 +49,7 @@ def test_the_page_names_every_option_of_the_command() -> None:
 
 def test_the_file_of_settings_on_the_page_can_be_served() -> None:
     (block,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    settings = settings_of(tomllib.loads(block))
+    settings = parse_settings(tomllib.loads(block))
 
     assert plan_of(settings.transforms)
     Target(settings.target, dict(settings.settings)).make().close()

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from proctor.contracts.chance import SEED_LIMIT
-from proctor.contracts.guarded import GuardedEnv
-from proctor.envs.batching import BatchedEnv
+from proctor.contracts.guarded_env import GuardedEnv
+from proctor.envs.vector.batched_env import BatchedEnv
 
 OF_THE_BATCH = ("final_obs", "final_info")
 """Keys that a single environment's info never has."""

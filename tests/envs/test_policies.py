@@ -13,9 +13,9 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.envs.evaluation import GENERAL_POLICIES, RandomPolicy, find_policies, make_policy
 from proctor.envs.plume import policies as plume_policies
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.policies import ANY, RandomPolicy, make_policy, policies_of
 from proctor.envs.popper import policies as popper_policies
 from proctor.envs.popper.env import ContractColumnPopperEnv
 from proctor.errors import ValidationError
@@ -29,16 +29,18 @@ class Odd(gym.Env[Any, Any]):
 
 
 def test_policies_by_name_import_no_environment_before_one_is_there() -> None:
-    code = "import sys; import proctor.envs.policies; print([m for m in sys.modules if m.startswith('proctor.envs.p')])"
+    code = (
+        "import sys; import proctor.envs.evaluation; print([m for m in sys.modules if m.startswith('proctor.envs.p')])"
+    )
 
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
 
-    assert process.stdout == "['proctor.envs.policies']\n"
+    assert process.stdout == "[]\n"
 
 
 def test_an_environment_has_the_policies_of_its_folder() -> None:
-    assert policies_of(PlumeSearchEnv()) is plume_policies.POLICIES
-    assert policies_of(ContractColumnPopperEnv()) is popper_policies.POLICIES
+    assert find_policies(PlumeSearchEnv()) is plume_policies.POLICIES
+    assert find_policies(ContractColumnPopperEnv()) is popper_policies.POLICIES
 
 
 def test_a_wrapped_environment_and_a_subclass_have_the_same_policies() -> None:
@@ -47,20 +49,20 @@ def test_a_wrapped_environment_and_a_subclass_have_the_same_policies() -> None:
 
     wrapped = gym.wrappers.TimeLimit(Own(), 3)
 
-    assert policies_of(wrapped) is plume_policies.POLICIES
+    assert find_policies(wrapped) is plume_policies.POLICIES
 
 
 def test_any_other_environment_has_the_random_policy_alone() -> None:
     with gym.make("CartPole-v1") as env:
-        assert policies_of(env) is ANY
-    assert policies_of(Odd()) is ANY
-    assert list(ANY) == ["random"]
+        assert find_policies(env) is GENERAL_POLICIES
+    assert find_policies(Odd()) is GENERAL_POLICIES
+    assert list(GENERAL_POLICIES) == ["random"]
 
 
 def test_every_policy_of_ours_is_made_by_its_name() -> None:
     env = PlumeSearchEnv()
 
-    kinds = {name: type(make_policy(name, env)).__name__ for name in policies_of(env)}
+    kinds = {name: type(make_policy(name, env)).__name__ for name in find_policies(env)}
 
     assert kinds == {
         "random": "RandomPolicy",

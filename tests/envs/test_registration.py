@@ -20,9 +20,9 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.envs import announce as announcing
-from proctor.envs.plume.batch import BatchedPlumeSearch
+from proctor.envs import auto_registration as announcing
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.envs.registration import register
 from proctor.errors import ValidationError
 from tests.envs.plume.catalogue import ACTIONS, SENSORS
@@ -124,7 +124,7 @@ def test_registering_twice_is_harmless() -> None:
     before = registry[ID]
 
     register()
-    announcing.announce()
+    announcing.register_on_import()
 
     assert registry[ID] is before
 
@@ -136,8 +136,8 @@ def test_the_ids_are_announced_when_gymnasium_s_registry_has_been_imported(monke
     monkeypatch.delitem(registry, ID)
     finders = len(sys.meta_path)
 
-    announcing.announce()
-    announcing.announce()
+    announcing.register_on_import()
+    announcing.register_on_import()
     waiting = len(sys.meta_path)
     before = ID in registry
     importlib.import_module("colorsys")
@@ -152,7 +152,7 @@ def test_a_missing_gymnasium_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(announcing, "TRIGGER", "no_such_module")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     finders = len(sys.meta_path)
-    announcing.announce()
+    announcing.register_on_import()
 
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         importlib.import_module("no_such_module")
@@ -160,7 +160,7 @@ def test_a_missing_gymnasium_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch)
     assert len(sys.meta_path) == finders
 
 
-@pytest.mark.parametrize("module", ["proctor", "proctor.envs.announce"])
+@pytest.mark.parametrize("module", ["proctor", "proctor.envs.auto_registration"])
 def test_what_python_runs_at_its_start_can_be_run_again(module: str) -> None:
     spec = importlib.util.find_spec(module)
     assert spec is not None
@@ -169,7 +169,7 @@ def test_what_python_runs_at_its_start_can_be_run_again(module: str) -> None:
     before = len(sys.meta_path)
 
     spec.loader.exec_module(again)
-    again.announce()
+    again.register_on_import()
 
     assert ID in registry
     assert len(sys.meta_path) == before

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.settings import keywords_of, made, parsed, spec_of
+from proctor.envs.settings import find_spec, list_keywords, make_env, parse_settings
 from proctor.errors import ComponentError, RenderingError, ValidationError
 
 PLUME = "proctor/PlumeSearch-v0"
@@ -58,7 +58,7 @@ def toys() -> Iterator[None]:
 
 
 def plume(*settings: str) -> PlumeSearchEnv:
-    env = made(PLUME, parsed(settings)).unwrapped
+    env = make_env(PLUME, parse_settings(settings)).unwrapped
     assert isinstance(env, PlumeSearchEnv)
     return env
 
@@ -78,13 +78,13 @@ def plume(*settings: str) -> PlumeSearchEnv:
     ],
 )
 def test_settings_make_a_tree(settings: list[str], tree: dict[str, Any]) -> None:
-    assert parsed(settings) == tree
+    assert parse_settings(settings) == tree
 
 
 @pytest.mark.parametrize("text", ["max_steps", "=3", "plume.=3", ".type=puffs", ""])
 def test_what_is_no_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="not a setting"):
-        parsed([text])
+        parse_settings([text])
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans() | st.none()))
@@ -96,7 +96,7 @@ def test_json_values_come_through_as_they_are(values: dict[str, Any]) -> None:
         for key, value in values.items()
     ]
 
-    assert parsed(texts) == values
+    assert parse_settings(texts) == values
 
 
 def test_settings_reach_the_configuration_of_a_plume_search() -> None:
@@ -142,7 +142,7 @@ def test_a_bad_setting_of_a_plume_search_is_refused_with_what_is_known(
 
 
 def test_other_environments_take_their_keywords_and_gymnasiums() -> None:
-    env = made("CartPole-v1", {"sutton_barto_reward": True, "max_episode_steps": 3})
+    env = make_env("CartPole-v1", {"sutton_barto_reward": True, "max_episode_steps": 3})
 
     assert env.spec is not None
     assert env.spec.max_episode_steps == 3
@@ -155,7 +155,7 @@ POPPER = "SpecKitAI/ColumnPopper-v1"
 def test_column_popper_takes_its_settings_as_keywords() -> None:
     settings = ["number_pool=[1,2]", "reward_preset=pops", "strict_invalid=true", "fall_curve=[[0,500],[2000,300]]"]
 
-    rules = made(POPPER, parsed(settings)).get_wrapper_attr("rules")
+    rules = make_env(POPPER, parse_settings(settings)).get_wrapper_attr("rules")
 
     assert (rules.number_pool, rules.strict_invalid) == ((1, 2), True)
     assert (rules.rewards.valid_action, rules.rewards.popped_cell) == (0.0, 3.0)
@@ -163,15 +163,15 @@ def test_column_popper_takes_its_settings_as_keywords() -> None:
 
 
 def test_column_popper_takes_a_table_of_rewards_by_its_entries() -> None:
-    rules = made(POPPER, parsed(["reward_preset.popped_cell=7"])).get_wrapper_attr("rules")
+    rules = make_env(POPPER, parse_settings(["reward_preset.popped_cell=7"])).get_wrapper_attr("rules")
 
     assert rules.rewards.popped_cell == 7
 
 
 def test_a_board_of_any_size_has_an_id_of_its_own() -> None:
-    assert made("proctor/ColumnPopper-v0", {"height": 6, "columns": 5}).get_wrapper_attr("rules").columns == 5
+    assert make_env("proctor/ColumnPopper-v0", {"height": 6, "columns": 5}).get_wrapper_attr("rules").columns == 5
     with pytest.raises(ValidationError, match="proctor/ColumnPopper-v0"):
-        made(POPPER, {"columns": 5})
+        make_env(POPPER, {"columns": 5})
 
 
 @pytest.mark.parametrize(
@@ -185,16 +185,16 @@ def test_a_board_of_any_size_has_an_id_of_its_own() -> None:
 )
 def test_a_bad_setting_of_column_popper_is_refused_with_what_is_known(setting: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        made(POPPER, parsed([setting]))
+        make_env(POPPER, parse_settings([setting]))
 
 
 def test_an_unknown_keyword_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ValidationError, match="one of sutton_barto_reward, max_episode_steps"):
-        made("CartPole-v1", {"gravity": 3})
+        make_env("CartPole-v1", {"gravity": 3})
 
 
 def test_an_environment_that_takes_anything_gets_anything() -> None:
-    env = made("toys/Any-v0", {"colour": "red"}).unwrapped
+    env = make_env("toys/Any-v0", {"colour": "red"}).unwrapped
 
     assert isinstance(env, Toy)
     assert env.others == {"colour": "red"}
@@ -202,53 +202,53 @@ def test_an_environment_that_takes_anything_gets_anything() -> None:
 
 def test_a_value_that_the_environment_does_not_like_is_a_message() -> None:
     with pytest.raises(ValidationError, match=r"toys/Any-v0 could not be made: KeyError: 'size'"):
-        made("toys/Any-v0", {"size": 0})
+        make_env("toys/Any-v0", {"size": 0})
 
 
 def test_an_environment_that_knows_no_pictures_is_made() -> None:
-    env = made("toys/Plain-v0", {"size": 3}).unwrapped
+    env = make_env("toys/Plain-v0", {"size": 3}).unwrapped
 
     assert isinstance(env, Plain)
     assert env.size == 3
     with pytest.raises(RenderingError, match="draws no pictures"):
-        made("toys/Plain-v0", {}, render_mode="rgb_array")
+        make_env("toys/Plain-v0", {}, render_mode="rgb_array")
 
 
 def test_an_environment_that_ends_the_process_is_a_message() -> None:
     with pytest.raises(ValidationError, match="could not be made: SystemExit: no such size"):
-        made("toys/Plain-v0", {"size": -1})
+        make_env("toys/Plain-v0", {"size": -1})
 
 
 def test_an_id_whose_code_is_not_there_is_a_message() -> None:
     with pytest.raises(ValidationError, match="cannot import 'no_such_module'"):
-        made("toys/Lost-v0", {})
+        make_env("toys/Lost-v0", {})
 
 
 def test_a_function_that_makes_environments_shows_what_it_requires() -> None:
-    assert keywords_of(one_toy) == {"size": ...}
+    assert list_keywords(one_toy) == {"size": ...}
 
 
 def test_an_id_without_a_single_environment_is_refused() -> None:
     with pytest.raises(ValidationError, match="no single environment"):
-        made("toys/Batch-v0", {})
+        make_env("toys/Batch-v0", {})
 
 
 def test_a_module_before_the_id_is_imported_first() -> None:
-    assert spec_of("proctor.envs.registration:CartPole-v1").id == "CartPole-v1"
+    assert find_spec("proctor.envs.registration:CartPole-v1").id == "CartPole-v1"
     with pytest.raises(ValidationError, match="cannot import 'no_such_module'"):
-        spec_of("no_such_module:CartPole-v1")
+        find_spec("no_such_module:CartPole-v1")
 
 
 def test_pictures_are_asked_only_of_environments_that_draw() -> None:
-    assert made("CartPole-v1", {}, render_mode="rgb_array").render_mode == "rgb_array"
+    assert make_env("CartPole-v1", {}, render_mode="rgb_array").render_mode == "rgb_array"
     with pytest.raises(RenderingError, match="draws no pictures"):
-        made("toys/Any-v0", {}, render_mode="rgb_array")
+        make_env("toys/Any-v0", {}, render_mode="rgb_array")
 
 
 def test_a_render_mode_is_a_setting_of_every_environment_that_draws() -> None:
-    drawn = [made(env_id, {"render_mode": "rgb_array"}) for env_id in ("CartPole-v1", "proctor/PlumeSearch-v0")]
+    drawn = [make_env(env_id, {"render_mode": "rgb_array"}) for env_id in ("CartPole-v1", "proctor/PlumeSearch-v0")]
 
     assert [env.render_mode for env in drawn] == ["rgb_array", "rgb_array"]
-    assert made("CartPole-v1", {"render_mode": "human"}, render_mode="rgb_array").render_mode == "rgb_array"
+    assert make_env("CartPole-v1", {"render_mode": "human"}, render_mode="rgb_array").render_mode == "rgb_array"
     with pytest.raises(RenderingError, match="found 'oils'; expected one of human, rgb_array"):
-        made("CartPole-v1", {"render_mode": "oils"})
+        make_env("CartPole-v1", {"render_mode": "oils"})

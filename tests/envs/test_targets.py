@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.contracts.environment import Environment
-from proctor.envs.adapted import GymEnvironment
-from proctor.envs.plume.batch import BatchedPlumeSearch
-from proctor.envs.plume.served import PlumeEnvironment
-from proctor.envs.popper.batch import BatchedColumnPopper, BatchedContractColumnPopper
-from proctor.envs.popper.served import PopperEnvironment
-from proctor.envs.targets import MODES, Target, is_async, served
+from proctor.envs.gym_adapter import GymEnvironment
+from proctor.envs.plume.typed_env import PlumeEnvironment
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
+from proctor.envs.popper.typed_env import PopperEnvironment
+from proctor.envs.popper.vector.batched_env import BatchedColumnPopper, BatchedContractColumnPopper
+from proctor.envs.targets import MODES, Target, as_environment, is_async
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from tests.server.environments import HIDDEN_TEXT, Corridor, Counting, Later, RaisingLater, diary
 
@@ -245,7 +245,7 @@ def test_the_modes_are_gymnasiums() -> None:
         (Counting(), False),
         (Later(), True),
         (RaisingLater(), True),
-        (served(Corridor()), False),
+        (as_environment(Corridor()), False),
     ],
 )
 def test_steps_are_coroutines_or_not(environment: Environment[Any, Any, Any], expected: bool) -> None:
@@ -253,5 +253,5 @@ def test_steps_are_coroutines_or_not(environment: Environment[Any, Any, Any], ex
 
 
 def test_an_environment_of_ours_is_served_typed_however_it_was_made() -> None:
-    assert type(served(gym.make("proctor/PlumeSearch-v0"))) is PlumeEnvironment
-    assert type(served(gym.make("CartPole-v1"))) is GymEnvironment
+    assert type(as_environment(gym.make("proctor/PlumeSearch-v0"))) is PlumeEnvironment
+    assert type(as_environment(gym.make("CartPole-v1"))) is GymEnvironment

@@ -8,8 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from proctor.episode.envelope import Budgets, Epistemics, Evidence, EvidenceRef, Stakes
-from proctor.episode.kinds import (
+from proctor.episode.packets.enums import (
     EpistemicStatus,
     EvidenceKind,
     Freshness,
@@ -18,8 +17,9 @@ from proctor.episode.kinds import (
     ToolsState,
     Uncertainty,
 )
-from proctor.episode.payloads import ConstraintsSatisfied
-from proctor.episode.policy import BUDGETS, DERIVED, QUALITY, ROUTING, STAKES
+from proctor.episode.packets.envelope import Budgets, Epistemics, Evidence, EvidenceRef, Stakes
+from proctor.episode.packets.payloads import ConstraintsSatisfied
+from proctor.episode.packets.writer import BUDGETS, DERIVED, QUALITY, ROUTING, STAKES
 from tests.episode.golden_rules import PARTLY, SHAPE_OF_ESCALATION
 from tests.episode.scripts import START, Script, Shelf, edited, without
 

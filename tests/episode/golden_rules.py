@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from proctor.episode.kinds import EpistemicStatus, ToolsState
-from proctor.episode.policy import EPISTEMICS, ROUTING
+from proctor.episode.packets.enums import EpistemicStatus, ToolsState
+from proctor.episode.packets.writer import EPISTEMICS, ROUTING
 from tests.episode.scripts import START, Script, Shelf, edited, without
 
 SHELF: Final = Shelf()

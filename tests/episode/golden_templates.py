@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
-from proctor.episode.payloads import ExecutionMetadata
-from proctor.episode.policy import BUDGETS
+from proctor.episode.packets.payloads import ExecutionMetadata
+from proctor.episode.packets.writer import BUDGETS
 from tests.episode.golden_invariants import DOWN, HIGH, SUPERB
 from tests.episode.golden_rules import PARTLY
 from tests.episode.scripts import Script, Shelf

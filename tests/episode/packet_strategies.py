@@ -14,10 +14,9 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from proctor.episode.envelope import Compliance, Header
-from proctor.episode.kinds import PacketKind, RecordKind
-from proctor.episode.payloads import PAYLOADS
-from proctor.episode.records import CONTENTS, RecordLine
+from proctor.episode.packets.enums import PacketKind, RecordKind
+from proctor.episode.packets.envelope import Compliance, Header
+from proctor.episode.packets.payloads import CONTENTS, PAYLOADS, RecordLine
 
 Wire = dict[str, Any]
 Strategy = st.SearchStrategy[Any]

@@ -11,15 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from proctor.episode.author import Author
-from proctor.episode.kinds import DecisionOutcome
-from proctor.episode.packets import AnyPacket, Packet
-from proctor.episode.payloads import Decision, Directive, Result, Token
-from proctor.episode.policy import Policy
-from proctor.episode.records import Record
-from proctor.episode.states import State
+from proctor.episode.packets.enums import DecisionOutcome
+from proctor.episode.packets.payloads import Decision, Directive, Record, TaskResult, Token
+from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.packets.writer import PacketDefaults
+from proctor.episode.transition_table import ProtocolState
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
-STATE: Final = {state.value[:2]: state.value for state in State}
+STATE: Final = {state.value[:2]: state.value for state in ProtocolState}
 
 Line = AnyPacket | Record | bytes
 
@@ -44,7 +43,9 @@ class Script:
         self._accepted: dict[str, str] = {}
         self.author = self.another(correlation_id, campaign_id=campaign_id)
 
-    def another(self, correlation_id: str, *, campaign_id: str | None = None, policy: Policy | None = None) -> Author:
+    def another(
+        self, correlation_id: str, *, campaign_id: str | None = None, policy: PacketDefaults | None = None
+    ) -> Author:
         """Return the author of one more episode in this stream."""
         author = Author(correlation_id, at=START, campaign_id=campaign_id, policy=policy)
         self._authors[correlation_id] = author
@@ -107,7 +108,7 @@ class Script:
         self.takes(packet, "S5")
         return packet
 
-    def reads_in_s4(self) -> Packet[Result]:
+    def reads_in_s4(self) -> Packet[TaskResult]:
         """Go on to S4 with a plan, a READ directive and its success."""
         self.decides("VERIFY_FIRST")
         self.takes(self.author.plan(), "S4")

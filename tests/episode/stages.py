@@ -5,7 +5,7 @@ from typing import Final
 
 from proctor.episode import Judge, Settings
 from proctor.episode.settings import Limits
-from proctor.episode.states import State
+from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import Verdict
 from tests.episode.scripts import STATE, Line, Script
 
@@ -35,15 +35,15 @@ class Stage(Script):
 
 
 # The shortest usual way to each of the ten states.
-TO_STATE: Final[dict[State, Callable[[Stage], object]]] = {
-    State.IDLE: Stage.opens,
-    State.SENSE: Stage.senses,
-    State.MODEL: Stage.models,
-    State.DECIDE: lambda s: s.decides("ACT"),
-    State.VERIFY: lambda s: s.decides("VERIFY_FIRST"),
-    State.AUTHORIZE: Stage.authorizes,
-    State.EXECUTE: Stage.executes,
-    State.REVIEW: Stage.reviews,
-    State.ESCALATED: Stage.escalates,
-    State.SAFEMODE: Stage.halts,
+TO_STATE: Final[dict[ProtocolState, Callable[[Stage], object]]] = {
+    ProtocolState.IDLE: Stage.opens,
+    ProtocolState.SENSE: Stage.senses,
+    ProtocolState.MODEL: Stage.models,
+    ProtocolState.DECIDE: lambda s: s.decides("ACT"),
+    ProtocolState.VERIFY: lambda s: s.decides("VERIFY_FIRST"),
+    ProtocolState.AUTHORIZE: Stage.authorizes,
+    ProtocolState.EXECUTE: Stage.executes,
+    ProtocolState.REVIEW: Stage.reviews,
+    ProtocolState.ESCALATED: Stage.escalates,
+    ProtocolState.SAFEMODE: Stage.halts,
 }

@@ -13,8 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.episode import Author, Judge, author
-from proctor.episode.envelope import Evidence, EvidenceRef
-from proctor.episode.kinds import (
+from proctor.episode.packets.enums import (
     EpistemicStatus,
     EvidenceKind,
     Level,
@@ -27,18 +26,29 @@ from proctor.episode.kinds import (
     Severity,
     UpdateType,
 )
-from proctor.episode.packets import AnyPacket, Packet, read
-from proctor.episode.payloads import (
+from proctor.episode.packets.envelope import Evidence, EvidenceRef
+from proctor.episode.packets.payloads import (
     BeliefChange,
     ContradictionDetails,
     Directive,
     EscalationOption,
     EvidenceGap,
     ExecutionMetadata,
-    Result,
+    TaskResult,
     VerificationTarget,
 )
-from proctor.episode.policy import BUDGETS, DERIVED, EPISTEMICS, INTENT, LAYERS, QUALITY, ROUTING, STAKES, Policy
+from proctor.episode.packets.reader import AnyPacket, Packet, read
+from proctor.episode.packets.writer import (
+    BUDGETS,
+    DERIVED,
+    EPISTEMICS,
+    INTENT,
+    LAYERS,
+    QUALITY,
+    ROUTING,
+    STAKES,
+    PacketDefaults,
+)
 from proctor.errors import ValidationError
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -179,7 +189,7 @@ def test_a_mistake_changes_nothing() -> None:
 # ------------------------------------------------------------------------------------------------------------ envelope
 def test_the_policy_says_what_is_not_said() -> None:
     strict = replace(QUALITY, quality_tier=QualityTier.SUPERB)
-    a = an_author(policy=varied(Policy(), quality=strict, layers={PacketKind.BELIEF_UPDATE: 2}))
+    a = an_author(policy=varied(PacketDefaults(), quality=strict, layers={PacketKind.BELIEF_UPDATE: 2}))
     belief, decision = a.belief(), a.decision("ACT", stakes=replace(STAKES, impact=Level.HIGH))
 
     assert belief.compliance.quality.quality_tier is QualityTier.SUPERB
@@ -190,7 +200,7 @@ def test_the_policy_says_what_is_not_said() -> None:
 
 @pytest.mark.parametrize("kind", PacketKind)
 def test_a_policy_answers_for_every_kind(kind: PacketKind) -> None:
-    bare = Policy(epistemics={}, layers={})
+    bare = PacketDefaults(epistemics={}, layers={})
 
     assert bare.epistemics_of(kind) == EPISTEMICS[kind]
     assert bare.layer_of(kind) == LAYERS[kind]
@@ -300,7 +310,7 @@ def test_a_plan_serves_the_latest_decision_unless_said() -> None:
 
 
 def test_a_token_lives_as_long_as_the_policy_says() -> None:
-    a = an_author(policy=Policy(token_life=timedelta(minutes=7)))
+    a = an_author(policy=PacketDefaults(token_life=timedelta(minutes=7)))
     at = START + timedelta(days=1)
     token, later = a.token(["valve", "pump"], operations=["read", "delete"], uses=3), a.token("valve", at=at)
 
@@ -551,6 +561,6 @@ def test_what_an_author_writes_is_valid_or_refused_with_a_validation_error(**sai
 def test_the_types_of_what_is_carried_are_known() -> None:
     a = an_author()
     asked: Packet[Directive] = a.directive("gauge")
-    told: Packet[Result] = a.result(asked)
+    told: Packet[TaskResult] = a.result(asked)
 
-    assert (type(asked.payload), type(told.payload)) == (Directive, Result)
+    assert (type(asked.payload), type(told.payload)) == (Directive, TaskResult)

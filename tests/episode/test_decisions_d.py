@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from proctor.episode import Judge, Settings
-from proctor.episode.envelope import Budgets, Evidence, EvidenceRef, Layer, Routing
-from proctor.episode.kinds import EpistemicStatus, EvidenceKind, TaskType, ToolsState
-from proctor.episode.packets import Packet
-from proctor.episode.payloads import ConstraintsSatisfied, Directive, ExecutionMetadata
-from proctor.episode.policy import BUDGETS, OBSERVED, ROUTING
+from proctor.episode.packets.enums import EpistemicStatus, EvidenceKind, TaskType, ToolsState
+from proctor.episode.packets.envelope import Budgets, Evidence, EvidenceRef, Layer, Routing
+from proctor.episode.packets.payloads import ConstraintsSatisfied, Directive, ExecutionMetadata
+from proctor.episode.packets.reader import Packet
+from proctor.episode.packets.writer import BUDGETS, OBSERVED, ROUTING
 from proctor.episode.settings import Clock, LayerRules, Limits, OnOverrun, Profile
-from proctor.episode.states import State
+from proctor.episode.transition_table import ProtocolState
 from tests.episode.scripts import START, edited
 from tests.episode.stages import TO_STATE, Stage
 
@@ -30,7 +30,7 @@ RESTING: Final = ("ACT", "ESCALATE", "DEFER", "CANCEL")
 in_every_state = pytest.mark.parametrize(("state", "way"), TO_STATE.items())
 
 
-def short(state: State) -> str:
+def short(state: ProtocolState) -> str:
     return state.value[:2]
 
 
@@ -499,7 +499,7 @@ def test_d14_a_read_directive_in_s5_is_refused_with_the_hint() -> None:
     s.authorizes()
     s.refuses(s.author.directive("gauge"), "S5", "FSM")
 
-    assert State.EXECUTE in s.verdict.reason
+    assert ProtocolState.EXECUTE in s.verdict.reason
     assert s.verdict.way[-1] == "TaskDirectivePacket(READ)"
     assert "TaskDirectivePacket(WRITE)" in s.verdict.legal_next
 
@@ -512,7 +512,7 @@ def test_d14_a_decision_in_s5_is_refused_with_the_hint(outcome: str) -> None:
     reason, way = s.verdict.reason, s.verdict.way
     s.takes(s.author.directive("valve", safety="WRITE", token=token), "S6")
 
-    assert State.MODEL in reason
+    assert ProtocolState.MODEL in reason
     assert way[-1].startswith("DecisionPacket")
 
 
@@ -695,7 +695,7 @@ def test_d20_an_observation_in_s7_begins_a_new_cycle(kind: str) -> None:
 
 
 @in_every_state
-def test_d21_a_critical_alert_halts_from_every_state(state: State, way: Callable[[Stage], object]) -> None:
+def test_d21_a_critical_alert_halts_from_every_state(state: ProtocolState, way: Callable[[Stage], object]) -> None:
     s = Stage()
     way(s)
     s.takes(s.author.alert("CRITICAL"), "S9")
@@ -803,7 +803,7 @@ def test_d22_safe_mode_for_an_unlawful_course_comes_from_the_operator_or_the_api
     verdict = by_call.judge.halt("corr_stage", at=by_call.author.now, by="operator", reason="unlawful")
 
     assert by_record.path == ("S2", "S9")
-    assert verdict.path == (State.MODEL, State.SAFEMODE)
+    assert verdict.path == (ProtocolState.MODEL, ProtocolState.SAFEMODE)
 
 
 @pytest.mark.parametrize("layer", ["Integrity", 1])
@@ -878,7 +878,7 @@ def test_d24_a_verification_is_void_in_safe_mode() -> None:
 @in_every_state
 @pytest.mark.parametrize("severity", ["INFO", "WARNING", "ERROR"])
 def test_d25_a_notice_is_legal_everywhere_and_changes_no_state(
-    state: State, way: Callable[[Stage], object], severity: str
+    state: ProtocolState, way: Callable[[Stage], object], severity: str
 ) -> None:
     s = Stage()
     way(s)
@@ -916,7 +916,7 @@ def test_d26_the_api_answers_too() -> None:
     verdict = s.judge.answer("corr_stage", at=s.author.now, data={"choice": 1})
     s.takes(s.author.decision("CANCEL"), "S3")
 
-    assert verdict.path == (State.ESCALATED, State.DECIDE)
+    assert verdict.path == (ProtocolState.ESCALATED, ProtocolState.DECIDE)
 
 
 @pytest.mark.parametrize("kind", ["tool_output", "intel_update"])
@@ -939,7 +939,7 @@ def test_d26_nobody_answers_before_the_escalation_packet() -> None:
 
 @in_every_state
 def test_d27_an_episode_closes_from_s7_only_or_from_s9_by_the_operator(
-    state: State, way: Callable[[Stage], object]
+    state: ProtocolState, way: Callable[[Stage], object]
 ) -> None:
     by_system, by_operator = Stage(), Stage()
     way(by_system)
@@ -947,8 +947,8 @@ def test_d27_an_episode_closes_from_s7_only_or_from_s9_by_the_operator(
     system = by_system.judge.close("corr_stage", at=by_system.author.now, by="system")
     operator = by_operator.judge.close("corr_stage", at=by_operator.author.now, by="operator")
 
-    assert system.accepted == (state is State.REVIEW)
-    assert operator.accepted == (state in (State.REVIEW, State.SAFEMODE))
+    assert system.accepted == (state is ProtocolState.REVIEW)
+    assert operator.accepted == (state in (ProtocolState.REVIEW, ProtocolState.SAFEMODE))
     assert ("FSM" in system.rules) == (not system.accepted)
 
 
@@ -1066,8 +1066,8 @@ def test_d29_a_replay_decides_the_same() -> None:
     verdicts = list(again.stream(s.lines))
 
     assert [(found.accepted, found.path) for found in verdicts][-2:] == [
-        (False, (State.AUTHORIZE,)),
-        (True, (State.AUTHORIZE, State.EXECUTE)),
+        (False, (ProtocolState.AUTHORIZE,)),
+        (True, (ProtocolState.AUTHORIZE, ProtocolState.EXECUTE)),
     ]
 
 
@@ -1322,13 +1322,15 @@ def test_d35_an_unknown_previous_packet_is_a_warning() -> None:
     assert s.verdict.warnings == ()
 
 
-@pytest.mark.parametrize("state", [State.MODEL, State.DECIDE, State.AUTHORIZE, State.ESCALATED])
-def test_d36_an_observation_there_is_refused_with_the_hint_where_it_is_legal(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [ProtocolState.MODEL, ProtocolState.DECIDE, ProtocolState.AUTHORIZE, ProtocolState.ESCALATED]
+)
+def test_d36_an_observation_there_is_refused_with_the_hint_where_it_is_legal(state: ProtocolState) -> None:
     s = Stage()
     TO_STATE[state](s)
     s.refuses(s.author.observation({"level": 3}), short(state), "FSM")
 
-    assert State.SENSE in s.verdict.reason
+    assert ProtocolState.SENSE in s.verdict.reason
 
 
 def test_d36_a_belief_in_s5_is_refused_with_the_hint_where_it_is_legal() -> None:
@@ -1336,11 +1338,11 @@ def test_d36_a_belief_in_s5_is_refused_with_the_hint_where_it_is_legal() -> None
     s.authorizes()
     s.refuses(s.author.belief(), "S5", "FSM")
 
-    assert State.MODEL in s.verdict.reason
+    assert ProtocolState.MODEL in s.verdict.reason
 
 
-@pytest.mark.parametrize("state", [State.SENSE, State.VERIFY, State.EXECUTE])
-def test_d36_an_observation_elsewhere_is_taken(state: State) -> None:
+@pytest.mark.parametrize("state", [ProtocolState.SENSE, ProtocolState.VERIFY, ProtocolState.EXECUTE])
+def test_d36_an_observation_elsewhere_is_taken(state: ProtocolState) -> None:
     s = Stage()
     TO_STATE[state](s)
     s.takes(s.author.observation({"level": 3}), short(state))
@@ -1407,14 +1409,16 @@ def test_d38_a_token_from_another_layer_is_a_warning_that_can_be_an_error(issuer
 
 
 @in_every_state
-def test_d38_integrity_revokes_everywhere_but_in_safe_mode(state: State, way: Callable[[Stage], object]) -> None:
+def test_d38_integrity_revokes_everywhere_but_in_safe_mode(
+    state: ProtocolState, way: Callable[[Stage], object]
+) -> None:
     s = Stage(LENIENT)
     s.opens()
     token = s.author.token("valve")
     s.takes(token, "S0")
-    if state is not State.IDLE:
+    if state is not ProtocolState.IDLE:
         way(s)
-    if state is State.SAFEMODE:
+    if state is ProtocolState.SAFEMODE:
         s.refuses(s.author.revocation(token), "S9", "FSM", "E7")
     else:
         s.takes(s.author.revocation(token), short(state))

@@ -10,14 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.episode.diagram import MOST_REFUSALS, Notation, machine, walk
-from proctor.episode.rulebook import Finding
-from proctor.episode.states import EVENTS, STATES, Event, Position, State
-from proctor.episode.table import TABLE, Option, Row
-from proctor.episode.verdicts import Synthetic, Verdict
+from proctor.episode.diagram import MOST_REFUSALS, Notation, draw_machine, draw_walk
+from proctor.episode.rules.rule import RuleFinding
+from proctor.episode.transition_table import (
+    EVENTS,
+    STATES,
+    TABLE,
+    Event,
+    Position,
+    ProtocolState,
+    TableOption,
+    TransitionRow,
+)
+from proctor.episode.verdicts import SyntheticTransition, Verdict
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
-S = State
+S = ProtocolState
 
 
 class Drawing(NamedTuple):
@@ -128,7 +136,7 @@ def kind_of(event: Event) -> str:
     return kinds[0] if kinds else event.value.replace(":", ",").partition(",")[0]
 
 
-def everywhere(row: Row) -> bool:
+def everywhere(row: TransitionRow) -> bool:
     """Return whether a row is one of those that hold in every position."""
     same = {other.source for other in TABLE if other.event is row.event}
     if not same >= set(Position) - {Position.SAFEMODE, Position.CLOSED}:
@@ -137,7 +145,7 @@ def everywhere(row: Row) -> bool:
     return row.event is not Event.CLEAR or row.source is not Position.SAFEMODE
 
 
-def ends_of(row: Row) -> set[tuple[str, str]]:
+def ends_of(row: TransitionRow) -> set[tuple[str, str]]:
     """Return between which states a row leads, micro-steps left out."""
     starts = STATES[row.source] if row.start is None else (row.start,)
     if row.source is row.target:
@@ -147,14 +155,14 @@ def ends_of(row: Row) -> set[tuple[str, str]]:
 
 @both
 def test_the_machine_has_the_ten_states_and_one_that_stands_for_all(notation: Notation) -> None:
-    drawing = READERS[notation](machine(notation))
+    drawing = READERS[notation](draw_machine(notation))
 
-    assert drawing.nodes == {*State, "ANY"}
+    assert drawing.nodes == {*ProtocolState, "ANY"}
 
 
 @both
 def test_every_row_of_the_table_is_drawn_or_folded(notation: Notation) -> None:
-    drawing = READERS[notation](machine(notation))
+    drawing = READERS[notation](draw_machine(notation))
 
     for row in TABLE:
         if not everywhere(row):
@@ -163,7 +171,7 @@ def test_every_row_of_the_table_is_drawn_or_folded(notation: Notation) -> None:
 
 @both
 def test_no_edge_is_drawn_that_the_table_does_not_have(notation: Notation) -> None:
-    drawing = READERS[notation](machine(notation))
+    drawing = READERS[notation](draw_machine(notation))
 
     rows = {ends for row in TABLE for ends in ends_of(row)}
     steps = {(state, row.through[0]) for row in TABLE if row.through for state, _ in [(STATES[row.source][-1], 0)]}
@@ -172,7 +180,7 @@ def test_no_edge_is_drawn_that_the_table_does_not_have(notation: Notation) -> No
 
 @both
 def test_what_holds_everywhere_is_one_arrow_and_one_note(notation: Notation) -> None:
-    drawing = READERS[notation](machine(notation))
+    drawing = READERS[notation](draw_machine(notation))
 
     arrows = {ends: label for ends, label in drawing.edges.items() if "Alert" in label or "safemode" in label}
     assert set(arrows) == {("ANY", S.SAFEMODE), (S.SAFEMODE, S.REVIEW)}
@@ -182,7 +190,7 @@ def test_what_holds_everywhere_is_one_arrow_and_one_note(notation: Notation) -> 
 
 
 def test_both_notations_draw_the_same() -> None:
-    mermaid, dot = read_mermaid(machine()), read_dot(machine(Notation.DOT))
+    mermaid, dot = read_mermaid(draw_machine()), read_dot(draw_machine(Notation.DOT))
 
     assert mermaid.nodes == dot.nodes
     assert mermaid.edges.keys() == dot.edges.keys()
@@ -190,7 +198,7 @@ def test_both_notations_draw_the_same() -> None:
 
 
 def test_the_declared_set_is_two_dashed_edges() -> None:
-    dot = read_dot(machine(Notation.DOT))
+    dot = read_dot(draw_machine(Notation.DOT))
 
     dashed = {ends for ends, attributes in dot.attributes.items() if attributes["style"] == "dashed"}
     assert dashed == {(S.EXECUTE, S.REVIEW), (S.EXECUTE, S.MODEL)}
@@ -198,17 +206,17 @@ def test_the_declared_set_is_two_dashed_edges() -> None:
 
 
 def test_an_edge_that_needs_an_option_is_dotted_and_says_which() -> None:
-    dot = read_dot(machine(Notation.DOT))
+    dot = read_dot(draw_machine(Notation.DOT))
 
     dotted = {ends: dot.edges[ends] for ends, each in dot.attributes.items() if each["style"] == "dotted"}
     assert dotted == {
-        (S.IDLE, S.IDLE): f"ToolAuthorizationToken [{Option.LENIENT}]",
-        (S.SENSE, S.DECIDE): f"DecisionPacket [{Option.INITIAL_BELIEFS}]",
+        (S.IDLE, S.IDLE): f"ToolAuthorizationToken [{TableOption.LENIENT}]",
+        (S.SENSE, S.DECIDE): f"DecisionPacket [{TableOption.INITIAL_BELIEFS}]",
     }
 
 
 def test_a_row_of_either_profile_needs_no_mark() -> None:
-    label = read_mermaid(machine()).edges[S.VERIFY, S.VERIFY].split("<br/>")
+    label = read_mermaid(draw_machine()).edges[S.VERIFY, S.VERIFY].split("<br/>")
 
     assert "TaskDirectivePacket(READ)" in label
     assert "ToolAuthorizationToken [profile lenient]" in label
@@ -217,14 +225,16 @@ def test_a_row_of_either_profile_needs_no_mark() -> None:
 def test_what_holds_almost_everywhere_is_drawn_where_it_holds() -> None:
     less = [row for row in TABLE if not (row.source is Position.MODEL and row.event is Event.CRITICAL)]
 
-    drawing = read_mermaid(machine(rows=less))
+    drawing = read_mermaid(draw_machine(rows=less))
 
     assert "IntegrityAlertPacket(CRITICAL)" in drawing.edges[S.SENSE, S.SAFEMODE]
     assert "IntegrityAlertPacket(CRITICAL)" not in drawing.edges["ANY", S.SAFEMODE]
 
 
 def test_a_table_in_which_nothing_holds_everywhere_has_no_such_node() -> None:
-    drawing = read_dot(machine(Notation.DOT, rows=[Row(Position.IDLE, Event.OBSERVATION, Position.SENSE)]))
+    drawing = read_dot(
+        draw_machine(Notation.DOT, rows=[TransitionRow(Position.IDLE, Event.OBSERVATION, Position.SENSE)])
+    )
 
     assert "ANY" not in drawing.nodes
     assert drawing.edges == {(S.IDLE, S.SENSE): "ObservationPacket(other)"}
@@ -232,20 +242,20 @@ def test_a_table_in_which_nothing_holds_everywhere_has_no_such_node() -> None:
 
 
 def test_a_token_issued_and_a_token_revoked_keep_their_names() -> None:
-    rows = [Row(Position.MODEL, event, Position.MODEL) for event in (Event.REVOCATION, Event.TOKEN)]
+    rows = [TransitionRow(Position.MODEL, event, Position.MODEL) for event in (Event.REVOCATION, Event.TOKEN)]
 
-    label = read_dot(machine(Notation.DOT, rows=rows)).edges[S.MODEL, S.MODEL]
+    label = read_dot(draw_machine(Notation.DOT, rows=rows)).edges[S.MODEL, S.MODEL]
 
     assert label.split("\n") == ["ToolAuthorizationToken", "ToolAuthorizationToken(revoked)"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- a walk
-def accepted(event: Event | None, *path: State, synthetic: tuple[Synthetic, ...] = ()) -> Verdict:
+def accepted(event: Event | None, *path: ProtocolState, synthetic: tuple[SyntheticTransition, ...] = ()) -> Verdict:
     return Verdict(True, "corr_a", "pkt_a", event, path, (), (), None, None, synthetic=synthetic)
 
 
-def refused(event: Event | None, *path: State, rules: tuple[str, ...] = ("FSM",)) -> Verdict:
-    found = tuple(Finding(rule, "", "because") for rule in rules)
+def refused(event: Event | None, *path: ProtocolState, rules: tuple[str, ...] = ("FSM",)) -> Verdict:
+    found = tuple(RuleFinding(rule, "", "because") for rule in rules)
     return Verdict(False, "corr_a", "pkt_a", event, path, found, (), None, None)
 
 
@@ -258,7 +268,7 @@ def test_a_walk_numbers_its_edges_by_the_order_of_the_lines(notation: Notation) 
         accepted(Event.VERIFY_FIRST, S.MODEL, S.DECIDE, S.VERIFY),
     ]
 
-    drawing = READERS[notation](walk(verdicts, notation))
+    drawing = READERS[notation](draw_walk(verdicts, notation))
 
     assert drawing.nodes == {S.IDLE, S.SENSE, S.MODEL, S.DECIDE, S.VERIFY}
     assert drawing.edges == {
@@ -277,7 +287,7 @@ def test_a_refusal_is_a_note_at_the_state_where_it_happened(notation: Notation) 
         refused(None, rules=("SCHEMA",)),
     ]
 
-    text = walk(verdicts, notation)
+    text = draw_walk(verdicts, notation)
 
     assert "red" in text or "#c00" in text
     note = READERS[notation](text).notes[S.SENSE]
@@ -286,7 +296,7 @@ def test_a_refusal_is_a_note_at_the_state_where_it_happened(notation: Notation) 
 
 
 def test_a_refusal_before_anything_stands_at_the_beginning() -> None:
-    drawing = read_mermaid(walk([refused(Event.ACT, S.IDLE)]))
+    drawing = read_mermaid(draw_walk([refused(Event.ACT, S.IDLE)]))
 
     assert drawing.nodes == {S.IDLE}
     assert drawing.notes == {S.IDLE: "1 refused DecisionPacket(ACT), FSM"}
@@ -295,7 +305,7 @@ def test_a_refusal_before_anything_stands_at_the_beginning() -> None:
 def test_the_set_that_turns_out_otherwise_is_a_dashed_edge_without_a_step() -> None:
     verdicts = [accepted(Event.BELIEF, S.IDLE, S.REVIEW), accepted(Event.ACT, S.MODEL, S.DECIDE)]
 
-    drawing = read_dot(walk(verdicts, Notation.DOT))
+    drawing = read_dot(draw_walk(verdicts, Notation.DOT))
 
     assert drawing.edges[S.REVIEW, S.MODEL] == "told by 2"
     assert drawing.attributes[S.REVIEW, S.MODEL]["style"] == "dashed"
@@ -303,10 +313,10 @@ def test_the_set_that_turns_out_otherwise_is_a_dashed_edge_without_a_step() -> N
 
 @both
 def test_the_machines_own_transition_has_its_own_name(notation: Notation) -> None:
-    made = Synthetic(Event.OVERRUN_HALT, (S.EXECUTE, S.SAFEMODE), "INV-005", "overrun", NOON)
+    made = SyntheticTransition(Event.OVERRUN_HALT, (S.EXECUTE, S.SAFEMODE), "INV-005", "overrun", NOON)
     verdicts = [accepted(Event.RESULT, S.EXECUTE, S.EXECUTE, S.SAFEMODE, synthetic=(made,))]
 
-    edges = READERS[notation](walk(verdicts, notation)).edges
+    edges = READERS[notation](draw_walk(verdicts, notation)).edges
 
     assert edges[S.EXECUTE, S.EXECUTE] == "1 TaskResultPacket"
     assert edges[S.EXECUTE, S.SAFEMODE].startswith("1 budget overrun")
@@ -316,8 +326,8 @@ def test_what_comes_often_is_told_in_ranges() -> None:
     often = accepted(Event.OBSERVATION, S.SENSE, S.SENSE)
     between = refused(Event.ACT, S.SENSE)
 
-    together = read_mermaid(walk([often] * 5))
-    scattered = read_mermaid(walk([often, between] * 40))
+    together = read_mermaid(draw_walk([often] * 5))
+    scattered = read_mermaid(draw_walk([often, between] * 40))
 
     assert together.edges[S.SENSE, S.SENSE] == "1-5 ObservationPacket"
     assert scattered.edges[S.SENSE, S.SENSE] == "1, 3, 5, 7, 9, 11 ... 79 (40 times) ObservationPacket"
@@ -326,7 +336,7 @@ def test_what_comes_often_is_told_in_ranges() -> None:
 
 @both
 def test_an_empty_walk_is_still_a_picture(notation: Notation) -> None:
-    drawing = READERS[notation](walk([], notation))
+    drawing = READERS[notation](draw_walk([], notation))
 
     assert drawing == Drawing({S.IDLE}, {}, {}, {})
 
@@ -337,29 +347,29 @@ def test_an_empty_walk_is_still_a_picture(notation: Notation) -> None:
         st.tuples(
             st.booleans(),
             st.one_of(st.none(), st.sampled_from(Event)),
-            st.lists(st.sampled_from(State), min_size=1, max_size=4),
+            st.lists(st.sampled_from(ProtocolState), min_size=1, max_size=4),
             st.lists(st.text(max_size=8), max_size=3),
         ),
         max_size=12,
     )
 )
 def test_no_walk_breaks_the_text_of_its_picture(
-    notation: Notation, steps: list[tuple[bool, Event | None, list[State], list[str]]]
+    notation: Notation, steps: list[tuple[bool, Event | None, list[ProtocolState], list[str]]]
 ) -> None:
     verdicts = [
         accepted(event, *path) if taken else refused(event, *path, rules=tuple(rules))
         for taken, event, path, rules in steps
     ]
 
-    drawing = READERS[notation](walk(verdicts, notation))
+    drawing = READERS[notation](draw_walk(verdicts, notation))
 
     assert drawing.nodes >= {state for taken, _, path, _ in steps if taken for state in path}
-    assert drawing.nodes <= set(State)
+    assert drawing.nodes <= set(ProtocolState)
 
 
 @given(rules=st.lists(st.text(alphabet='"\\;:\n<>[]{}#', min_size=1, max_size=6), min_size=1, max_size=4))
 def test_signs_of_a_notation_in_a_rule_of_a_user_stay_text(rules: list[str]) -> None:
     verdicts = [refused(Event.ACT, S.IDLE, rules=tuple(rules))]
 
-    assert set(read_mermaid(walk(verdicts)).notes) == {S.IDLE}
-    assert set(read_dot(walk(verdicts, Notation.DOT)).notes) == {S.IDLE}
+    assert set(read_mermaid(draw_walk(verdicts)).notes) == {S.IDLE}
+    assert set(read_dot(draw_walk(verdicts, Notation.DOT)).notes) == {S.IDLE}

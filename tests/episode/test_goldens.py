@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from proctor.episode import Judge, Settings
-from proctor.episode.rules import CATALOGUE
+from proctor.episode.rules.catalogue import CATALOGUE
 from tests.episode.golden_episodes import FOLDER, GOLDENS, LIMITS, TEMPLATES, files
 from tests.episode.scripts import Expected
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.episode import Author, Judge, Settings
-from proctor.episode.envelope import Budgets, RiskBudget
-from proctor.episode.house_rules import load_rules
-from proctor.episode.packets import AnyPacket
-from proctor.episode.payloads import ConstraintsSatisfied, ExecutionMetadata
+from proctor.episode.packets.envelope import Budgets, RiskBudget
+from proctor.episode.packets.payloads import ConstraintsSatisfied, ExecutionMetadata
+from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.rules.house_rules import load_rules
 from proctor.episode.settings import Limits
-from proctor.episode.states import State
-from proctor.episode.verdicts import Outcome, Owed
+from proctor.episode.transition_table import ProtocolState
+from proctor.episode.verdicts import ObligationKind, Outcome
 from proctor.errors import ValidationError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -141,7 +141,7 @@ def test_a_summary_counts_packets_refusals_and_warnings() -> None:
     assert (summary.packets, summary.refusals, summary.warnings) == (2, 1, 1)
     assert summary.broken == {"FSM": 1, "E1": 1}
     assert summary.campaign_id == "camp_one"
-    assert summary.state is State.SENSE
+    assert summary.state is ProtocolState.SENSE
 
 
 def test_an_episode_of_which_only_refusals_are_known_has_its_campaign() -> None:
@@ -158,7 +158,7 @@ def test_open_things_are_owed_and_a_closed_episode_owes_nothing() -> None:
 
     (summary,) = judge.summaries()
 
-    assert {owed.kind for owed in summary.obligations} == {Owed.TASK, Owed.TOKEN}
+    assert {owed.kind for owed in summary.obligations} == {ObligationKind.TASK, ObligationKind.TOKEN}
     judge = Judge()
     closed(judge)
     assert [summary.obligations for summary in judge.summaries()] == [()]
@@ -238,7 +238,7 @@ def test_no_layer_rule_and_no_house_rule_holds_up_an_emergency() -> None:
     verdict = judge.apply(by.alert("CRITICAL", layer=3, revokes=["token_x"]))
 
     assert verdict.accepted
-    assert verdict.state is State.SAFEMODE
+    assert verdict.state is ProtocolState.SAFEMODE
     assert {warning.rule for warning in verdict.warnings} == {"LAYER-1", "CALM"}
 
 

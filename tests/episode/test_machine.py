@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from proctor.episode import Judge, Settings
 from proctor.episode.author import Author
-from proctor.episode.history import begin
-from proctor.episode.house_rules import load_rules
+from proctor.episode.episode_state import new_episode
 from proctor.episode.machine import Machine
-from proctor.episode.packets import AnyPacket
-from proctor.episode.policy import BUDGETS
-from proctor.episode.records import Record
+from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.packets.writer import BUDGETS
+from proctor.episode.rules.house_rules import load_rules
 from proctor.episode.settings import Limits
-from proctor.episode.states import Position
-from proctor.episode.verdicts import Context
+from proctor.episode.transition_table import Position
+from proctor.episode.verdicts import JudgingContext
 from tests.episode.scripts import START, edited
 from tests.episode.stages import Stage
 
@@ -96,7 +96,7 @@ def test_a_refused_packet_keeps_no_promise() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ limits
 def machine(limits: Limits) -> Machine:
-    return Machine(Context(Settings()), limits)
+    return Machine(JudgingContext(Settings()), limits)
 
 
 @pytest.mark.parametrize("room", [1, 2])
@@ -228,7 +228,7 @@ def test_the_clock_is_the_greatest_time_that_was_stated() -> None:
 # ------------------------------------------------------------------------------------------------------- the closed
 def test_a_closed_episode_takes_neither_packets_nor_records() -> None:
     author = Author("corr_1", at=START)
-    closed = replace(begin("corr_1"), position=Position.CLOSED)
+    closed = replace(new_episode("corr_1"), position=Position.CLOSED)
     judge = machine(Limits())
     record: Record = author.record("close")
 

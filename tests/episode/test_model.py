@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proctor.episode import Judge, Settings
-from proctor.episode.rules import CATALOGUE
+from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits
-from proctor.episode.states import Event, State
+from proctor.episode.transition_table import Event, ProtocolState
 from proctor.episode.verdicts import Verdict
 from tests.episode import naive_model
 from tests.episode import stream_strategies as say
@@ -71,7 +71,11 @@ def met_at_the_limits(seeds: int, lines: int) -> Counter[str]:
 
 
 def never_met(met: Counter[str]) -> list[str]:
-    names = [*(state.value for state in State), *(event.name for event in Event), *(one.id for one in CATALOGUE)]
+    names = [
+        *(state.value for state in ProtocolState),
+        *(event.name for event in Event),
+        *(one.id for one in CATALOGUE),
+    ]
     print("\n".join(f"{name:20} {met[name]:>8}" for name in names))
     return [name for name in names if not met[name]]
 

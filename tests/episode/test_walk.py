@@ -16,18 +16,26 @@ import pytest
 from msgspec.structs import replace
 
 from proctor.episode import Author, Settings
-from proctor.episode.guards import HOLDS
-from proctor.episode.history import Amounts, Episode, Governing, Loop, Permit, Task
-from proctor.episode.kinds import DecisionOutcome, OperationType, Speaker
+from proctor.episode.episode_state import Amounts, EpisodeState, GoverningDecision, IssuedToken, OpenTask, Verification
+from proctor.episode.legal_moves import GUARD_CHECKS, event_label
 from proctor.episode.machine import Machine
-from proctor.episode.packets import AnyPacket
-from proctor.episode.records import Record
-from proctor.episode.rules import CATALOGUE
+from proctor.episode.packets.enums import DecisionOutcome, OperationType, RecordSource
+from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits, Profile
-from proctor.episode.states import PACKETS, RECORDS, STATES, Event, Position, State
-from proctor.episode.table import Guard, Row, rows_under
-from proctor.episode.verdicts import Context, Verdict
-from proctor.episode.ways import label_of
+from proctor.episode.transition_table import (
+    PACKETS,
+    RECORDS,
+    STATES,
+    Event,
+    Guard,
+    Position,
+    ProtocolState,
+    TransitionRow,
+    rows_for_options,
+)
+from proctor.episode.verdicts import JudgingContext, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = NOW + timedelta(days=1)
@@ -39,40 +47,40 @@ SETTINGS = tuple(
 OPPOSITES = (SETTINGS[0], SETTINGS[-1])
 
 
-def _loops(position: Position) -> Iterator[Loop | None]:
+def _loops(position: Position) -> Iterator[Verification | None]:
     """Every verification that guards can tell apart: all of them in S4, three elsewhere."""
     yield None
     if position is not Position.VERIFY:
-        yield Loop(0)
-        yield Loop(0, integrated=True)
+        yield Verification(0)
+        yield Verification(0, integrated=True)
         return
     for planned, read, succeeded, observed, begun in product((False, True), repeat=5):
-        yield Loop(0, planned, read, succeeded, observed, begun)
+        yield Verification(0, planned, read, succeeded, observed, begun)
 
 
-def _tasks(count: int) -> dict[str, Task]:
-    return {f"pkt_d_{n}": Task(f"pkt_d_{n}", f"task_{n}", True, NEVER) for n in range(1, count + 1)}
+def _tasks(count: int) -> dict[str, OpenTask]:
+    return {f"pkt_d_{n}": OpenTask(f"pkt_d_{n}", f"task_{n}", True, NEVER) for n in range(1, count + 1)}
 
 
-def _tokens(*, live: bool | None) -> dict[str, Permit]:
+def _tokens(*, live: bool | None) -> dict[str, IssuedToken]:
     if live is None:
         return {}
-    return {"token_t": Permit("token_t", ("tool",), (OperationType.WRITE,), NEVER, 3, 0, not live, "text")}
+    return {"token_t": IssuedToken("token_t", ("tool",), (OperationType.WRITE,), NEVER, 3, 0, not live, "text")}
 
 
-def episodes() -> Iterator[Episode]:
+def episodes() -> Iterator[EpisodeState]:
     """Every abstract state: position, verification, open tasks, token, tools."""
     for position in Position:
         outcome = DecisionOutcome.VERIFY_FIRST if position is Position.VERIFY else DecisionOutcome.ACT
         for loop, tasks, live, tools in product(_loops(position), (0, 1, 2), (None, False, True), (False, True)):
-            yield Episode(
+            yield EpisodeState(
                 "corr_walk",
                 position=position,
                 clock=NOW,
                 packets=5,
                 believed=True,
                 tools_ok=tools,
-                governing=Governing(outcome, PLENTY),
+                governing=GoverningDecision(outcome, PLENTY),
                 loop=loop,
                 tasks=_tasks(tasks),
                 tokens=_tokens(live=live),
@@ -114,25 +122,25 @@ def records() -> dict[Event, Record]:
     author = Author("corr_walk", at=NOW)
     return {
         Event.CLOSE: author.record("close", at=NOW),
-        Event.OPERATOR_CLOSE: author.record("close", at=NOW, by=Speaker.OPERATOR),
+        Event.OPERATOR_CLOSE: author.record("close", at=NOW, by=RecordSource.OPERATOR),
         Event.ANSWER: author.record("user_input", at=NOW),
         Event.APPROVAL: author.record("approval", at=NOW),
         Event.HALT: author.record("safemode", at=NOW),
     }
 
 
-def answered(machine: Machine, episode: Episode, event: Event) -> Verdict:
+def answered(machine: Machine, episode: EpisodeState, event: Event) -> Verdict:
     """The machine's verdict on the event."""
     if event in records():
         return machine.judge_record(episode, records()[event], known=True)
     return machine.judge(episode, packets()[event])
 
 
-def holds(guard: Guard, episode: Episode, settings: Settings) -> bool:
-    return HOLDS[guard](episode, settings.profile is Profile.STRICT)
+def holds(guard: Guard, episode: EpisodeState, settings: Settings) -> bool:
+    return GUARD_CHECKS[guard](episode, settings.profile is Profile.STRICT)
 
 
-def ends(row: Row, episode: Episode) -> State:
+def ends(row: TransitionRow, episode: EpisodeState) -> ProtocolState:
     """The state that a row leads to; the set shows S7, since no result failed."""
     return STATES[row.target][0]
 
@@ -141,8 +149,8 @@ def ends(row: Row, episode: Episode) -> State:
 def test_machine_and_table_agree_in_every_state_on_every_event_under_every_value_of_the_guards() -> None:
     counts: Counter[str] = Counter()
     for settings in SETTINGS:
-        machine = Machine(Context(settings), Limits())
-        rows = rows_under(settings.options)
+        machine = Machine(JudgingContext(settings), Limits())
+        rows = rows_for_options(settings.options)
         for episode in episodes():
             for event in (*PACKETS, *RECORDS):
                 row = rows[episode.position].get(event)
@@ -172,7 +180,7 @@ def test_machine_and_table_agree_in_every_state_on_every_event_under_every_value
 @pytest.mark.slow
 def test_what_is_said_to_be_legal_next_is_what_the_machine_takes() -> None:
     for settings in OPPOSITES:
-        machine = Machine(Context(settings), Limits())
+        machine = Machine(JudgingContext(settings), Limits())
         for episode in episodes():
             taken = {event for event in PACKETS if answered(machine, episode, event).accepted}
             said = answered(machine, episode, Event.CLOSE if episode.position is not Position.CLOSED else Event.ACT)
@@ -183,13 +191,13 @@ def test_what_is_said_to_be_legal_next_is_what_the_machine_takes() -> None:
 
             for event in PACKETS:
                 kind = "" if event is Event.REVOCATION else event.partition("(")[0]
-                assert (event in taken) is (label_of(event) in told or kind in told), (episode, event, told)
+                assert (event in taken) is (event_label(event) in told or kind in told), (episode, event, told)
 
 
 def test_a_rule_that_the_table_implies_is_never_broken_where_the_table_has_a_row() -> None:
     implied = [rule for rule in CATALOGUE if rule.implied]
     for settings in SETTINGS:
-        rows = rows_under(settings.options)
+        rows = rows_for_options(settings.options)
         for episode in episodes():
             # A verification that is open outside of S4 was integrated.
             if episode.loop is not None and episode.position is not Position.VERIFY and not episode.loop.integrated:
@@ -204,10 +212,10 @@ def test_a_rule_that_the_table_implies_is_never_broken_where_the_table_has_a_row
 
 @pytest.mark.slow
 def test_the_shortest_way_is_legal_step_by_step_and_ends_with_what_was_attempted() -> None:
-    taken = {label_of(event): event for event in PACKETS}
+    taken = {event_label(event): event for event in PACKETS}
     ways: Counter[int] = Counter()
     for settings in OPPOSITES:
-        machine = Machine(Context(settings), Limits())
+        machine = Machine(JudgingContext(settings), Limits())
         for episode in filter(_consistent, episodes()):
             for event in PACKETS:
                 verdict = answered(machine, episode, event)
@@ -220,7 +228,7 @@ def test_the_shortest_way_is_legal_step_by_step_and_ends_with_what_was_attempted
                     assert episode.position is Position.CLOSED or event is Event.REVOCATION, (episode, event)
                     continue
 
-                assert way[-1] == label_of(event)
+                assert way[-1] == event_label(event)
                 here = episode
                 for label in way[:-1]:
                     step = machine.judge(here, packets()[taken[label]])
@@ -233,13 +241,13 @@ def test_the_shortest_way_is_legal_step_by_step_and_ends_with_what_was_attempted
     assert max(ways) >= 6
 
 
-def _consistent(episode: Episode) -> bool:
+def _consistent(episode: EpisodeState) -> bool:
     """Whether the walk's own packets can lead on from here: one task at most, and a verification where S4 is."""
     verifying = episode.position is Position.VERIFY
     return len(episode.tasks) < 2 and episode.tools_ok and (episode.loop is not None or not verifying)
 
 
-def _walked(step: Verdict) -> Episode:
+def _walked(step: Verdict) -> EpisodeState:
     """The episode after a step, in which the walk's own directive waits under the id that its result names."""
     assert step.after is not None
     after = step.after

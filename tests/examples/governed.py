@@ -74,7 +74,7 @@ def acted(
             with process:
                 out, err = _attended(process, operators, operator)
             session = client.client.session
-            chain = f"{session.name}.{session.place.epoch}"
+            chain = f"{session.name}.{session.position.epoch}"
     with Ledger.open(home / "ledger") as ledger:
         events = [row.event for row in ledger.rows(chain)]
     closed = events[-1]

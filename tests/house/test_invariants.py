@@ -10,22 +10,21 @@ import pytest
 from msgspec import Struct
 from pydantic import BaseModel
 
+from proctor.access.redaction import SECRET_NAME
 from proctor.client import EnvClient
-from proctor.client.wire_types import difference
-from proctor.contracts.environment import NAMES, Environment
-from proctor.door.redaction import TELLING
-from proctor.envs.adapted import GymEnvironment
+from proctor.client.env_client import find_schema_difference
+from proctor.contracts.environment import WIRE_TYPES, Environment
+from proctor.envs.gym_adapter import GymEnvironment
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
-from proctor.envs.plume.served import PlumeEnvironment
+from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
-from proctor.envs.popper.served import PopperEnvironment
+from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.envs.targets import Target
 from proctor.models.control import Request, StepBatch
 from proctor.models.wire import check_wire_type
-from proctor.server.cards import card_of
-from proctor.server.control.description import description_of
-from proctor.server.control.openapi import openapi_document
+from proctor.server.control.openapi import make_openapi_document
 from proctor.server.control.protocol import RULES
+from proctor.server.runtime.env_description import describe_server, describe_target
 from proctor.server.settings import LimitSettings, ServerSettings
 
 SERVED = ["CartPole-v1", "proctor/PlumeSearch-v0", "SpecKitAI/ColumnPopper-v1"]
@@ -57,7 +56,7 @@ def test_whatever_is_served_names_three_pydantic_models_that_json_can_say(target
     environment = Target(target).make()
 
     assert isinstance(environment, Environment)
-    for name, parent in NAMES.items():
+    for name, parent in WIRE_TYPES.items():
         model = getattr(environment, name)
         assert issubclass(model, parent)
         assert issubclass(model, BaseModel)
@@ -75,15 +74,15 @@ def test_whatever_is_served_names_three_pydantic_models_that_json_can_say(target
 def test_the_models_that_a_client_imports_are_those_that_the_server_speaks(
     target: str, action: type[BaseModel], observation: type[BaseModel], state: type[BaseModel]
 ) -> None:
-    schemas = card_of(Target(target)).schemas
+    schemas = describe_target(Target(target)).schemas
 
-    assert difference(action, schemas.action, sent=True) is None
-    assert difference(observation, schemas.observation, sent=False) is None
-    assert difference(state, schemas.state, sent=False) is None
+    assert find_schema_difference(action, schemas.action, sent=True) is None
+    assert find_schema_difference(observation, schemas.observation, sent=False) is None
+    assert find_schema_difference(state, schemas.state, sent=False) is None
 
 
 def test_http_carries_no_request_that_drives_an_environment() -> None:
-    paths = openapi_document(description_of(card_of(Target("CartPole-v1"))))["paths"]
+    paths = make_openapi_document(describe_server(describe_target(Target("CartPole-v1"))))["paths"]
 
     driving = {name for name, rule in RULES.items() if rule.names_session or name in {"open", "resume", "close"}}
     assert not {path.strip("/") for path in paths} & driving
@@ -101,4 +100,4 @@ def test_no_request_can_speak_of_rewards() -> None:
 def test_no_setting_holds_a_secret() -> None:
     names = [*ServerSettings.model_fields, *LimitSettings.model_fields]
 
-    assert [name for name in names if TELLING.search(name)] == []
+    assert [name for name in names if SECRET_NAME.search(name)] == []

@@ -134,7 +134,8 @@ def toy(tmp_path: Path) -> Path:
     (root / "tests/conftest.py").touch()
     (root / "pyproject.toml").write_text("[tool.pytest.ini_options]\npythonpath = ['.']\n", "utf-8")
     (root / "tests/episode/test_toy.py").write_text(
-        "from proctor.episode.table import larger\ndef test_larger():\n    assert larger(1, (2, 3)) == 3\n", "utf-8"
+        "from proctor.episode.transition_table import larger\ndef test_larger():\n    assert larger(1, (2, 3)) == 3\n",
+        "utf-8",
     )
     return root
 

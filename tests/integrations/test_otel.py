@@ -101,7 +101,7 @@ def test_a_line_of_otlp_is_what_a_collector_reads(ledger: Ledger) -> None:
 
 
 def test_many_spans_are_many_lines(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.integrations.otel.AT_ONCE", 4)
+    monkeypatch.setattr("proctor.integrations.otel.SPANS_PER_BATCH", 4)
     every = ledger.episodes()
 
     lines = list(otlp_lines(ledger, every))

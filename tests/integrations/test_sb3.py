@@ -11,13 +11,13 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.popper.batch import BatchedColumnPopper
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.vector.batched_env import BatchedColumnPopper
 from proctor.errors import MissingExtraError, ValidationError
 from proctor.integrations import sb3
-from proctor.integrations.sb3 import Adapted, as_sb3, row_of
+from proctor.integrations.sb3 import VecEnvAdapter, as_sb3, select_info
 
 SAME_STEP = AutoresetMode.SAME_STEP
 FALL = 3
@@ -30,7 +30,7 @@ class Seat:
         self.spaces = observation_space, action_space
 
 
-class Seated(Adapted, Seat):
+class Seated(VecEnvAdapter, Seat):
     """The adapter without stable-baselines3."""
 
 
@@ -62,7 +62,7 @@ def seated(vector_env: VectorEnv[Any, Any, Any], clock: Any = None) -> Seated:
     return Seated(vector_env, clock or Clock())
 
 
-def step(env: Adapted, actions: Any) -> Any:
+def step(env: VecEnvAdapter, actions: Any) -> Any:
     env.step_async(np.asarray(actions))
     return env.step_wait()
 
@@ -311,10 +311,10 @@ def test_a_row_says_what_its_sub_environment_said(rows: list[dict[str, Any]]) ->
     for i, row in enumerate(rows):
         info = vector._add_info(info, row, i)
 
-    told = [row_of(info, i) for i in range(len(rows))]
+    told = [select_info(info, i) for i in range(len(rows))]
 
     assert told == rows
 
 
 def test_a_value_that_is_no_array_is_everybodys() -> None:
-    assert row_of({"version": "1.0.0", "seeds": [4, 5]}, 1) == {"version": "1.0.0", "seeds": 5}
+    assert select_info({"version": "1.0.0", "seeds": [4, 5]}, 1) == {"version": "1.0.0", "seeds": 5}

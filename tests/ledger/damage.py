@@ -12,11 +12,11 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from proctor.ledger.audit import Audit
-from proctor.ledger.chain import genesis, row_hash
-from proctor.ledger.findings import Finding
+from proctor.ledger.audit.chain_checks import LedgerFinding
+from proctor.ledger.audit.file_audit import FileAudit
+from proctor.ledger.chain import genesis_hash, row_hash
 from proctor.models.events import Event
-from tests.ledger.stories import SIGNER, closed, left, opened, reset, step, written
+from tests.ledger.session_events import SIGNER, closed, left, opened, reset, step, written
 
 COLUMNS = {
     "rows": ("number", "chain", "seq", "body", "hash"),
@@ -80,7 +80,7 @@ def forge(path: Path, change: Callable[[bytes], bytes | None], *, keep: str = ""
     """Change bodies or, with None, leave rows out, and write numbers and hashes anew; one chain keeps its first seal."""
     connection = sqlite3.connect(path, isolation_level=None)
     names = dict(connection.execute("SELECT first, name FROM chains"))
-    stands = {first: (-1, genesis(name)) for first, name in names.items()}
+    stands = {first: (-1, genesis_hash(name)) for first, name in names.items()}
     old = connection.execute("SELECT number, chain, body FROM rows ORDER BY number").fetchall()
     connection.execute("DELETE FROM rows")
     dropped = 0
@@ -170,9 +170,9 @@ class Touched:
             if value is not None
         ]
 
-    def findings(self) -> list[Finding]:
-        audit = Audit(self.path, [], SIGNER.public)
-        audit.walk(self.connection, None)
+    def findings(self) -> list[LedgerFinding]:
+        audit = FileAudit(self.path, [], SIGNER.public)
+        audit.run(self.connection, None)
         self.connection.execute("COMMIT")
         return audit.findings
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from proctor.ledger.bundle import write_bundle
+from proctor.ledger.export.bundle import write_bundle
 from proctor.ledger.reader import Ledger
-from tests.ledger.stories import session, step, written
+from tests.ledger.session_events import session, step, written
 
 MIB = 2**20
 LONG = b'{"observation":"' + b"0123456789" * 60 + b'"}'

@@ -2,15 +2,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.ledger.chain import (
-    AGAIN,
-    episode_name,
-    epoch_of,
-    free_name,
-    genesis,
-    is_episode,
+    REPEAT_MARK,
+    episode_chain_name,
+    epoch_from_chain_name,
+    find_free_name,
+    genesis_hash,
+    is_episode_chain,
     row_hash,
     seal_message,
-    session_of,
+    session_from_chain_name,
 )
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -21,16 +21,16 @@ rows = st.tuples(names, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st
 def test_two_rows_have_one_hash_only_if_they_are_one_row(
     one: tuple[str, int, int, bytes], other: tuple[str, int, int, bytes]
 ) -> None:
-    hashes = [row_hash(genesis(name), number, seq, body) for name, number, seq, body in (one, other)]
+    hashes = [row_hash(genesis_hash(name), number, seq, body) for name, number, seq, body in (one, other)]
 
     assert (hashes[0] == hashes[1]) == (one == other)
 
 
 def test_a_hash_is_what_it_was_when_the_format_was_fixed() -> None:
     """Another value here means that no ledger written so far can be verified any more."""
-    assert genesis("s.1").hex() == "1a72f62eddea22ca49d01b98346d7cd3739e2d1174fd8475348def1f3ad0ef90"
+    assert genesis_hash("s.1").hex() == "1a72f62eddea22ca49d01b98346d7cd3739e2d1174fd8475348def1f3ad0ef90"
     assert (
-        row_hash(genesis("s.1"), 1, 0, b"{}").hex()
+        row_hash(genesis_hash("s.1"), 1, 0, b"{}").hex()
         == "c2c7432fa123318f6e6c2b8f3ad3c3905dcd4da08135b909fbf5f33c934b4b46"
     )
 
@@ -44,23 +44,23 @@ def test_a_seal_is_of_one_place_in_one_chain(one: tuple[str, int], other: tuple[
 
 @given(names, st.integers(0, 10**6))
 def test_the_name_of_an_episode_says_its_session(session: str, epoch: int) -> None:
-    name = episode_name(session, epoch)
+    name = episode_chain_name(session, epoch)
 
-    assert is_episode(name)
-    assert session_of(name) == session
-    assert epoch_of(name) == epoch_of(f"{name}{AGAIN}2") == epoch
-    assert session_of(f"{name}{AGAIN}2") == session
+    assert is_episode_chain(name)
+    assert session_from_chain_name(name) == session
+    assert epoch_from_chain_name(name) == epoch_from_chain_name(f"{name}{REPEAT_MARK}2") == epoch
+    assert session_from_chain_name(f"{name}{REPEAT_MARK}2") == session
 
 
 def test_a_session_cannot_take_the_name_of_a_chain_of_the_servers() -> None:
-    assert episode_name("server", 1) == "~server.1"
-    assert episode_name("pruned", 1) == "~pruned.1"
-    assert not is_episode("server.b")
-    assert not is_episode("pruned.7")
+    assert episode_chain_name("server", 1) == "~server.1"
+    assert episode_chain_name("pruned", 1) == "~pruned.1"
+    assert not is_episode_chain("server.b")
+    assert not is_episode_chain("pruned.7")
 
 
 def test_a_name_that_is_taken_is_counted() -> None:
     taken = {"s.1", "s.1~2"}
 
-    assert free_name("s.1", taken.__contains__) == "s.1~3"
-    assert free_name("s.2", taken.__contains__) == "s.2"
+    assert find_free_name("s.1", taken.__contains__) == "s.1~3"
+    assert find_free_name("s.2", taken.__contains__) == "s.2"

@@ -14,17 +14,17 @@ import pytest
 from msgspec import Raw
 
 from proctor.errors import ValidationError
-from proctor.ledger.files import Row
 from proctor.ledger.reader import Ledger
+from proctor.ledger.storage.ledger_file import Row
 from proctor.ledger.verify import verify
 from proctor.models.events import EpisodeStepped
 from tests.ledger.damage import LONG, story_file
-from tests.ledger.stories import SIGNER, opened, reset, step, writer
+from tests.ledger.session_events import SIGNER, opened, reset, step, writer
 
 WRITING = """
 import asyncio, os, sys
 from pathlib import Path
-from tests.ledger.stories import opened, reset, step, safe, writer
+from tests.ledger.session_events import opened, reset, step, safe, writer
 folder, durability, run = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 async def one(into, name):
     await safe(into.record(opened(name)))

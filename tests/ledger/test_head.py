@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ValidationError
-from proctor.ledger.head import Head, parsed_head
+from proctor.ledger.chain import Head, parse_head
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
@@ -12,8 +12,8 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 def test_a_head_comes_back_from_its_text(chain: str, rows: int, digest: bytes) -> None:
     head = Head(chain, rows, digest)
 
-    assert parsed_head(str(head)) == head
-    assert parsed_head(f"{head} \n") == head
+    assert parse_head(str(head)) == head
+    assert parse_head(f"{head} \n") == head
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_a_head_comes_back_from_its_text(chain: str, rows: int, digest: bytes) -
 )
 def test_what_is_no_head_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="not a head"):
-        parsed_head(text)
+        parse_head(text)

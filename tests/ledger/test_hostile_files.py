@@ -12,14 +12,15 @@ import pytest
 from msgspec import Raw
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger import blobs, rows
-from proctor.ledger.files import LedgerFile
+from proctor.ledger import rows
 from proctor.ledger.reader import Ledger
-from proctor.ledger.schema import LONGEST_CELL, ascending, connected_for_reading
+from proctor.ledger.storage import blobs
+from proctor.ledger.storage.ledger_file import LedgerFile
+from proctor.ledger.storage.sqlite import LONGEST_CELL, check_ascending, connect_for_reading
 from proctor.ledger.verify import verify
-from proctor.models.events import SessionOpened, encoded
+from proctor.models.events import SessionOpened, encode_event
 from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_schema, endless_view, long_story, many_ways
-from tests.ledger.stories import opened, reset, writer
+from tests.ledger.session_events import opened, reset, writer
 
 MEASURED = """
 import sys
@@ -59,11 +60,11 @@ def test_a_value_is_decompressed_up_to_a_limit() -> None:
     sum_of = zlib.crc32(content)
 
     with pytest.raises(blobs.ValueTooLarge, match="at most 1048576 bytes"):
-        blobs.unpacked(1, sum_of, content, MIB)
+        blobs.decompress_blob(1, sum_of, content, MIB)
     with pytest.raises(blobs.ValueTooLarge):
-        blobs.unpacked(0, zlib.crc32(b"abc"), b"abc", 2)
+        blobs.decompress_blob(0, zlib.crc32(b"abc"), b"abc", 2)
     with pytest.raises(ValidationError, match="another length"):
-        blobs.unpacked(1, sum_of, content)
+        blobs.decompress_blob(1, sum_of, content)
 
 
 @pytest.mark.parametrize("table", ["rows", "chains", "blobs", "seals"])
@@ -118,7 +119,7 @@ def test_the_ends_of_chains_end(tmp_path: Path, table: str) -> None:
     file = LedgerFile(many_ways(tmp_path, table))
 
     with suppress(ValidationError):
-        assert len(list(file.ends())) <= 2
+        assert len(list(file.read_chain_ends())) <= 2
     file.close()
 
 
@@ -143,7 +144,7 @@ def test_a_list_of_tables_without_end_is_left(tmp_path: Path, command: str, code
 
 def test_a_writer_leaves_a_list_of_tables_without_end(tmp_path: Path) -> None:
     endless_schema(tmp_path).rename(tmp_path / "worker-0.ledger")
-    writing = "import sys; from pathlib import Path; from tests.ledger.stories import writer; writer(Path(sys.argv[1]))"
+    writing = "import sys; from pathlib import Path; from tests.ledger.session_events import writer; writer(Path(sys.argv[1]))"
 
     told = subprocess.run(
         [sys.executable, "-c", writing, str(tmp_path)], capture_output=True, text=True, check=False, timeout=6
@@ -154,9 +155,9 @@ def test_a_writer_leaves_a_list_of_tables_without_end(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_rise_end_the_reading() -> None:
-    assert list(ascending([(1,), (2,), (5,)])) == [(1,), (2,), (5,)]
+    assert list(check_ascending([(1,), (2,), (5,)])) == [(1,), (2,), (5,)]
     with pytest.raises(ValidationError, match="in order"):
-        list(ascending([(1,), (1,)]))
+        list(check_ascending([(1,), (1,)]))
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
@@ -196,7 +197,7 @@ def test_a_ledger_behind_a_link_is_read_with_its_log(tmp_path: Path) -> None:
 
 
 def test_a_reader_has_guards(tmp_path: Path) -> None:
-    connection = connected_for_reading(long_story(tmp_path))
+    connection = connect_for_reading(long_story(tmp_path))
     try:
         assert connection.getlimit(0) == LONGEST_CELL
         for pragma, value in (("query_only", 1), ("trusted_schema", 0), ("cell_size_check", 1)):
@@ -206,15 +207,15 @@ def test_a_reader_has_guards(tmp_path: Path) -> None:
 
 
 def test_what_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LARGEST", 3000)
-    monkeypatch.setattr(rows, "MOST_BODY", 3000)
+    monkeypatch.setattr(rows, "MAX_VALUE_BYTES", 3000)
+    monkeypatch.setattr(rows, "MAX_BODY_BYTES", 3000)
 
     with pytest.raises(ComponentError, match="an observation is too large for the ledger"):
-        rows.written_event(reset(observation=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+        rows.encode_event_row(reset(observation=Raw(b'"' + b"x" * 3000 + b'"')), "all")
     with pytest.raises(ComponentError, match="a scene is too large for the ledger"):
-        rows.written_event(reset(scene=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+        rows.encode_event_row(reset(scene=Raw(b'"' + b"x" * 3000 + b'"')), "all")
     with pytest.raises(ComponentError, match="an event is too large for the ledger"):
-        rows.written_event(reset(metadata=Raw(b'"' + b"x" * 3000 + b'"')), "all")
+        rows.encode_event_row(reset(metadata=Raw(b'"' + b"x" * 3000 + b'"')), "all")
 
 
 def settle(path: Path, body: bytes) -> None:
@@ -230,7 +231,7 @@ def test_a_row_of_many_small_values_takes_little_memory(tmp_path: Path, command:
     with Ledger.open(path) as ledger:
         event = next(iter(ledger.rows("s.1"))).event
     assert isinstance(event, SessionOpened)
-    opening = encoded(event)
+    opening = encode_event(event)
     many = b'"settings":{"x":[%b[]]}' % (b"[]," * (40 * MIB // 3))
     settle(path, b'{"event":%b,"observations":"all"}' % opening.replace(b'"settings":{}', many))
 
@@ -260,7 +261,7 @@ def test_a_row_of_many_small_values_takes_little_memory(tmp_path: Path, command:
 @pytest.mark.parametrize("command", ["list", "show", "export"])
 def test_a_row_that_is_very_large_is_not_read(tmp_path: Path, command: str) -> None:
     path = long_story(tmp_path)
-    settle(path, b" " * (rows.MOST_BODY + 1))
+    settle(path, b" " * (rows.MAX_BODY_BYTES + 1))
 
     told = subprocess.run(
         [sys.executable, "-c", MEASURED, "ledger", command, str(path), *([] if command == "list" else ["s.1"])],
@@ -278,18 +279,20 @@ def test_a_row_that_is_very_large_is_not_read(tmp_path: Path, command: str) -> N
 
 
 def test_what_would_take_too_much_memory_to_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_BUILT", 3000)
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
     text = Raw(b'"' + b"x" * 4000 + b'"')
 
-    body, _ = rows.written_event(reset(metadata=text), "all")
-    assert rows.told_in(body).event == rows.statement_in(rows.read_body(body)) == reset(metadata=text)
+    body, _ = rows.encode_event_row(reset(metadata=text), "all")
+    assert (
+        rows.parse_event_row(body).event == rows.parse_event_or_statement(rows.read_body(body)) == reset(metadata=text)
+    )
     with pytest.raises(ComponentError, match="too many values for the ledger"):
-        rows.written_event(opened(settings={"many": [[]] * 1500}), "all")
-    monkeypatch.setattr(rows, "MOST_BUILT", 10_000)
-    body, _ = rows.written_event(opened(settings={"many": [[]] * 1500}), "all")
-    monkeypatch.setattr(rows, "MOST_BUILT", 3000)
-    for read in (rows.told_in, lambda body: rows.statement_in(rows.read_body(body))):
+        rows.encode_event_row(opened(settings={"many": [[]] * 1500}), "all")
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 10_000)
+    body, _ = rows.encode_event_row(opened(settings={"many": [[]] * 1500}), "all")
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
+    for read in (rows.parse_event_row, lambda body: rows.parse_event_or_statement(rows.read_body(body))):
         with pytest.raises(ValidationError, match="too many values"):
             read(body)
     with pytest.raises(ValidationError, match="too many values"):
-        rows.own_in(Raw(b'{"own":"runbegan","unfinished":[%b1]}' % (b"1," * 2000)))
+        rows.parse_statement(Raw(b'{"own":"runbegan","unfinished":[%b1]}' % (b"1," * 2000)))

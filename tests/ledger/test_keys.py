@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ValidationError
-from proctor.ledger.keys import Signer, new_seed, verifies
-from tests.ledger.stories import SIGNER
+from proctor.ledger.keys import Signer, new_seed, verify_signature
+from tests.ledger.session_events import SIGNER
 
 
 @given(st.binary(max_size=40), st.integers(0, 511))
@@ -15,15 +15,15 @@ def test_a_signature_is_good_for_its_message_only(message: bytes, bit: int) -> N
     flipped = bytearray(signature)
     flipped[bit // 8] ^= 1 << bit % 8
 
-    assert verifies(SIGNER.public, message, signature)
-    assert not verifies(SIGNER.public, message + b"x", signature)
-    assert not verifies(SIGNER.public, message, bytes(flipped))
-    assert not verifies(Signer.of(bytes(32)).public, message, signature)
+    assert verify_signature(SIGNER.public, message, signature)
+    assert not verify_signature(SIGNER.public, message + b"x", signature)
+    assert not verify_signature(SIGNER.public, message, bytes(flipped))
+    assert not verify_signature(Signer.of(bytes(32)).public, message, signature)
 
 
 def test_what_is_no_key_verifies_nothing() -> None:
-    assert not verifies(b"short", b"", SIGNER.sign(b""))
-    assert not verifies(SIGNER.public, b"", b"short")
+    assert not verify_signature(b"short", b"", SIGNER.sign(b""))
+    assert not verify_signature(SIGNER.public, b"", b"short")
 
 
 def test_seeds_differ_and_have_one_length() -> None:

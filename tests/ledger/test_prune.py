@@ -11,7 +11,19 @@ from proctor.ledger.rows import Tombstone
 from proctor.ledger.verify import verify
 from proctor.models.events import Event
 from tests.ledger.damage import LONG
-from tests.ledger.stories import SIGNER, closed, episode, left, opened, reset, rows, session, step, writer, written
+from tests.ledger.session_events import (
+    SIGNER,
+    closed,
+    episode,
+    left,
+    opened,
+    reset,
+    rows,
+    session,
+    step,
+    writer,
+    written,
+)
 
 
 def chains(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.verify import verify
 from proctor.models.events import Event
-from tests.ledger.stories import (
+from tests.ledger.session_events import (
     NOON,
     SIGNER,
     batch_reset,

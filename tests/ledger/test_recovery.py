@@ -7,9 +7,9 @@ from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import RunBegan
 from proctor.ledger.verify import verify
-from proctor.models.events import Event, SessionResumed, encoded
+from proctor.models.events import Event, SessionResumed, encode_event
 from tests.ledger.damage import LONG
-from tests.ledger.stories import (
+from tests.ledger.session_events import (
     SIGNER,
     batch_reset,
     batch_step,
@@ -28,7 +28,7 @@ from tests.ledger.stories import (
 
 
 def lines(events: list[Event]) -> list[bytes]:
-    return [encoded(event) for event in events]
+    return [encode_event(event) for event in events]
 
 
 def test_a_session_that_nobody_closed_comes_back_whole(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_session_that_nobody_closed_comes_back_whole(tmp_path: Path) -> None:
     head = into.head("s")
     into.close()
 
-    assert encoded(found.opened) == encoded(opened())
+    assert encode_event(found.opened) == encode_event(opened())
     assert lines(found.events) == lines(story)
     assert found.digests == [row.digest for row in rows(tmp_path, "s.1")][1:]
     assert (found.last_request_id, found.all_epochs) == (99, 1)
@@ -63,7 +63,7 @@ def test_sessions_come_back_in_order_of_opening_wherever_they_stand(tmp_path: Pa
     assert [each.all_epochs for each in found] == [0, 2, 1]
     assert [len(each.events) for each in found] == [0, 3, 1]
     assert found[0].last_request_id == 3
-    assert lines(found[1].events)[-1] == encoded(closed("b", 2, 1))
+    assert lines(found[1].events)[-1] == encode_event(closed("b", 2, 1))
 
 
 def test_a_chain_goes_on_in_the_next_run_and_the_one_after_it(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_batch_comes_back_with_its_latest_epoch(tmp_path: Path) -> None:
     into.close()
 
     assert found.all_epochs == 2
-    assert lines(found.events)[1] == encoded(batch_step(size=300))
+    assert lines(found.events)[1] == encode_event(batch_step(size=300))
 
 
 def test_digests_come_back_where_values_were_not_kept(tmp_path: Path) -> None:

@@ -9,29 +9,29 @@ from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.rows import (
-    SHORT,
-    Body,
-    Observations,
+    INLINE_BYTES,
+    ObservationStorage,
+    RowBody,
     RunEnded,
-    keeps_in,
-    named_values,
+    encode_event_row,
+    encode_opening_row,
+    encode_statement_row,
+    find_observation_storage,
+    find_value_hashes,
+    parse_event_or_statement,
     read_body,
-    statement_in,
-    written_event,
-    written_opening,
-    written_own,
 )
-from proctor.models.events import Event, encoded
-from tests.ledger.stories import batch_step, opened, reset, step
+from proctor.models.events import Event, encode_event
+from tests.ledger.session_events import batch_step, opened, reset, step
 from tests.models.events_strategies import events
 
-LONG = b'"' + b"x" * SHORT + b'"'
+LONG = b'"' + b"x" * INLINE_BYTES + b'"'
 keeping = st.sampled_from(["all", "digest"])
 
 
 def restored(body: bytes, blobs: list[tuple[bytes, bytes]] | None) -> Event:
     """The event of a body, its values put back by their hashes, as a reader does it."""
-    read, event = read_body(body), statement_in(read_body(body))
+    read, event = read_body(body), parse_event_or_statement(read_body(body))
     for field in ("observation", "observations", "scene"):
         for digest, value in blobs or ():
             if digest.hex() == (read.scene if field == "scene" else read.digest) and hasattr(event, field):
@@ -41,16 +41,16 @@ def restored(body: bytes, blobs: list[tuple[bytes, bytes]] | None) -> Event:
 
 @given(events, st.booleans())
 def test_an_event_comes_back_equal_from_its_body(event: Event, first: bool) -> None:
-    body, blobs = written_event(event, "all", first=first)
+    body, blobs = encode_event_row(event, "all", first=first)
 
-    assert encoded(restored(body, blobs)) == encoded(event)
+    assert encode_event(restored(body, blobs)) == encode_event(event)
 
 
 @given(events, keeping, st.booleans())
 def test_a_body_has_its_keys_in_order_and_is_what_msgspec_would_write_of_it(
-    event: Event, keeps: Observations, first: bool
+    event: Event, keeps: ObservationStorage, first: bool
 ) -> None:
-    body, _ = written_event(event, keeps, first=first)
+    body, _ = encode_event_row(event, keeps, first=first)
     read = msgspec.json.decode(body, type=dict[str, Raw])
 
     assert list(read) == sorted(read)
@@ -62,24 +62,24 @@ def test_the_hash_of_an_observation_is_of_its_exact_bytes(event: Event) -> None:
     field = "observations" if hasattr(event, "observations") else "observation"
     value = b'{ "observation" : [1.0] }'
 
-    body, _ = written_event(replace(event, **{field: Raw(value)}), "all")
+    body, _ = encode_event_row(replace(event, **{field: Raw(value)}), "all")
 
     assert read_body(body).digest == sha256(value).hexdigest()
 
 
-@pytest.mark.parametrize("length", [SHORT - 1, SHORT])
+@pytest.mark.parametrize("length", [INLINE_BYTES - 1, INLINE_BYTES])
 def test_a_value_is_in_the_body_or_a_blob_by_its_length(length: int) -> None:
     value = b'"' + b"x" * (length - 2) + b'"'
 
-    body, blobs = written_event(step(observation=Raw(value), scene=Raw(value)), "all")
+    body, blobs = encode_event_row(step(observation=Raw(value), scene=Raw(value)), "all")
 
-    assert (value in body) == (length < SHORT)
-    assert blobs == (None if length < SHORT else [(sha256(value).digest(), value)] * 2)
-    assert set(named_values(body)) == {sha256(value).digest()}
+    assert (value in body) == (length < INLINE_BYTES)
+    assert blobs == (None if length < INLINE_BYTES else [(sha256(value).digest(), value)] * 2)
+    assert set(find_value_hashes(body)) == {sha256(value).digest()}
 
 
 def test_where_digests_are_kept_no_value_is() -> None:
-    body, blobs = written_event(step(observation=Raw(b'"secret"'), scene=Raw(b'"picture"')), "digest")
+    body, blobs = encode_event_row(step(observation=Raw(b'"secret"'), scene=Raw(b'"picture"')), "digest")
 
     assert blobs is None
     assert b"secret" not in body
@@ -91,23 +91,25 @@ def test_where_digests_are_kept_no_value_is() -> None:
 @pytest.mark.parametrize("raw", [b"", b"{", b"nul", b"1 2"])
 def test_what_is_no_json_is_not_written(raw: bytes) -> None:
     with pytest.raises(ComponentError, match="no JSON form"):
-        written_event(step(action=Raw(raw)), "all")
+        encode_event_row(step(action=Raw(raw)), "all")
 
 
 def test_what_has_no_json_form_is_not_written() -> None:
     with pytest.raises(ComponentError, match="no JSON form"):
-        written_event(opened(settings={"callback": print}), "all")
+        encode_event_row(opened(settings={"callback": print}), "all")
 
 
 def test_an_opening_becomes_a_first_row_again() -> None:
-    plain, _ = written_event(opened(), "all")
-    first, _ = written_event(opened(), "digest", first=True)
+    plain, _ = encode_event_row(opened(), "all")
+    first, _ = encode_event_row(opened(), "digest", first=True)
 
-    assert written_opening(read_body(plain), "digest") == first
+    assert encode_opening_row(read_body(plain), "digest") == first
 
 
 def test_a_statement_of_the_ledgers_own_comes_back() -> None:
-    assert statement_in(read_body(written_own(RunEnded(at=1.5), "all", first=True))) == RunEnded(at=1.5)
+    assert parse_event_or_statement(read_body(encode_statement_row(RunEnded(at=1.5), "all", first=True))) == RunEnded(
+        at=1.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,15 +118,21 @@ def test_a_statement_of_the_ledgers_own_comes_back() -> None:
 )
 def test_what_is_no_body_is_a_validation_error(body: bytes) -> None:
     with pytest.raises(ValidationError):
-        statement_in(read_body(body))
-    assert named_values(body) == []
+        parse_event_or_statement(read_body(body))
+    assert find_value_hashes(body) == []
 
 
 def test_a_body_knows_its_parts_by_name_only() -> None:
-    assert [field.name for field in msgspec.structs.fields(Body)] == ["digest", "event", "observations", "own", "scene"]
+    assert [field.name for field in msgspec.structs.fields(RowBody)] == [
+        "digest",
+        "event",
+        "observations",
+        "own",
+        "scene",
+    ]
 
 
 def test_a_body_that_is_nested_too_deeply_names_nothing_and_breaks_nobody() -> None:
     deep = b'{"event":' + b"[" * 100_000
 
-    assert (named_values(deep), keeps_in(deep)) == ([], "all")
+    assert (find_value_hashes(deep), find_observation_storage(deep)) == ([], "all")

@@ -16,9 +16,9 @@ from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
-from proctor.models.events import Event, encoded
+from proctor.models.events import Event, encode_event
 from tests.ledger.damage import LONG
-from tests.ledger.stories import SIGNER, closed, failure, left, opened, reset, step, writer
+from tests.ledger.session_events import SIGNER, closed, failure, left, opened, reset, step, writer
 
 sessions = st.sampled_from(["a", "b", "c"])
 
@@ -66,7 +66,7 @@ class Sessions(RuleBasedStateMachine):
         event = opened(name)
         if self.recorded(event):
             self.lives[name] = Life()
-            self.loose.append(encoded(event))
+            self.loose.append(encode_event(event))
 
     def pick(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.lives)))
@@ -81,7 +81,7 @@ class Sessions(RuleBasedStateMachine):
             life.epoch += 1
             life.steps = 0
             life.chain = f"{name}.{life.epoch}"
-            self.chains[life.chain] = [encoded(opened(name)), encoded(event)]
+            self.chains[life.chain] = [encode_event(opened(name)), encode_event(event)]
 
     @rule(data=st.data(), value=st.sampled_from([b"2", LONG]))
     @precondition(lambda self: self.lives)
@@ -91,7 +91,7 @@ class Sessions(RuleBasedStateMachine):
         event = step(name, life.epoch, life.steps + 1, observation=Raw(value)) if life.chain else failure(name)
         if self.recorded(event):
             life.steps += 1
-            (self.chains[life.chain] if life.chain else self.loose).append(encoded(event))
+            (self.chains[life.chain] if life.chain else self.loose).append(encode_event(event))
 
     @rule(data=st.data(), whole=st.booleans())
     @precondition(lambda self: self.lives)
@@ -102,15 +102,15 @@ class Sessions(RuleBasedStateMachine):
             event: Event = left(name, life.epoch)
             if self.recorded(event):
                 del self.lives[name]
-                self.loose.append(encoded(event))
+                self.loose.append(encode_event(event))
         elif life.chain is not None and self.recorded(closed(name, life.epoch, life.steps)):
-            self.chains[life.chain].append(encoded(closed(name, life.epoch, life.steps)))
+            self.chains[life.chain].append(encode_event(closed(name, life.epoch, life.steps)))
             life.chain = None
 
     @rule()
     def break_or_mend(self) -> None:
         self.broken = not self.broken
-        self.into._commits._connection.execute(f"PRAGMA query_only = {int(self.broken)}")
+        self.into._committer._connection.execute(f"PRAGMA query_only = {int(self.broken)}")
 
     @rule(data=st.data())
     @precondition(lambda self: self.lives)
@@ -138,7 +138,7 @@ class Sessions(RuleBasedStateMachine):
         for name, life in self.lives.items():
             assert found[name].all_epochs == life.epoch
             if life.chain is not None:
-                assert [encoded(event) for event in found[name].events] == self.chains[life.chain][1:]
+                assert [encode_event(event) for event in found[name].events] == self.chains[life.chain][1:]
 
     @invariant()
     def the_ledger_has_what_was_acknowledged_and_nothing_else(self) -> None:
@@ -148,7 +148,7 @@ class Sessions(RuleBasedStateMachine):
             for row in ledger.all_rows():
                 if hasattr(row.event, "session"):
                     into = loose if row.chain.startswith("server.") else chains.setdefault(row.chain, [])
-                    into.append(encoded(row.event))  # type: ignore[arg-type]
+                    into.append(encode_event(row.event))  # type: ignore[arg-type]
         assert chains == self.chains
         assert loose == self.loose
 

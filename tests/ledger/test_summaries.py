@@ -6,13 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proctor.ledger.chain import genesis, row_hash
-from proctor.ledger.reader import EpisodeSummary, Ledger
-from proctor.ledger.summaries import told_agents
-from proctor.ledger.tracks import MOST_AGENTS
+from proctor.ledger.chain import genesis_hash, row_hash
+from proctor.ledger.chain_state import MOST_AGENTS
+from proctor.ledger.reader import EpisodeSummary, Ledger, format_agents
 from proctor.ledger.verify import verify
 from proctor.models.events import AgentGranted, Event, PacketJudged
-from tests.ledger.stories import NOON, closed, failure, left, opened, reset, step, written
+from tests.ledger.session_events import NOON, closed, failure, left, opened, reset, step, written
 
 
 def judged(number: int, *, accepted: bool, state: str) -> PacketJudged:
@@ -79,7 +78,7 @@ def test_a_chain_that_ends_without_a_word_still_has_its_state(tmp_path: Path) ->
 def changed_ends(path: Path, change: dict[str, object], *, drop: bool = False) -> None:
     """Write what the server says of ended chains anew, and every hash after it, as a writer would have."""
     connection = sqlite3.connect(path)
-    before = genesis("server.b")
+    before = genesis_hash("server.b")
     rows = connection.execute("SELECT number, seq, body FROM rows WHERE chain = 1 ORDER BY number").fetchall()
     for number, seq, body in rows:
         said = msgspec.json.decode(body)
@@ -125,7 +124,7 @@ def test_an_end_that_says_other_refusals_agents_or_another_state_is_found(
 
 
 def test_agents_are_told_in_few_words() -> None:
-    assert [told_agents(names) for names in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a +2"]
+    assert [format_agents(names) for names in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a +2"]
 
 
 def test_the_state_of_an_episode_that_was_closed_without_one_is_the_last_that_was_judged(tmp_path: Path) -> None:
@@ -135,5 +134,5 @@ def test_the_state_of_an_episode_that_was_closed_without_one_is_the_last_that_wa
 
 
 def test_more_agents_than_are_remembered_are_told_as_such() -> None:
-    assert told_agents([f"n{number}" for number in range(MOST_AGENTS)]) == "n0 +15 or more"
-    assert told_agents(["n0", "n1"]) == "n0 +1"
+    assert format_agents([f"n{number}" for number in range(MOST_AGENTS)]) == "n0 +15 or more"
+    assert format_agents(["n0", "n1"]) == "n0 +1"

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import ValidationError
-from proctor.ledger.audit import TELL_EVERY
-from proctor.ledger.bundle import write_bundle
+from proctor.ledger.audit.file_audit import PROGRESS_EVERY
+from proctor.ledger.export.bundle import write_bundle
 from proctor.ledger.keys import Signer
-from proctor.ledger.lock import WriterLock
 from proctor.ledger.reader import Ledger
-from proctor.ledger.rows import ChainOpened, written_event, written_own
-from proctor.ledger.schema import BUNDLE
-from proctor.ledger.verify import Report, verify
+from proctor.ledger.rows import ChainOpened, encode_event_row, encode_statement_row
+from proctor.ledger.storage.lock import WriterLock
+from proctor.ledger.storage.sqlite import BUNDLE_APPLICATION_ID
+from proctor.ledger.verify import VerificationReport, verify
 from tests.ledger.damage import COLUMNS, Touched, append_row, drop_chains, forge, story, story_file
-from tests.ledger.stories import SIGNER, opened, reset, rows, session, step, writer, written
+from tests.ledger.session_events import SIGNER, opened, reset, rows, session, step, writer, written
 
 NO_WRITER = "no server is seen writing to the file"
 UNENDED = f"the run of the server has no end: it was killed, or its end was dropped; {NO_WRITER}"
@@ -42,7 +42,7 @@ def head_of(path: Path, chain: str) -> str:
         return ledger.find(chain).head
 
 
-def looked(path: Path, **keywords: object) -> Report:
+def looked(path: Path, **keywords: object) -> VerificationReport:
     return verify(path, public=SIGNER.public, **keywords)  # type: ignore[arg-type]
 
 
@@ -290,7 +290,7 @@ def test_a_ledger_that_says_that_it_is_a_bundle_is_found(tmp_path: Path) -> None
     other = tmp_path / "other.ledger"
     drop_chains(path, "server.b")
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA application_id = {BUNDLE}")
+    connection.execute(f"PRAGMA application_id = {BUNDLE_APPLICATION_ID}")
     connection.close()
     shutil.copy(path, other)
 
@@ -299,7 +299,7 @@ def test_a_ledger_that_says_that_it_is_a_bundle_is_found(tmp_path: Path) -> None
     assert told(looked(path)) == ["a worker's file says that it is a bundle: the server's chain is missing"]
 
 
-def told(report: Report) -> list[str]:
+def told(report: VerificationReport) -> list[str]:
     return [finding.what for finding in report.findings]
 
 
@@ -308,7 +308,7 @@ def killed(folder: Path) -> Path:
     into = writer(folder)
     for event in (*session("s"), opened("t")):
         into.record(event)
-    into._held.close()
+    into._resources.close()
     return into.path
 
 
@@ -440,7 +440,7 @@ def follow(path: Path) -> Path:
     return written(path.parent, session("z"), boot="c")
 
 
-RICH, _ = written_event(step(number=4, reward=1000.0, raw_reward=1000.0, terminated=True), "all")
+RICH, _ = encode_event_row(step(number=4, reward=1000.0, raw_reward=1000.0, terminated=True), "all")
 ENDED_CHAINS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "closed": ("s.1", lambda folder: written(folder, session("s"))),
     "reset": ("s.1", lambda folder: written(folder, [opened(), reset(), step(), reset(epoch=2)])),
@@ -460,7 +460,7 @@ def test_rows_after_the_end_of_a_chain_are_found(tmp_path: Path, ended: str, pub
     before = rows(path, chain)
 
     append_row(path, chain, RICH)
-    append_row(path, chain, written_own(ChainOpened(at=1.0, chain="s.1", head=f"s.1@1:{'0' * 64}"), "all"))
+    append_row(path, chain, encode_statement_row(ChainOpened(at=1.0, chain="s.1", head=f"s.1@1:{'0' * 64}"), "all"))
 
     with Ledger.open(path) as ledger:
         number = max(row.number for row in ledger.all_rows()) - 1
@@ -487,7 +487,7 @@ def test_rows_up_to_a_head_need_no_seal(tmp_path: Path) -> None:
     for event in (opened(), reset(), step()):
         into.record(event)
     head = into.head("s")
-    into._held.close()
+    into._resources.close()
     assert head is not None
 
     assert [finding.chain for finding in looked(into.path).findings] == ["server.b", "s.1"]
@@ -573,7 +573,7 @@ def test_a_file_that_is_there_twice_is_found(tmp_path: Path) -> None:
 
 def test_what_was_written_while_it_was_read_is_read_again(tmp_path: Path) -> None:
     """Without a log beside it, a file is read without locks: a server may start, write and stop meanwhile."""
-    path = written(tmp_path, [opened(), reset(), *(step(number=number) for number in range(1, TELL_EVERY))])
+    path = written(tmp_path, [opened(), reset(), *(step(number=number) for number in range(1, PROGRESS_EVERY))])
     rows: list[int] = []
 
     def while_it_is_read(done: int, total: int) -> None:

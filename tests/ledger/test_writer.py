@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.head import parsed_head
+from proctor.ledger.chain import parse_head
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import SEAL_EVERY, ChainEnded, ChainOpened, RunBegan, RunEnded
-from proctor.ledger.schema import Durability
+from proctor.ledger.storage.sqlite import Durability
 from proctor.ledger.verify import verify
-from proctor.models.events import EpisodeClosed, Event, SessionClosed, SessionOpened, encoded
-from tests.ledger.stories import (
+from proctor.models.events import EpisodeClosed, Event, SessionClosed, SessionOpened, encode_event
+from tests.ledger.session_events import (
     SIGNER,
     batch_reset,
     batch_step,
@@ -41,14 +41,14 @@ DURABILITIES = ["full", "normal", "off"]
 
 
 def lines(path: Path, chain: str) -> list[bytes]:
-    return [encoded(row.event) for row in rows(path, chain)]  # type: ignore[arg-type]
+    return [encode_event(row.event) for row in rows(path, chain)]  # type: ignore[arg-type]
 
 
 def stated(path: Path) -> list[bytes]:
     """All events of a ledger but the repeated openings, by number."""
     with Ledger.open(path) as ledger:
         return [
-            encoded(row.event)  # type: ignore[arg-type]
+            encode_event(row.event)  # type: ignore[arg-type]
             for row in ledger.all_rows()
             if not isinstance(row.event, RunBegan | RunEnded | ChainOpened | ChainEnded)
             and not (isinstance(row.event, SessionOpened) and row.seq == 0)
@@ -74,7 +74,7 @@ def test_whatever_is_recorded_comes_back_in_order(
         assert into.record(event) is None
         assert len(stated(into.path)) == number
 
-    assert stated(into.path) == [encoded(event) for event in given_events]
+    assert stated(into.path) == [encode_event(event) for event in given_events]
     into.close()
     assert verify(into.path, public=SIGNER.public).ok
 
@@ -82,8 +82,8 @@ def test_whatever_is_recorded_comes_back_in_order(
 def test_a_chain_stands_alone_from_its_opening_to_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, session("s", episodes=2, steps=2))
 
-    assert lines(path, "s.1") == [encoded(event) for event in [opened(), *episode("s", 1, 2)]]
-    assert lines(path, "s.2") == [encoded(event) for event in [opened(), *episode("s", 2, 2)]]
+    assert lines(path, "s.1") == [encode_event(event) for event in [opened(), *episode("s", 1, 2)]]
+    assert lines(path, "s.2") == [encode_event(event) for event in [opened(), *episode("s", 2, 2)]]
     assert [row.seq for row in rows(path, "s.2")] == [0, 1, 2, 3, 4]
 
 
@@ -103,7 +103,7 @@ def test_the_servers_chain_says_when_what_began_and_ended(tmp_path: Path) -> Non
     assert isinstance(said[0], RunBegan)
     assert (said[0].boot, said[0].server, said[0].worker, said[0].public) == ("b", "0.1.0", 0, SIGNER.public.hex())
     assert isinstance(said[2], ChainOpened)
-    assert parsed_head(said[2].head) == parsed_head(f"s.1@2:{chain[1].hash.hex()}")
+    assert parse_head(said[2].head) == parse_head(f"s.1@2:{chain[1].hash.hex()}")
     assert isinstance(said[3], ChainEnded)
     assert said[3].head == f"s.1@5:{chain[-1].hash.hex()}"
     assert (said[3].steps, said[3].total_reward) == (2, 1.0)
@@ -113,15 +113,15 @@ def test_what_a_session_says_outside_an_episode_is_in_the_servers_chain(tmp_path
     late = failure(code="EPISODE_ENDED")
     path = written(tmp_path, [opened(), failure(), reset(), failure(), closed(), late, left()])
 
-    assert [encoded(event) for event in (failure(), late)] == [
+    assert [encode_event(event) for event in (failure(), late)] == [
         line for line in lines_of(path, "server.b") if b'"failed"' in line
     ]
-    assert encoded(failure()) in lines(path, "s.1")
+    assert encode_event(failure()) in lines(path, "s.1")
 
 
 def lines_of(path: Path, chain: str) -> list[bytes]:
     return [
-        encoded(row.event)  # type: ignore[arg-type]
+        encode_event(row.event)  # type: ignore[arg-type]
         for row in rows(path, chain)
         if not isinstance(row.event, RunBegan | RunEnded | ChainOpened | ChainEnded)
     ]
@@ -164,7 +164,7 @@ def test_an_epoch_that_comes_twice_gets_a_chain_of_its_own(tmp_path: Path) -> No
 def test_a_session_that_was_never_opened_is_kept_all_the_same(tmp_path: Path) -> None:
     path = written(tmp_path, [reset(), step()])
 
-    assert lines(path, "s.1") == [encoded(reset()), encoded(step())]
+    assert lines(path, "s.1") == [encode_event(reset()), encode_event(step())]
     assert verify(path, public=SIGNER.public).ok
 
 
@@ -196,7 +196,7 @@ def test_without_waiting_a_head_is_of_this_episode_or_there_is_none(tmp_path: Pa
         heads = []
         for event in (opened(), reset(), None, closed(), reset(epoch=2), None):
             if event is None:
-                into._commits.settle()
+                into._committer.commit_now()
             else:
                 into.record(event)
             heads.append(into.head("s"))
@@ -227,7 +227,7 @@ def test_long_values_are_stored_once_and_come_back(tmp_path: Path) -> None:
     ]
     path = written(tmp_path, story)
 
-    assert lines(path, "s.1")[2:] == [encoded(event) for event in story[2:]]
+    assert lines(path, "s.1")[2:] == [encode_event(event) for event in story[2:]]
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*), sum(packed) FROM blobs").fetchone() == (1, 1)
     connection.close()
@@ -253,7 +253,7 @@ def test_where_digests_are_kept_no_value_is_on_the_disk(tmp_path: Path) -> None:
     assert b"picturepicture" not in content
     found = rows(path, "s.1")
     assert [row.values for row in found] == [True, False, False, True]
-    assert encoded(found[1].event) == encoded(replace(story[1], observation=Raw(b"null")))  # type: ignore[arg-type]
+    assert encode_event(found[1].event) == encode_event(replace(story[1], observation=Raw(b"null")))  # type: ignore[arg-type]
     assert verify(path, public=SIGNER.public).ok
 
 
@@ -264,7 +264,7 @@ def test_a_chain_keeps_values_as_it_began(tmp_path: Path) -> None:
     assert [row.values for row in rows(path, "s.1")] == [True, False, False, True]
     assert [row.values for row in rows(path, "s.2")] == [True, True]
     with Ledger.open(path) as ledger:
-        assert (ledger.keeps("s.1"), ledger.keeps("s.2")) == ("digest", "all")
+        assert (ledger.observation_storage("s.1"), ledger.observation_storage("s.2")) == ("digest", "all")
     assert verify(path, public=SIGNER.public).ok
 
 
@@ -320,7 +320,7 @@ def test_what_has_no_json_form_spoils_nothing(tmp_path: Path) -> None:
     into.record(reset())
     into.close()
 
-    assert lines(into.path, "s.1") == [encoded(opened()), encoded(reset())]
+    assert lines(into.path, "s.1") == [encode_event(opened()), encode_event(reset())]
     assert verify(into.path).ok
 
 
@@ -369,7 +369,7 @@ def test_sessions_that_record_at_the_same_time_share_commits(tmp_path: Path, dur
     assert report.chains == 33
     for number in range(16):
         assert lines(path, f"s{number}.2") == [
-            encoded(each) for each in [opened(f"s{number}"), *episode(f"s{number}", 2, 5)]
+            encode_event(each) for each in [opened(f"s{number}"), *episode(f"s{number}", 2, 5)]
         ]
 
 

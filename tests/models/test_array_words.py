@@ -9,7 +9,7 @@ from gymnasium.spaces import GraphInstance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.models.array_words import told_leaf, told_parts
+from proctor.models.arrays import describe_leaf, describe_parts
 from tests.models.space_strategies import DTYPES, members, spaces
 
 
@@ -31,13 +31,13 @@ from tests.models.space_strategies import DTYPES, members, spaces
     ids=str,
 )
 def test_a_short_value_is_told_in_full(value: Any, text: str) -> None:
-    assert told_leaf(value) == text
+    assert describe_leaf(value) == text
 
 
 def test_a_long_array_is_summarised() -> None:
     picture = np.arange(210 * 160 * 3, dtype=np.uint8).reshape(210, 160, 3)
 
-    assert told_leaf(picture) == (
+    assert describe_leaf(picture) == (
         "[0, 1, 2, 3, 4, 5, 6, 7, ...] (uint8, shape 210 x 160 x 3): 100800 values, min 0, max 255, mean 127.439"
     )
 
@@ -45,21 +45,21 @@ def test_a_long_array_is_summarised() -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
 def test_the_mean_of_huge_numbers_is_one_of_their_size(dtype: Any) -> None:
     largest = min(float(np.finfo(dtype).max), float(np.finfo(np.float64).max))
-    told = told_leaf(np.full(1000, largest / 2, dtype))
+    told = describe_leaf(np.full(1000, largest / 2, dtype))
 
     mean = float(told.rpartition("mean ")[2])
     assert mean == pytest.approx(largest / 2, rel=1e-3)
 
 
 def test_what_is_endless_has_an_endless_mean() -> None:
-    assert told_leaf(np.array([np.inf] + 99 * [1.0])).endswith("max inf, mean inf")
-    assert told_leaf(np.array([np.inf, -np.inf] + 99 * [1.0])).endswith("mean nan")
+    assert describe_leaf(np.array([np.inf] + 99 * [1.0])).endswith("max inf, mean inf")
+    assert describe_leaf(np.array([np.inf, -np.inf] + 99 * [1.0])).endswith("mean nan")
 
 
 def test_parts_are_told_one_to_a_line_with_the_names_that_lead_there() -> None:
     seen = {"camera": {"left": np.array([1]), "right": np.array([2])}, "pose": (np.float64(0.5), "up")}
 
-    assert told_parts("observation", seen).splitlines() == [
+    assert describe_parts("observation", seen).splitlines() == [
         "observation.camera.left: [1] (int64, shape 1)",
         "observation.camera.right: [2] (int64, shape 1)",
         "observation.pose.0: 0.5",
@@ -70,7 +70,7 @@ def test_parts_are_told_one_to_a_line_with_the_names_that_lead_there() -> None:
 def test_a_graph_is_told_by_its_nodes_and_edges() -> None:
     graph = GraphInstance(np.array([[1.0]]), None, None)
 
-    assert told_parts("g", graph) == "g.nodes: [[1]] (float64, shape 1 x 1)\ng.edges: null\ng.edge_links: null"
+    assert describe_parts("g", graph) == "g.nodes: [[1]] (float64, shape 1 x 1)\ng.edges: null\ng.edge_links: null"
 
 
 @st.composite
@@ -82,9 +82,9 @@ def observed(draw: st.DrawFn) -> Any:
 @settings(max_examples=40)
 @given(value=observed())
 def test_every_member_of_every_space_can_be_told_shortly(value: Any) -> None:
-    assert len(told_parts("observation", value)) < 20_000
+    assert len(describe_parts("observation", value)) < 20_000
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_has_its_name(dtype: str) -> None:
-    assert f"({dtype}, shape 1)" in told_leaf(np.zeros(1, dtype))
+    assert f"({dtype}, shape 1)" in describe_leaf(np.zeros(1, dtype))

@@ -17,11 +17,11 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.models.arrays import (
     DTYPES,
     WORTH_ZIPPING,
-    array_from,
-    listed,
-    named,
-    packed_array,
-    unpacked,
+    array_from_lists,
+    array_to_lists,
+    float_to_json,
+    pack_array,
+    unpack_array,
     wire_dtype,
 )
 from tests.models.space_strategies import LARGE_SHAPE, SHAPES, generators, identical, random_bits
@@ -47,7 +47,7 @@ def zipped(raw: bytes) -> str:
 
 @given(array=arrays(), compress=st.booleans())
 def test_a_packed_array_comes_back_bit_for_bit(array: NDArray[Any], compress: bool) -> None:
-    back = unpacked(json.loads(json.dumps(packed_array(array, compress))))
+    back = unpack_array(json.loads(json.dumps(pack_array(array, compress))))
 
     assert identical(back, array)
     assert back.flags.writeable
@@ -58,7 +58,7 @@ def test_a_listed_array_comes_back_bit_for_bit_but_for_the_payload_of_a_nan(arra
     if array.dtype.kind == "f":
         array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
 
-    back = array_from(json.loads(json.dumps(listed(array), allow_nan=False)), array.dtype, array.shape)
+    back = array_from_lists(json.loads(json.dumps(array_to_lists(array), allow_nan=False)), array.dtype, array.shape)
 
     assert identical(back, array)
     assert back.flags.writeable
@@ -76,13 +76,13 @@ def test_a_listed_array_comes_back_bit_for_bit_but_for_the_payload_of_a_nan(arra
 def test_only_what_is_large_and_gets_smaller_is_compressed(
     array: NDArray[Any], compress: bool, is_zipped: bool
 ) -> None:
-    assert ("zip" in packed_array(array, compress)) == is_zipped
+    assert ("zip" in pack_array(array, compress)) == is_zipped
 
 
 def test_an_array_of_another_byte_order_or_layout_is_packed_as_what_it_says() -> None:
     array = np.arange(6, dtype=">i4").reshape(2, 3).T
 
-    back = unpacked(packed_array(array))
+    back = unpack_array(pack_array(array))
 
     assert back.dtype.str == "<i4"
     assert back.tolist() == array.tolist()
@@ -132,11 +132,11 @@ def test_a_dtype_that_is_not_on_the_list_never_leaves(dtype: str) -> None:
 )
 def test_what_is_not_exactly_a_packed_array_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError):
-        unpacked(value)
+        unpack_array(value)
 
 
 def test_an_array_without_elements_may_be_compressed() -> None:
-    assert unpacked(packed(shape=[0], zip="zlib", data=zipped(b""))).shape == (0,)
+    assert unpack_array(packed(shape=[0], zip="zlib", data=zipped(b""))).shape == (0,)
 
 
 @pytest.mark.parametrize("claimed", [4, 2**40])
@@ -145,7 +145,7 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(claimed: int) -> None:
     tracemalloc.start()
 
     with pytest.raises(ValidationError):
-        unpacked(bomb)
+        unpack_array(bomb)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -153,11 +153,11 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(claimed: int) -> None:
 
 
 def test_an_array_is_refused_beyond_the_bytes_that_its_reader_allows() -> None:
-    value = packed_array(np.zeros(9, np.int8))
+    value = pack_array(np.zeros(9, np.int8))
 
-    assert unpacked(value, most=9).size == 9
+    assert unpack_array(value, most=9).size == 9
     with pytest.raises(ValidationError, match="too large"):
-        unpacked(value, most=8)
+        unpack_array(value, most=8)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_an_array_is_refused_beyond_the_bytes_that_its_reader_allows() -> None:
 )
 def test_lists_that_do_not_say_such_an_array_are_refused(value: Any, dtype: np.dtype[Any], shape: Any) -> None:
     with pytest.raises(ValidationError):
-        array_from(value, dtype, shape)
+        array_from_lists(value, dtype, shape)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_lists_that_do_not_say_such_an_array_are_refused(value: Any, dtype: np.d
     ],
 )
 def test_lists_are_read_as_the_dtype_rounds_them(value: Any, dtype: np.dtype[Any], expected: Any) -> None:
-    assert array_from(value, dtype, (len(value),)).tolist() == expected
+    assert array_from_lists(value, dtype, (len(value),)).tolist() == expected
 
 
 def test_one_long_string_among_many_numbers_costs_no_memory() -> None:
@@ -219,7 +219,7 @@ def test_one_long_string_among_many_numbers_costs_no_memory() -> None:
     tracemalloc.start()
 
     with pytest.raises(ValidationError):
-        array_from(hostile, FLOAT32, (10_000,))
+        array_from_lists(hostile, FLOAT32, (10_000,))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -228,7 +228,7 @@ def test_one_long_string_among_many_numbers_costs_no_memory() -> None:
 
 def test_an_error_of_a_number_names_it_and_what_it_should_be() -> None:
     with pytest.raises(ValidationError) as caught:
-        array_from([[1.0], ["inf"]], FLOAT32, (2, 1))
+        array_from_lists([[1.0], ["inf"]], FLOAT32, (2, 1))
 
     assert caught.value.found == "inf"
     assert "float32" in str(caught.value.expected)
@@ -236,7 +236,7 @@ def test_an_error_of_a_number_names_it_and_what_it_should_be() -> None:
 
 @given(number=st.floats())
 def test_a_float_has_a_name_exactly_if_it_is_not_finite(number: float) -> None:
-    said = named(number)
+    said = float_to_json(number)
 
     assert isinstance(said, str) != math.isfinite(number)
     assert str(float(said)) == str(number)
@@ -245,4 +245,4 @@ def test_a_float_has_a_name_exactly_if_it_is_not_finite(number: float) -> None:
 @pytest.mark.parametrize("shape", [[0, 2**70], [2**62, 2**62, 0], [0, 2**63]])
 def test_sides_that_no_array_has_are_refused_beside_one_of_zero(shape: list[int]) -> None:
     with pytest.raises(ValidationError, match="not a shape"):
-        unpacked({"dtype": "<f8", "shape": shape, "data": ""})
+        unpack_array({"dtype": "<f8", "shape": shape, "data": ""})

@@ -19,9 +19,9 @@ from proctor.models.events import (
     Failed,
     SessionClosed,
     SessionOpened,
-    decoded,
-    encoded,
-    kept,
+    copy_event,
+    decode_event,
+    encode_event,
 )
 from tests.models.events_strategies import FIELDS, KINDS, events, heads
 
@@ -48,7 +48,7 @@ def plain(event: Event) -> object:
 
 @given(event=events)
 def test_an_event_comes_back_from_its_line(event: Event) -> None:
-    again = decoded(encoded(event))
+    again = decode_event(encode_event(event))
 
     assert type(again) is type(event)
     assert plain(again) == plain(event)
@@ -56,7 +56,7 @@ def test_an_event_comes_back_from_its_line(event: Event) -> None:
 
 @given(event=events)
 def test_an_event_is_one_line_of_json_with_its_version(event: Event) -> None:
-    line = encoded(event)
+    line = encode_event(event)
 
     assert line.count(b"\n") == line.count(b"\r") == 0
     assert json.loads(line)["version"] == VERSION
@@ -64,9 +64,9 @@ def test_an_event_is_one_line_of_json_with_its_version(event: Event) -> None:
 
 @given(event=events)
 def test_a_line_is_stable_once_it_is_written(event: Event) -> None:
-    line = encoded(event)
+    line = encode_event(event)
 
-    assert encoded(decoded(line)) == line
+    assert encode_event(decode_event(line)) == line
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,7 @@ def test_the_head_of_the_module_lists_every_event(kind: type[Event]) -> None:
 
 
 def test_a_step_is_written_as_the_record_shows_it() -> None:
-    assert json.loads(encoded(STEPPED)) == {
+    assert json.loads(encode_event(STEPPED)) == {
         "event": "episode_stepped",
         "version": 1,
         "session": "s",
@@ -104,16 +104,16 @@ def test_a_step_is_written_as_the_record_shows_it() -> None:
 
 
 def test_a_line_that_is_no_text_is_refused() -> None:
-    line = encoded(CLOSED).replace(b"client", b"cl\xffent")
+    line = encode_event(CLOSED).replace(b"client", b"cl\xffent")
 
     with pytest.raises(ValidationError, match="not an event"):
-        decoded(line)
+        decode_event(line)
 
 
 def test_a_client_that_breaks_its_lines_cannot_break_the_record() -> None:
     spread = Raw(b'{\r\n  "action" :\n [1.50, "a\\nb  c", 12345678901234567890123] }')
 
-    line = encoded(replace(STEPPED, action=spread))
+    line = encode_event(replace(STEPPED, action=spread))
 
     assert b'"action":{"action":[1.50,"a\\nb  c",12345678901234567890123]}' in line
 
@@ -123,28 +123,29 @@ def test_a_client_that_breaks_its_lines_cannot_break_the_record() -> None:
     [
         (b"", "truncated"),
         (b"[]", "Expected `object`"),
-        (encoded(CLOSED)[:-1], "truncated"),
-        (encoded(CLOSED) * 2, "trailing"),
-        (encoded(CLOSED).replace(b"session_closed", b"session_ended"), "session_ended"),
-        (encoded(CLOSED).replace(b'"version":1,', b""), "version"),
-        (encoded(CLOSED).replace(b'"version":1', b'"version":2'), "another version"),
-        (encoded(CLOSED).replace(b'"steps":9', b'"steps":-9'), "steps"),
-        (encoded(CLOSED).replace(b'"steps":9', b'"steps":9,"more":1'), "more"),
-        (encoded(CLOSED).replace(b'"steps":9', b'"steps":' + b"[" * 100_000), "recursion"),
-        (encoded(STEPPED).replace(b"control", b"nobody"), "nobody"),
+        (encode_event(CLOSED)[:-1], "truncated"),
+        (encode_event(CLOSED) * 2, "trailing"),
+        (encode_event(CLOSED).replace(b"session_closed", b"session_ended"), "session_ended"),
+        (encode_event(CLOSED).replace(b'"version":1,', b""), "version"),
+        (encode_event(CLOSED).replace(b'"version":1', b'"version":2'), "another version"),
+        (encode_event(CLOSED).replace(b'"steps":9', b'"steps":-9'), "steps"),
+        (encode_event(CLOSED).replace(b'"steps":9', b'"steps":9,"more":1'), "more"),
+        (encode_event(CLOSED).replace(b'"steps":9', b'"steps":' + b"[" * 100_000), "recursion"),
+        (encode_event(STEPPED).replace(b"control", b"nobody"), "nobody"),
     ],
 )
 def test_a_line_that_is_no_event_is_refused_with_the_reason(line: bytes, reason: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(reason)):
-        decoded(line)
+        decode_event(line)
 
 
 @given(
-    line=st.binary(max_size=60) | st.builds(lambda e, i, b: encoded(e)[:i] + b, events, st.integers(0, 90), st.binary())
+    line=st.binary(max_size=60)
+    | st.builds(lambda e, i, b: encode_event(e)[:i] + b, events, st.integers(0, 90), st.binary())
 )
 def test_garbage_is_a_validation_error_and_nothing_else(line: bytes) -> None:
     try:
-        event = decoded(line)
+        event = decode_event(line)
     except ValidationError:
         return
 
@@ -155,7 +156,7 @@ def test_a_kept_event_does_not_follow_the_buffer_it_came_from() -> None:
     buffer = bytearray(b'{"action":1}')
     event = replace(STEPPED, action=Raw(buffer))
 
-    copy = kept(event)
+    copy = copy_event(event)
     buffer[:] = b'{"action":2}'
 
     assert bytes(event.action) == b'{"action":2}'
@@ -185,7 +186,7 @@ OPENED = SessionOpened(
 @pytest.mark.parametrize("settings", [{"seed": object()}, {"name": "\ud800"}, settings_that_hold_themselves()])
 def test_an_event_without_a_json_form_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ComponentError, match="no JSON form"):
-        encoded(replace(OPENED, settings=settings))
+        encode_event(replace(OPENED, settings=settings))
 
 
 @pytest.mark.parametrize(
@@ -198,4 +199,4 @@ def test_an_event_without_a_json_form_is_refused(settings: dict[str, object]) ->
 )
 def test_an_event_that_breaks_its_own_shape_is_not_kept(event: Event) -> None:
     with pytest.raises(ComponentError, match="breaks its own shape"):
-        kept(event)
+        copy_event(event)

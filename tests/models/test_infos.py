@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.models.infos import DEEPEST, OMITTED, plain_info, told_info, told_infos
+from proctor.models.infos import DEEPEST, OMITTED, encode_info, encode_infos, info_to_json
 from proctor.models.wire import Encoding
 
 Pair = namedtuple("Pair", "x y")
@@ -60,7 +60,7 @@ class Number(enum.IntEnum):
     ids=repr,
 )
 def test_what_json_can_say_is_said(value: Any, said: Any) -> None:
-    plain = plain_info({"key": value})
+    plain = info_to_json({"key": value})
 
     assert plain == {"key": said}
     assert type(plain["key"]) is type(said)
@@ -109,15 +109,15 @@ def deep(levels: int) -> list[Any]:
     ids=lambda value: type(value).__name__,
 )
 def test_what_json_cannot_say_is_left_out_by_name(value: Any) -> None:
-    assert plain_info({"key": value, "other": 1}) == {"other": 1, OMITTED: ["key"]}
+    assert info_to_json({"key": value, "other": 1}) == {"other": 1, OMITTED: ["key"]}
 
 
 def test_depth_up_to_the_limit_is_kept() -> None:
-    assert OMITTED not in plain_info({"key": deep(DEEPEST)})
+    assert OMITTED not in info_to_json({"key": deep(DEEPEST)})
 
 
 def test_a_key_that_is_no_text_is_named_by_what_it_is() -> None:
-    assert plain_info({1: 2, "\ud800": 3, "b": 4}) == {"b": 4, OMITTED: ["?", "int"]}
+    assert info_to_json({1: 2, "\ud800": 3, "b": 4}) == {"b": 4, OMITTED: ["?", "int"]}
 
 
 infos = st.dictionaries(
@@ -144,7 +144,7 @@ infos = st.dictionaries(
 
 @given(info=infos)
 def test_every_key_is_either_said_or_named_and_the_answer_is_json(info: dict[Any, Any]) -> None:
-    plain = plain_info(info)
+    plain = info_to_json(info)
 
     missing = [key for key in info if key not in plain and isinstance(key, str)]
     omitted = plain.get(OMITTED, [])
@@ -166,12 +166,12 @@ metadata = st.dictionaries(
 
 @given(metadata)
 def test_told_metadata_name_what_is_not_finite_and_keep_their_nones(told: dict[str, Any]) -> None:
-    assert told_info(told) == msgspec.json.encode(plain_info(told))
+    assert encode_info(told) == msgspec.json.encode(info_to_json(told))
 
 
 @pytest.mark.parametrize("text", ["null", "\x7f\uffff", "Ë\x7fð", "ÿð"])
 def test_a_text_that_looks_like_something_else_stays_itself(text: str) -> None:
-    assert told_info({"text": text, "none": None}) == msgspec.json.encode({"text": text, "none": None})
+    assert encode_info({"text": text, "none": None}) == msgspec.json.encode({"text": text, "none": None})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_batch_tells_everything_or_what_a_learner_needs(everything: bool, begu
         "_final_obs": np.array([False, True]),
     }
 
-    told = msgspec.json.decode(told_infos(infos, Encoding(), str.upper, everything=everything, begun=begun))
+    told = msgspec.json.decode(encode_infos(infos, Encoding(), str.upper, everything=everything, begun=begun))
 
     assert set(told) == keys
     assert told["final_obs"] == {"index": [1], "values": ["LAST"]}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from proctor.models.json_schemas import LONGEST, arguments_in_words, in_words, tidied, with_descriptions
+from proctor.models.json_schemas import LONGEST, describe_arguments, describe_schema, tidy_schema, with_descriptions
 from tests.models.space_strategies import json_values
 
 
@@ -31,7 +31,7 @@ class Outer(BaseModel):
 
 
 def test_titles_that_repeat_a_name_are_gone_and_others_stay() -> None:
-    tidy = tidied(Outer.model_json_schema())
+    tidy = tidy_schema(Outer.model_json_schema())
 
     assert "title" not in tidy
     assert "title" not in tidy["$defs"]["Inner"]
@@ -44,19 +44,22 @@ def test_titles_that_repeat_a_name_are_gone_and_others_stay() -> None:
 def test_values_are_no_schemas() -> None:
     schema = {"properties": {"a": {"title": "A", "default": {"title": "A"}, "enum": [{"properties": {"title": "x"}}]}}}
 
-    assert tidied(schema)["properties"]["a"] == {"default": {"title": "A"}, "enum": [{"properties": {"title": "x"}}]}
+    assert tidy_schema(schema)["properties"]["a"] == {
+        "default": {"title": "A"},
+        "enum": [{"properties": {"title": "x"}}],
+    }
 
 
 def test_a_schema_may_be_no_object() -> None:
-    assert tidied({"properties": {"a": True}}) == {"properties": {"a": True}}
-    assert in_words({"type": "array", "items": True}) == "a list, each any value"
+    assert tidy_schema({"properties": {"a": True}}) == {"properties": {"a": True}}
+    assert describe_schema({"type": "array", "items": True}) == "a list, each any value"
 
 
 def test_a_schema_that_was_given_stays_as_it_was() -> None:
     schema = Outer.model_json_schema()
     before = Outer.model_json_schema()
 
-    tidied(schema)
+    tidy_schema(schema)
 
     assert schema == before
 
@@ -65,8 +68,8 @@ def test_a_schema_that_was_given_stays_as_it_was() -> None:
 def test_anything_can_be_tidied_and_told(value: Any) -> None:
     schema = {"properties": {"a": value}, "anyOf": [value], "items": value, "$defs": value}
 
-    tidied(schema)
-    assert isinstance(in_words({"const": value}), str)
+    tidy_schema(schema)
+    assert isinstance(describe_schema({"const": value}), str)
 
 
 @pytest.mark.parametrize(
@@ -117,20 +120,20 @@ def test_anything_can_be_tidied_and_told(value: Any) -> None:
     ids=str,
 )
 def test_a_schema_is_told_in_words(schema: Any, words: str) -> None:
-    assert in_words(schema) == words
+    assert describe_schema(schema) == words
 
 
 def test_a_schema_that_holds_itself_is_told_as_far_as_it_is_worth() -> None:
     tree = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Tree"}}}
 
-    words = in_words({"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}})
+    words = describe_schema({"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}})
 
     assert words == "an object with child (an object)"
 
 
 def test_many_choices_are_counted_and_many_words_are_cut() -> None:
-    assert in_words({"enum": list(range(50))}).endswith("38, 39 and 10 more")
-    assert len(in_words({"enum": ["x" * 100] * 40})) == LONGEST + 4
+    assert describe_schema({"enum": list(range(50))}).endswith("38, 39 and 10 more")
+    assert len(describe_schema({"enum": ["x" * 100] * 40})) == LONGEST + 4
 
 
 def test_arguments_are_told_by_name() -> None:
@@ -139,8 +142,8 @@ def test_arguments_are_told_by_name() -> None:
         "required": ["a"],
     }
 
-    assert arguments_in_words(schema) == 'a (an integer), b (text; "x" if left out), c (null; may be left out)'
-    assert arguments_in_words({"type": "object"}) == "no arguments"
+    assert describe_arguments(schema) == 'a (an integer), b (text; "x" if left out), c (null; may be left out)'
+    assert describe_arguments({"type": "object"}) == "no arguments"
 
 
 def test_a_description_is_added_where_there_is_none() -> None:
@@ -154,4 +157,4 @@ def test_a_description_is_added_where_there_is_none() -> None:
 
 @given(low=st.integers(), high=st.integers())
 def test_whole_bounds_are_told_exactly(low: int, high: int) -> None:
-    assert in_words({"type": "integer", "minimum": low, "maximum": high}) == f"an integer from {low} to {high}"
+    assert describe_schema({"type": "integer", "minimum": low, "maximum": high}) == f"an integer from {low} to {high}"

@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from proctor.models.arrays import packed_array
-from proctor.models.pixels import has_pixels, is_pixels, packed_pixels, pixels_scene, same_pixels
+from proctor.models.arrays import pack_array
+from proctor.models.pixels import has_pixels, is_pixels, make_pixels_scene, read_packed_pixels, same_pixels
 from tests.memory import measured_memory
 
 GREY: Any = np.full((64, 80, 3), 7, np.uint8)
 
 
 def scene(picture: Any, *, begins: bool = False, compress: bool = True) -> bytes:
-    return msgspec.json.encode(pixels_scene(packed_array(picture, compress=compress), begins=begins))
+    return msgspec.json.encode(make_pixels_scene(pack_array(picture, compress=compress), begins=begins))
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -22,7 +22,7 @@ def test_a_scene_and_a_frame_of_pixels_hold_some(begins: bool) -> None:
     found = scene(GREY, begins=begins)
 
     assert (has_pixels(found), is_pixels(found)) == (True, begins)
-    assert packed_pixels(found) == packed_array(GREY, compress=True)
+    assert read_packed_pixels(found) == pack_array(GREY, compress=True)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_scene_and_a_frame_of_pixels_hold_some(begins: bool) -> None:
 )
 def test_other_scenes_hold_none(said: bytes) -> None:
     assert not has_pixels(said)
-    assert packed_pixels(said) is None
+    assert read_packed_pixels(said) is None
 
 
 LISTS = b"[" + b"[]," * 300_000 + b"[]]"
@@ -47,7 +47,7 @@ LISTS = b"[" + b"[]," * 300_000 + b"[]]"
 )
 def test_what_is_no_picture_is_not_built(said: bytes) -> None:
     with measured_memory() as peak:
-        found = packed_pixels(said)
+        found = read_packed_pixels(said)
         is_pixels(said)
         has_pixels(said)
 

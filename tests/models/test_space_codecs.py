@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.arrays import packed_array
-from proctor.models.space_codecs import Codec, Reading, Schema
+from proctor.models.arrays import pack_array
+from proctor.models.space_codecs import Codec, ReadOptions, Schema
 from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN, Encoding
 
@@ -88,7 +88,7 @@ def test_an_integer_in_a_wider_dtype_is_written_as_its_space_says() -> None:
         (PAIR, [0.0, 1.1]),
         (PAIR, ["NaN", 0.0]),
         (PAIR, ["Infinity", 0.0]),
-        (PAIR, packed_array(np.array([0, 2], np.float32))),
+        (PAIR, pack_array(np.array([0, 2], np.float32))),
         (Box(-np.inf, np.inf, (1,), np.float64), ["NaN"]),
         (MultiDiscrete([3, 4]), [0, 4]),
         (MultiBinary(2), [0, 2]),
@@ -107,9 +107,9 @@ def test_bounds_hold_for_a_peer_unless_they_are_left_aside(space: gym.Space[Any]
 @pytest.mark.parametrize(
     "value",
     [
-        packed_array(np.zeros(2)),
-        packed_array(np.zeros((1, 2), np.float32)),
-        packed_array(np.zeros(3, np.float32)),
+        pack_array(np.zeros(2)),
+        pack_array(np.zeros((1, 2), np.float32)),
+        pack_array(np.zeros(3, np.float32)),
         {"dtype": "<f4", "shape": [2]},
     ],
 )
@@ -166,7 +166,7 @@ def test_a_codec_is_no_stack_unless_it_says_so() -> None:
         def encode(self, value: Any, encoding: Encoding = PLAIN) -> Any:
             return value
 
-        def read(self, value: Any, reading: Reading) -> Any:
+        def read(self, value: Any, reading: ReadOptions) -> Any:
             return value
 
         def schema(self) -> Schema:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import pack_array
 from proctor.models.space_descriptions import DEEPEST, described, space_from
 from tests.models.space_strategies import LARGE_SHAPE
 
@@ -125,8 +125,8 @@ def test_a_description_nests_so_deep_and_no_deeper() -> None:
         {**BOX, "low": "NaN"},
         {**BOX, "low": 2.0},
         {**BOX, "low": [0.0]},
-        {**BOX, "low": packed_array(np.zeros(3, np.float32))},
-        {**BOX, "low": packed_array(np.zeros(2))},
+        {**BOX, "low": pack_array(np.zeros(3, np.float32))},
+        {**BOX, "low": pack_array(np.zeros(2))},
         {"type": "Discrete", "n": 0, "start": 0, "dtype": "int64"},
         {"type": "Discrete", "n": 300, "start": 0, "dtype": "int8"},
         {"type": "Discrete", "n": "3", "start": 0, "dtype": "int64"},

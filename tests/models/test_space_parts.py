@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.space_parts import beneath
-from proctor.models.spaces import codec_of
+from proctor.models.spaces import codec_of, error_beneath
 
 UNIT = Box(0, 1, (2,), np.float32)
 GRAPH = Graph(Box(0, 1, (1,)), Discrete(3))
@@ -22,7 +21,7 @@ NODES = [[0.0], [1.0]]
 def test_the_place_of_an_error_reads_from_the_outside_in(path: list[int | str]) -> None:
     problem = ValidationError("out of bounds", found=1, expected="2")
     for part in reversed(path):
-        problem = beneath(problem, part)
+        problem = error_beneath(problem, part)
 
     assert problem.message == "at " + "".join(f"[{part!r}]" for part in path) + ": out of bounds"
     assert (problem.found, problem.expected) == (1, "2")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_core import CoreSchema, core_schema
 
 from proctor.errors import ComponentError
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import pack_array
 from proctor.models.wire import (
     MOST_TYPED_BYTES,
     OUTSIDE,
@@ -29,7 +29,7 @@ from proctor.models.wire import (
     Packable,
     State,
     WireModel,
-    assembled,
+    assemble_model,
     check_wire_type,
     observation_json,
 )
@@ -202,7 +202,7 @@ def test_a_name_that_is_not_known_yet_is_judged_when_the_type_is_checked() -> No
 def test_an_assembled_model_is_like_one_that_was_validated() -> None:
     fields = {"reward": 1.0, "terminated": False, "truncated": True, "metadata": {}, "angle": 0.5, "label": "left"}
 
-    made = assembled(Seen, dict(fields))
+    made = assemble_model(Seen, dict(fields))
 
     assert made == Seen(**fields)
     assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made.model_copy() == made
@@ -218,7 +218,7 @@ class Steer(Action):
 def test_a_packable_field_takes_lists_and_packed_arrays_and_writes_lists(pair: tuple[float, float]) -> None:
     steer = Steer(pair=pair)
 
-    assert Steer.model_validate({"pair": packed_array(np.array(pair))}) == steer
+    assert Steer.model_validate({"pair": pack_array(np.array(pair))}) == steer
     assert Steer.model_validate_json(steer.model_dump_json()) == steer
 
 
@@ -227,9 +227,9 @@ def test_a_packable_field_takes_lists_and_packed_arrays_and_writes_lists(pair: t
     [
         {},
         {"dtype": "<f8"},
-        packed_array(np.zeros(3)),
-        packed_array(np.zeros((2, 1))),
-        packed_array(np.zeros(MOST_TYPED_BYTES + 1, np.int8), compress=True),
+        pack_array(np.zeros(3)),
+        pack_array(np.zeros((2, 1))),
+        pack_array(np.zeros(MOST_TYPED_BYTES + 1, np.int8), compress=True),
     ],
 )
 def test_a_packable_field_refuses_what_is_packed_wrongly(value: Any) -> None:

@@ -16,10 +16,10 @@ import pytest
 
 from proctor.ledger.reader import Ledger
 from proctor.models.events import SessionOpened
-from proctor.replay.driver import Found
-from proctor.replay.redrive import redriven
+from proctor.replay.driver import EnvOutput
+from proctor.replay.replayer import replay_rows
 from tests.envs.plume.catalogue import ACTIONS, SENSORS
-from tests.replay.recorded import PLUME, POPPER, Play, Sitting, record
+from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, record
 
 FIELDS: tuple[dict[str, Any], ...] = (
     {"type": "gaussian"},
@@ -86,8 +86,8 @@ def differing_digests(folder: Path) -> int:
             rows = list(ledger.rows(episode.chain))
             opened = rows[0].event
             assert isinstance(opened, SessionOpened)
-            for each in redriven(opened, rows):
-                assert isinstance(each.found, Found)
+            for each in replay_rows(opened, rows):
+                assert isinstance(each.found, EnvOutput)
                 differing += sha256(each.found.observation).hexdigest() != each.row.digest
     return differing
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeStepped
-from proctor.replay.fork import NOT_STORED, forked, state_at
-from tests.replay.recorded import PLUME, POPPER, Play, Sitting, chains, record, rows_of
+from proctor.replay.fork import NOT_STORED, fork_episode, state_at
+from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, chains, record, rows_of
 
 HERE = "tests.replay.environments:"
 STEPS = 20
@@ -70,7 +70,7 @@ def test_a_step_that_was_not_is_refused_with_those_that_were(folder: Path, step:
 @given(step=st.integers(0, STEPS), place=st.sampled_from([0, 1]))
 def test_a_branch_with_the_recorded_actions_is_the_record(folder: Path, step: int, place: int) -> None:
     with Ledger.open(folder) as ledger:
-        found = forked(ledger, f"boot{place}.1", step, actions_of(folder, place)[step:])
+        found = fork_episode(ledger, f"boot{place}.1", step, actions_of(folder, place)[step:])
 
     assert found.left == 0
     assert [row.step for row in found.rows] == list(range(step + 1, STEPS + 1))
@@ -79,7 +79,7 @@ def test_a_branch_with_the_recorded_actions_is_the_record(folder: Path, step: in
 
 def test_a_branch_goes_where_its_actions_lead_and_the_record_stands_beside_it(folder: Path) -> None:
     with Ledger.open(folder) as ledger:
-        found = forked(ledger, "boot0.1", 5, [0, {"action": 0}, 2] + [1] * STEPS)
+        found = fork_episode(ledger, "boot0.1", 5, [0, {"action": 0}, 2] + [1] * STEPS)
 
     before = found.standing.state["position"]
     assert found.rows[1].branch.metadata["agent_xy"] == [before[0], before[1] + 2]
@@ -93,7 +93,7 @@ def test_actions_after_the_end_are_left(tmp_path: Path) -> None:
     folder = record(tmp_path / "ledger", Sitting(f"{HERE}Adding", plays=[Play(actions=[1, 1])]))
 
     with Ledger.open(folder) as ledger:
-        found = forked(ledger, "boot0.1", 1, [50, 60, 1, 2])
+        found = fork_episode(ledger, "boot0.1", 1, [50, 60, 1, 2])
 
     assert [row.branch.terminated for row in found.rows] == [False, True]
     assert found.left == 2
@@ -102,7 +102,7 @@ def test_actions_after_the_end_are_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["up", {"action": 99}, {"acton": 1}, None])
 def test_an_action_that_is_none_is_refused(folder: Path, action: Any) -> None:
     with Ledger.open(folder) as ledger, pytest.raises(ValidationError, match="not taken"):
-        forked(ledger, "boot0.1", 3, [action])
+        fork_episode(ledger, "boot0.1", 3, [action])
 
 
 def test_a_way_that_differs_from_the_record_is_said_with_the_result(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_way_that_differs_from_the_record_is_said_with_the_result(tmp_path: Pa
 def test_a_batch_can_be_looked_at_and_left_too(folder: Path) -> None:
     with Ledger.open(folder) as ledger:
         standing = state_at(ledger, "boot2.1", 4)
-        found = forked(ledger, "boot2.1", 4, [[0, 1], {"actions": [2, 3]}])
+        found = fork_episode(ledger, "boot2.1", 4, [[0, 1], {"actions": [2, 3]}])
 
     assert standing.state == {"num_envs": 2, "ended": []}
     assert (standing.step, standing.total_reward, standing.scene) == (4, [0.0, 0.0], None)
@@ -131,7 +131,7 @@ def test_what_was_not_stored_is_not_shown_beside_a_branch(tmp_path: Path) -> Non
     folder = record(tmp_path / "ledger", Sitting(PLUME), observations="digest")
 
     with Ledger.open(folder) as ledger:
-        found = forked(ledger, chains(folder)[0], 3, [1])
+        found = fork_episode(ledger, chains(folder)[0], 3, [1])
 
     (row,) = found.rows
     assert row.recorded is not None
@@ -148,8 +148,8 @@ def test_a_branch_has_pictures_where_the_record_has(tmp_path: Path) -> None:
     folder = record(tmp_path / "ledger", Sitting(PLUME, scenes=True), Sitting(PLUME))
 
     with Ledger.open(folder) as ledger:
-        filmed = forked(ledger, "boot0.1", 5, [0, actions_of(folder, 0)[6]])
-        unseen = forked(ledger, "boot1.1", 5, [0])
+        filmed = fork_episode(ledger, "boot0.1", 5, [0, actions_of(folder, 0)[6]])
+        unseen = fork_episode(ledger, "boot1.1", 5, [0])
 
     first, second = filmed.rows
     assert first.recorded is not None
@@ -162,6 +162,6 @@ def test_a_filmed_branch_with_the_recorded_actions_is_the_record(tmp_path: Path)
     folder = record(tmp_path / "ledger", Sitting(POPPER, scenes=True))
 
     with Ledger.open(folder) as ledger:
-        found = forked(ledger, "boot0.1", 4, actions_of(folder, 0)[4:])
+        found = fork_episode(ledger, "boot0.1", 4, actions_of(folder, 0)[4:])
 
     assert all(row.branch == row.recorded and row.branch.scene is not None for row in found.rows)

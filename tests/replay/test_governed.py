@@ -13,7 +13,7 @@ import pytest
 
 from proctor.ledger.reader import Ledger
 from proctor.models.events import PacketJudged
-from tests.replay.governed import kinds, record_governed
+from tests.replay.governed_ledgers import kinds, record_governed
 from tests.replay.test_episodes import replayed_elsewhere
 
 

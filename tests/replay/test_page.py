@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.cli.main import main
-from tests.replay.recorded import PLUME, POPPER, Play, Sitting, record
+from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, record
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "replay.md").read_text("utf-8")
 

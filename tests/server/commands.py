@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.server.logs import QUIET
-from tests.server.served import until
+from tests.server.live_server import until
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parents[2]

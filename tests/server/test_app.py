@@ -30,15 +30,15 @@ from proctor.models.events import (
 )
 from proctor.server.app import Keys, Listening, Server
 from proctor.server.governed.governance import Governance
-from proctor.server.recorders import MemoryRecorder, read_events
-from proctor.server.settings import settings_of
-from proctor.server.sockets import bound_tcp, bound_unix, port_of
+from proctor.server.net.uvicorn_protocols import bind_tcp, bind_unix, port_of
+from proctor.server.sessions.recorders import MemoryRecorder, read_events
+from proctor.server.settings import parse_settings
 from tests.server.attacks.raw_socket import Address, RawSocket
 from tests.server.control.outlets import Clock
-from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
-from tests.server.witness import LEDGER
+from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.witness_env import LEDGER
 
-WITNESS = "tests.server.witness:Witness"
+WITNESS = "tests.server.witness_env:Witness"
 HELD = 7
 
 
@@ -274,9 +274,9 @@ def test_every_event_is_on_file_before_its_reply_leaves(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ its addresses
 def test_a_server_listens_on_a_unix_socket_for_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
-    listener = bound_unix(path)
+    listener = bind_unix(path)
     server = Server(
-        settings_of({"target": WITNESS, "sandbox": "none", "unix_socket": path, "insecure": True}),
+        parse_settings({"target": WITNESS, "sandbox": "none", "unix_socket": path, "insecure": True}),
         Keys(),
         Listening([listener]),
     )
@@ -289,8 +289,8 @@ def test_a_server_listens_on_a_unix_socket_for_its_owner(tmp_path: Path) -> None
 
 
 def test_a_session_is_found_again_at_the_address_that_hello_told() -> None:
-    shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
-    settings = settings_of({"target": WITNESS, "sandbox": "none", "insecure": True})
+    shared, own = bind_tcp("127.0.0.1", 0), bind_tcp("127.0.0.1", 0)
+    settings = parse_settings({"target": WITNESS, "sandbox": "none", "insecure": True})
     server = Server(settings, Keys(), Listening([shared, own], port_of(own)))
 
     with running(server):
@@ -314,10 +314,10 @@ def port_of_address(address: str) -> int:
 
 
 def test_every_port_answers_to_its_own_number_only() -> None:
-    shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
+    shared, own = bind_tcp("127.0.0.1", 0), bind_tcp("127.0.0.1", 0)
     ports = [port_of(shared), port_of(own)]
     server = Server(
-        settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}),
+        parse_settings({"target": WITNESS, "sandbox": "none", "insecure": True}),
         Keys(),
         Listening([shared, own], ports[1]),
     )
@@ -354,8 +354,8 @@ def unmade() -> Any:
 def test_a_target_that_cannot_be_made_stops_the_server_before_anybody_connects(
     target: str, problem: type[Exception]
 ) -> None:
-    with bound_tcp("127.0.0.1", 0) as listener, pytest.raises(problem):
-        Server(settings_of({"target": target, "sandbox": "none", "insecure": True}), Keys(), Listening([listener]))
+    with bind_tcp("127.0.0.1", 0) as listener, pytest.raises(problem):
+        Server(parse_settings({"target": target, "sandbox": "none", "insecure": True}), Keys(), Listening([listener]))
 
 
 def test_the_first_environment_is_made_once_to_be_described_and_closed() -> None:
@@ -367,9 +367,9 @@ def test_the_first_environment_is_made_once_to_be_described_and_closed() -> None
 
 def test_ready_is_said_once_when_the_sockets_are_listened_on() -> None:
     said: list[int] = []
-    listener = bound_tcp("127.0.0.1", 0)
+    listener = bind_tcp("127.0.0.1", 0)
     server = Server(
-        settings_of({"target": WITNESS, "sandbox": "none", "insecure": True}), Keys(), Listening([listener])
+        parse_settings({"target": WITNESS, "sandbox": "none", "insecure": True}), Keys(), Listening([listener])
     )
 
     def ready() -> None:
@@ -402,8 +402,8 @@ def test_a_server_that_cannot_start_leaves_a_ledger_that_is_closed(
         values = {"target": "CartPole-v1", "governed": "strict", "agent_port": 0}
         monkeypatch.setattr(Governance, "check", refuse)
     folder = tmp_path / "ledger"
-    settings = settings_of({"sandbox": "process", "insecure": True, "ledger": str(folder), **values})
+    settings = parse_settings({"sandbox": "process", "insecure": True, "ledger": str(folder), **values})
 
-    with bound_tcp("127.0.0.1", 0) as listener, pytest.raises(ValidationError):
+    with bind_tcp("127.0.0.1", 0) as listener, pytest.raises(ValidationError):
         Server(settings, Keys(None, None), Listening([listener]))
     assert [finding.what for finding in verify(folder).findings] == []

@@ -20,13 +20,19 @@ import pytest
 
 from bench.attacks import socket_floods as floods
 from bench.attacks.socket_floods import Flood, Listener, ask_health, measure_flood, open_idle, open_slow, run_flood
-from proctor.server import connections
-from proctor.server.sockets import MOST_DISCARDED, MOST_HEADER_BYTES, MOST_HEADERS, MOST_PIPELINED, PatientHttp
+from proctor.server.net import connections
+from proctor.server.net.uvicorn_protocols import (
+    MOST_DISCARDED,
+    MOST_HEADER_BYTES,
+    MOST_HEADERS,
+    MOST_PIPELINED,
+    LimitedHttpProtocol,
+)
 from tests.cli.recordings import real, written
 from tests.server.agents.stand_in import TOKEN, plane_of
 from tests.server.attacks.vitals import SECRET, victim
-from tests.server.served import PATIENCE, serving
-from tests.server.viewing.test_alone import shown
+from tests.server.live_server import PATIENCE, serving
+from tests.server.viewer_http.test_standalone import shown
 
 KINDS = ("control", "agents", "view")
 ENOUGH = 48 * 2**20
@@ -146,15 +152,15 @@ def listener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(params=KINDS)
 def small(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attacked]:
     """A listener with few file descriptors; idle connections are closed for no other reason than that they are too many."""
-    made = PatientHttp.__init__
+    made = LimitedHttpProtocol.__init__
 
-    def patient(self: PatientHttp, *arguments: Any, **keywords: Any) -> None:
+    def patient(self: LimitedHttpProtocol, *arguments: Any, **keywords: Any) -> None:
         made(self, *arguments, **keywords)
         self.timeout_keep_alive = 3600
 
-    monkeypatch.setattr(PatientHttp, "__init__", patient)
-    monkeypatch.setattr("proctor.server.sockets.HEADER_SECONDS", 3600.0)
-    monkeypatch.setattr(connections, "open_files", lambda: OPEN_FILES)
+    monkeypatch.setattr(LimitedHttpProtocol, "__init__", patient)
+    monkeypatch.setattr("proctor.server.net.uvicorn_protocols.HEADER_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "read_open_files_limit", lambda: OPEN_FILES)
     with attacked(request.param, tmp_path) as there:
         yield there
 
@@ -446,7 +452,7 @@ def test_a_page_that_anybody_may_read_shows_no_credential(small: Attacked) -> No
 
 
 def test_an_accepted_websocket_is_kept_and_a_refused_one_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "open_files", lambda: OPEN_FILES)
+    monkeypatch.setattr(connections, "read_open_files_limit", lambda: OPEN_FILES)
     with serving(secret=SECRET) as served, ExitStack() as stack:
         there = Listener("127.0.0.1", served.port, "/", SECRET)
         peer = stack.enter_context(served.connect())

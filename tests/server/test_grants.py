@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proctor.models.control import Code
-from proctor.server.answers import Refused
-from tests.server.rooms import ADDRESS, Room, run
+from proctor.server.runtime.results import RequestRefused
+from tests.server.bare_sessions import ADDRESS, Room, run
 
 
 def refusal(room: Room, **wish: Any) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         room.give(**wish)
     return caught.value.problem.code
 
@@ -119,7 +119,7 @@ def test_the_end_of_the_session_kills_a_grant() -> None:
 def test_what_is_dead_is_forgotten_and_whoever_asked_is_told() -> None:
     async def scenario() -> list[str]:
         room, forgotten = Room(), list[str]()
-        room.grants.when_forgotten(forgotten.append)
+        room.grants.on_forget(forgotten.append)
         await room.begin()
         granted = room.give(ttl_seconds=5)
         room.grants.sweep()

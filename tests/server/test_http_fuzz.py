@@ -17,7 +17,7 @@ from schemathesis.core.result import Ok
 from tests.server.attacks.judged import without_leaks
 from tests.server.attacks.malformed import TARGET
 from tests.server.attacks.vitals import Victim, victim
-from tests.server.operated import CONTROL_SECRET, OPERATOR_SECRET, Operated, operated
+from tests.server.operator_server import CONTROL_SECRET, OPERATOR_SECRET, Operated, operated
 
 FUZZED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 OPERATED = settings(FUZZED, max_examples=15)

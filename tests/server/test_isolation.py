@@ -10,9 +10,9 @@ import pytest
 
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError
-from proctor.server.isolation import isolated
-from proctor.server.sandbox.docker import DockerNest
-from proctor.server.settings import settings_of
+from proctor.server.isolation import choose_isolation
+from proctor.server.sandbox.container.container_pool import ContainerPool
+from proctor.server.settings import parse_settings
 
 
 @pytest.mark.parametrize(("target", "found"), [("own_tools:Warehouse", True), ("CartPole-v1", False)])
@@ -27,9 +27,9 @@ def test_a_users_own_module_is_found_where_the_command_was_typed(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(DockerNest, "started", start)
-    settings = settings_of({"target": target, "sandbox": "docker", "image": "some"})
+    monkeypatch.setattr(ContainerPool, "start", start)
+    settings = parse_settings({"target": target, "sandbox": "docker", "image": "some"})
 
     with pytest.raises(ComponentError, match="no engine"):
-        isolated(settings, Target(target))
+        choose_isolation(settings, Target(target))
     assert seen == [found]

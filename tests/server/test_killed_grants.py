@@ -21,9 +21,9 @@ from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeStepped, PacketJudged
 from proctor.models.operator import question_name
 from tests.server.commands import ROOT, START_SECONDS, Command, serve, variables
-from tests.server.granted import Answer, agent_with, lets_in
-from tests.server.served import PATIENCE, until
-from tests.server.surviving import Add, Adding, Sum
+from tests.server.live_server import PATIENCE, until
+from tests.server.mcp_agents import Answer, agent_with, lets_in
+from tests.server.restarts import Add, Adding, Sum
 from tests.server.test_workers import TOKEN, Visitor
 
 pytestmark = pytest.mark.slow

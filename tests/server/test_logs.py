@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proctor.door.redaction import HIDDEN, Redactor
+from proctor.access.redaction import HIDDEN, Redactor
 from proctor.server.logs import QUIET, set_up_logs
 from proctor.server.settings import ServerSettings
 

@@ -39,7 +39,7 @@ def test_the_jobs_add_up_and_are_the_same_every_time() -> None:
         "JSONDecodeError: Expecting value",
         "at 0x7f3a00112233",
         "<class 'int'>",
-        "proctor.server.session",
+        "proctor.server.sessions.session",
         "see https://errors.pydantic.dev/2/v/missing",
         "a text from inside, 7f3a",
     ],

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.door.limits import Limits
+from proctor.access.limits import RequestLimits
 from proctor.errors import ValidationError
-from proctor.ledger.storage import StorageLimits
-from proctor.server.settings import LimitSettings, ServerSettings, settings_in, settings_of
+from proctor.ledger.writing.storage_limits import StorageLimits
+from proctor.server.settings import LimitSettings, ServerSettings, parse_settings, read_settings_file
 
 SECONDS = ["wait_seconds", "grace_seconds", "idle_seconds", "warn_seconds", "step_timeout_seconds", "drain_seconds"]
 
 
 def made(**values: Any) -> ServerSettings:
-    return settings_of({"target": "CartPole-v1", **values})
+    return parse_settings({"target": "CartPole-v1", **values})
 
 
 def nested(path: str, value: object) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_a_target_is_all_that_is_needed() -> None:
     assert settings.target == "CartPole-v1"
     assert settings.host == "127.0.0.1"
     assert not settings.insecure
-    assert settings.limits.limits() == Limits()
+    assert settings.limits.limits() == RequestLimits()
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -83,7 +83,7 @@ def test_settings_cannot_be_changed() -> None:
 )
 def test_a_value_that_makes_no_sense_is_refused_by_its_place(place: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
-        settings_of({"target": "CartPole-v1", **nested(place, value)})
+        parse_settings({"target": "CartPole-v1", **nested(place, value)})
 
     assert place.rpartition(".")[2] in str(caught.value)
 
@@ -137,7 +137,7 @@ def test_a_unix_socket_may_go_without_a_credential(tmp_path: Path) -> None:
 )
 def test_what_only_together_makes_no_sense_is_refused(values: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
-        settings_of({"target": "CartPole-v1", **values})
+        parse_settings({"target": "CartPole-v1", **values})
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_file_says_what_a_program_could_say(tmp_path: Path) -> None:
         '[settings]\nsutton_barto_reward = true\n[limits]\nmax_depth = 8\n[[transforms]]\ntype = "scale"\nfactor = 2.0\n'
     )
 
-    settings = settings_of(settings_in(path))
+    settings = parse_settings(read_settings_file(path))
 
     assert settings == made(
         port=0,
@@ -197,17 +197,17 @@ def test_a_file_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path, conte
         path.write_bytes(content)
 
     with pytest.raises(ValidationError, match=r"cannot read .*serve\.toml"):
-        settings_in(path)
+        read_settings_file(path)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="cannot read"):
-        settings_in(tmp_path)
+        read_settings_file(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["idle_seconds", "step_timeout_seconds"])
 def test_zero_seconds_are_no_limit_because_a_file_has_no_word_for_nothing(name: str) -> None:
-    assert getattr(settings_of({"target": "CartPole-v1", name: 0}), name) is None
+    assert getattr(parse_settings({"target": "CartPole-v1", name: 0}), name) is None
 
 
 def test_storage_has_limits_unless_they_are_said_to_be_none() -> None:

@@ -19,16 +19,16 @@ from websockets.sync.client import connect
 
 from proctor.server import workers
 from proctor.server.app import Keys
-from proctor.server.settings import settings_of
-from proctor.server.sockets import bound_tcp, port_of
+from proctor.server.net.uvicorn_protocols import bind_tcp, port_of
+from proctor.server.settings import parse_settings
 from proctor.server.workers import run_workers
 from tests.server.commands import Command, alive, finished, harmless, serve, told_to_stop_after
-from tests.server.served import PATIENCE, until
-from tests.server.surviving import ADDING
+from tests.server.live_server import PATIENCE, until
+from tests.server.restarts import ADDING
 
 SECRET = "a-secret-for-two-workers"
 HEADERS = {"Authorization": f"Bearer {SECRET}"}
-WHEREABOUTS = "tests.server.witness:Whereabouts"
+WHEREABOUTS = "tests.server.witness_env:Whereabouts"
 
 
 class Visitor:
@@ -171,7 +171,7 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_with_it_and_no_other(tmp
 
 @pytest.mark.slow
 def test_with_a_ledger_sessions_survive_their_workers_and_the_parent(tmp_path: Path) -> None:
-    with bound_tcp("127.0.0.1", 0) as listener:
+    with bind_tcp("127.0.0.1", 0) as listener:
         port = str(port_of(listener))
     arguments = (ADDING, "--workers", "2", "--port", port, "--json", "--ledger", str(tmp_path / "ledger"))
     with serve(tmp_path / "home", *arguments, more=TOKEN) as command, ExitStack() as stack:
@@ -241,7 +241,7 @@ def _end_of(visitor: Visitor) -> int | None:
 
 # ------------------------------------------------------------------------------------------- the parent, seen from inside
 def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
-    settings = settings_of({"target": WHEREABOUTS, "sandbox": "none", "workers": 2, "insecure": True})
+    settings = parse_settings({"target": WHEREABOUTS, "sandbox": "none", "workers": 2, "insecure": True})
     visits: list[Future[tuple[int, int, str]]] = []
 
     def visit() -> tuple[int, int, str]:
@@ -256,7 +256,7 @@ def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
             again.open()
             return first.pid, again.pid, lost["data"]["code"]
 
-    with bound_tcp("127.0.0.1", 0) as shared, harmless():
+    with bind_tcp("127.0.0.1", 0) as shared, harmless():
         code = run_workers(settings, Keys(), shared, None, lambda tier: visits.append(told_to_stop_after(visit)))
 
     first, again, lost = visits[0].result(PATIENCE)
@@ -268,12 +268,12 @@ def test_the_parent_starts_a_dead_worker_again_and_stops_when_told() -> None:
 
 def test_workers_that_keep_dying_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MOST_FAILURES", 2)
-    settings = settings_of(
-        {"target": "tests.server.witness:only_at_home", "sandbox": "none", "workers": 2, "insecure": True}
+    settings = parse_settings(
+        {"target": "tests.server.witness_env:only_at_home", "sandbox": "none", "workers": 2, "insecure": True}
     )
     said: list[str] = []
 
-    with bound_tcp("127.0.0.1", 0) as shared, harmless():
+    with bind_tcp("127.0.0.1", 0) as shared, harmless():
         code = run_workers(settings, Keys(), shared, None, lambda tier: said.append("ready"))
 
     assert (code, said) == (1, [])

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from tests.server.commands import Command, finished, serve
-from tests.server.granted import Answer, agent_with, lets_in
-from tests.server.served import PATIENCE, until
+from tests.server.live_server import PATIENCE, until
+from tests.server.mcp_agents import Answer, agent_with, lets_in
 from tests.server.test_workers import TOKEN, WHEREABOUTS, Visitor, one_of_each
 
 TWO = (WHEREABOUTS, "--workers", "2", "--port", "0", "--agent-port", "0", "--json")

@@ -1,4 +1,4 @@
-"""The server that the MCP conformance suite talks to: our plane and our `AgentServer`, with all that the suite asks for.
+"""The server that the MCP conformance suite talks to: our plane and our `McpServer`, with all that the suite asks for.
 
 What agents never get (resources, prompts, completion, logging, questions to the client) is added here to the same object
 that serves them. Run as a program it prints its address and serves until its standard input ends.
@@ -19,7 +19,7 @@ import mcp_types
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
 
-from proctor.server.agents.endpoint import VISIT
+from proctor.server.agents.mcp_server import AGENT_REQUEST
 from tests.server.agents.stand_in import StandIn, StandInView, plane_of
 
 Context = ServerRequestContext[Any, Any]
@@ -210,7 +210,7 @@ async def list_tools(ctx: Context, params: Any) -> Wire:
 async def call_tool(ctx: Context, params: mcp_types.CallToolRequestParams) -> Wire:
     # The library gets calls without their arguments.
     request: Any = ctx.request
-    arguments = json.loads(request.scope[VISIT].arguments)
+    arguments = json.loads(request.scope[AGENT_REQUEST].arguments)
     return await TOOLS[params.name][1](ctx, arguments)
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proctor.errors import ComponentError
-from proctor.server.sandbox.engine import Engine
-from tests.server.served import until
+from proctor.server.sandbox.container.engine import Engine
+from tests.server.live_server import until
 
 PATIENCE = 120.0
 

@@ -24,10 +24,9 @@ from typing import Any
 import httpx2
 import msgspec
 
-from proctor.client.backoff import Backoff
 from proctor.client.connection import Connection
 from proctor.client.env_client import EnvClient
-from proctor.client.settings import Settings
+from proctor.client.settings import Backoff, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
@@ -43,10 +42,10 @@ from proctor.models.events import (
 from proctor.models.grants import GrantWish
 from proctor.models.wire import Action, Observation, State
 from tests.server.commands import ROOT, variables
-from tests.server.granted import agent_with, lets_in
+from tests.server.mcp_agents import agent_with, lets_in
 
 PATIENCE = 120.0
-SETTINGS = Settings(
+SETTINGS = ConnectionSettings(
     request_timeout=PATIENCE, connect_timeout=30.0, cancel_timeout=30.0, backoff=Backoff(first=0.02, longest=0.3)
 )
 DIRECTIONS = ("up", "right", "down", "left")
@@ -269,7 +268,7 @@ class Load:
         return episode
 
     def _key(self, session: Any) -> Key:
-        return session.name or "", session.place.epoch
+        return session.name or "", session.position.epoch
 
 
 @dataclass(frozen=True)

@@ -22,29 +22,34 @@ from proctor.envs.targets import Target
 from proctor.errors import ComponentError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
-from proctor.server.answers import Failed, Outcome
-from proctor.server.desk import Desk, ResetOrder
-from proctor.server.incidents import new_incident
-from proctor.server.sandbox.archive import Config, Text, described, write_image, write_layer
-from proctor.server.sandbox.bait import LIMITS, Baits, laid_out
-from proctor.server.sandbox.docker import DockerNest, ServerMark
-from proctor.server.sandbox.engine import SERVER_LABEL, Engine
-from proctor.server.sandbox.findings import Probe
-from proctor.server.sandbox.hold import FIRST_USER, MOST_USERS
-from proctor.server.sandbox.pipe import Work
-from proctor.server.sandbox.place import InWorker
-from proctor.server.sandbox.probe import TARGET as PROBING
-from proctor.server.sandbox.probes import Tried
-from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
+from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
+from proctor.server.runtime.results import EnvOutcome, RequestFailed, new_incident
+from proctor.server.sandbox.container.container_pool import ContainerPool, ServerMark
+from proctor.server.sandbox.container.engine import SERVER_LABEL, Engine
+from proctor.server.sandbox.container.image_archive import (
+    ImageConfig,
+    TextEntry,
+    describe_image,
+    write_image,
+    write_layer,
+)
+from proctor.server.sandbox.messages import Work
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_process import FIRST_USER, MOST_USERS
+from proctor.server.sandbox.probe.attacks import AttackResult
+from proctor.server.sandbox.probe.report import SandboxProbe
+from proctor.server.sandbox.probe.run import LIMITS, Decoys, lay_out_decoys
+from proctor.server.sandbox.probe.run import TARGET as PROBING
+from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxRequest, Tier
 from tests.server.commands import finished, serve, variables
-from tests.server.served import until
+from tests.server.live_server import until
 from tests.server.test_workers import TOKEN, Visitor
 from tests.system.engines import own_docker, own_podman
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 PATIENCE = 120.0
-ORDER = ResetOrder(1, "e", None)
+ORDER = ResetRequest(1, "e", None)
 Result = TypeVar("Result")
 
 HOSTILE = r'''
@@ -214,18 +219,18 @@ def hostile(docker: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "hostile_env.py").write_text(HOSTILE)
     with (folder / "layer").open("wb") as file:
-        digest = write_layer({"/base-file": Text(b"of the base")}, file)
+        digest = write_layer({"/base-file": TextEntry(b"of the base")}, file)
     with (folder / "base.tar").open("wb") as file:
-        write_image(folder / "layer", digest, described(digest, Config(())), "a-base:1", file)
+        write_image(folder / "layer", digest, describe_image(digest, ImageConfig(())), "a-base:1", file)
     docker.load(folder / "base.tar")
     told = proctor(folder, "image", "hostile_env:Hostile", "--base", "a-base:1", DOCKER_HOST=host_of(docker))
     return str(told["image"])
 
 
 @contextmanager
-def nest(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[DockerNest]:
+def nest(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[ContainerPool]:
     """Give a nest, of which no container is left afterwards."""
-    found = DockerNest.started(target, SandboxWish(Tier.DOCKER, **wish), image, engine)
+    found = ContainerPool.start(target, SandboxRequest(Tier.DOCKER, **wish), image, engine)
     try:
         yield found
     finally:
@@ -256,13 +261,13 @@ def test_an_image_is_what_its_name_says_and_not_large(docker: Engine, in_docker:
     assert docker.facts().seccomp == "docker's profile default"
 
 
-async def episode(place: InWorker) -> list[Any]:
+async def episode(place: WorkerExecutor) -> list[Any]:
     begun = await place.reset(ORDER)
     return [begun, *[await place.step(b'{"action":%d}' % (number % 2)) for number in range(10)]]
 
 
 def in_process() -> list[Any]:
-    desk = Desk(Target("CartPole-v1").make(), Encoding(), new_incident)
+    desk = EnvAdapter(Target("CartPole-v1").make(), Encoding(), new_incident)
     return [desk.reset(ORDER), *[desk.step(b'{"action":%d}' % (number % 2)) for number in range(10)]]
 
 
@@ -272,7 +277,7 @@ def test_a_session_in_a_container_is_stepped_as_any_other_and_gone_when_it_is_cl
 ) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
 
-    async def scenario(found: DockerNest) -> list[Any]:
+    async def scenario(found: ContainerPool) -> list[Any]:
         place = await found.place(work(Target("CartPole-v1")))
         assert len(ours(engine)) == 1
         outcomes = await episode(place)
@@ -330,20 +335,22 @@ def test_a_server_without_image_or_daemon_says_what_to_do(
 
 
 # ----------------------------------------------------------------------------------------------------------- attacks
-async def attempts(place: InWorker, probes: list[Probe], baits: Baits) -> dict[Probe, tuple[bool, str]]:
+async def attempts(
+    place: WorkerExecutor, probes: list[SandboxProbe], baits: Decoys
+) -> dict[SandboxProbe, tuple[bool, str]]:
     """Return what each probe came to, by its own word or by what the host saw."""
-    await place.reset(ResetOrder(None, "", None))
+    await place.reset(ResetRequest(None, "", None))
     found = {}
     for probe in probes:
-        outcome = await place.step(baits.bait(probe).model_dump_json().encode())
-        assert isinstance(outcome, Outcome)
-        tried = Tried.model_validate_json(outcome.observation)
-        seen = baits.taken(probe)
+        outcome = await place.step(baits.targets_for(probe).model_dump_json().encode())
+        assert isinstance(outcome, EnvOutcome)
+        tried = AttackResult.model_validate_json(outcome.observation)
+        seen = baits.was_taken(probe)
         found[probe] = (tried.succeeded or bool(seen), tried.said)
     return found
 
 
-ENDING = [Probe.MEMORY_BOMB, Probe.MEMORY_OF_MANY, Probe.PTRACE, Probe.NEIGHBOURS]
+ENDING = [SandboxProbe.MEMORY_BOMB, SandboxProbe.MEMORY_OF_MANY, SandboxProbe.PTRACE, SandboxProbe.NEIGHBOURS]
 """Neighbours have a container each; the other three may end the process, and are tried elsewhere or last."""
 
 
@@ -351,18 +358,18 @@ ENDING = [Probe.MEMORY_BOMB, Probe.MEMORY_OF_MANY, Probe.PTRACE, Probe.NEIGHBOUR
 def test_every_attack_of_the_probe_fails_in_a_container(name: str, request: pytest.FixtureRequest) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
 
-    async def scenario(found: DockerNest, baits: Baits) -> dict[Probe, tuple[bool, str]]:
+    async def scenario(found: ContainerPool, baits: Decoys) -> dict[SandboxProbe, tuple[bool, str]]:
         place = await found.place(work(PROBING))
-        place.patience = PATIENCE
-        return await attempts(place, [probe for probe in Probe if probe not in ENDING], baits)
+        place.timeout = PATIENCE
+        return await attempts(place, [probe for probe in SandboxProbe if probe not in ENDING], baits)
 
-    with laid_out() as baits, nest(engine, image, PROBING, limits=LIMITS) as found:
+    with lay_out_decoys() as baits, nest(engine, image, PROBING, limits=LIMITS) as found:
         outcomes = run(scenario(found, baits))
 
-    assert len(outcomes) == len(Probe) - len(ENDING)
+    assert len(outcomes) == len(SandboxProbe) - len(ENDING)
     reached = {probe: said for probe, (succeeded, said) in outcomes.items() if succeeded}
     # A private file is tried first; the list of users is the image's own, with two in it.
-    assert reached in ({}, {Probe.HOST_FILES: "/etc/passwd was read"})
+    assert reached in ({}, {SandboxProbe.HOST_FILES: "/etc/passwd was read"})
 
 
 def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
@@ -371,7 +378,7 @@ def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
     monkeypatch.setenv("PROCTOR_CANARY", "canary")
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: DockerNest) -> tuple[dict[str, Any], list[str]]:
+    async def scenario(found: ContainerPool) -> tuple[dict[str, Any], list[str]]:
         place = await found.place(work(target))
         told = metadata(await place.reset(ORDER))
         return told, metadata(await place.step(b'{"action":1}'))["writable"]
@@ -399,11 +406,11 @@ def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_e
     target = Target("hostile_env:Hostile")
     limits = SandboxLimits(memory_bytes=200 * MIB)
 
-    async def scenario(found: DockerNest) -> Failed:
+    async def scenario(found: ContainerPool) -> RequestFailed:
         glutton, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
         for place in (glutton, neighbour):
             await place.reset(ORDER)
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(RequestFailed) as caught:
             await glutton.step(b'{"action":2}')
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
@@ -420,11 +427,11 @@ def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_e
 def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: Engine, hostile: str) -> None:
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: DockerNest) -> Failed:
+    async def scenario(found: ContainerPool) -> RequestFailed:
         place = await found.place(work(target))
         await place.reset(ORDER)
-        place.patience = 0.5
-        with pytest.raises(Failed) as caught:
+        place.timeout = 0.5
+        with pytest.raises(RequestFailed) as caught:
             await place.step(b'{"action":3}')
         await gone(docker)
         return caught.value
@@ -443,11 +450,11 @@ def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
 ) -> None:
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: DockerNest) -> Failed:
+    async def scenario(found: ContainerPool) -> RequestFailed:
         liar, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
         for place in (liar, neighbour):
             await place.reset(ORDER)
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(RequestFailed) as caught:
             await liar.step(b'{"action":%d}' % action)
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
@@ -464,7 +471,7 @@ def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
 def derive(engine: Engine, base: str, folder: Path, name: str, *changes: str) -> str:
     """Make an image of another by lines of a Dockerfile; return its name."""
     with (folder / "layer").open("wb") as file:
-        write_layer({"/added": Text(b"nothing")}, file)
+        write_layer({"/added": TextEntry(b"nothing")}, file)
     engine.commit(base, folder / "layer", changes, name)
     return name
 
@@ -475,7 +482,7 @@ def test_an_image_with_a_volume_is_refused(name: str, request: pytest.FixtureReq
     derived = derive(engine, image, tmp_path, "with-volume:1", "VOLUME /data")
 
     with pytest.raises(ComponentError, match="volumes"):
-        DockerNest.started(Target("CartPole-v1"), SandboxWish(Tier.DOCKER), derived, engine)
+        ContainerPool.start(Target("CartPole-v1"), SandboxRequest(Tier.DOCKER), derived, engine)
 
 
 def test_what_an_image_says_of_users_folders_and_variables_changes_nothing(
@@ -492,7 +499,7 @@ def test_what_an_image_says_of_users_folders_and_variables_changes_nothing(
     image = derive(docker, hostile, tmp_path, "surprising:1", *changes)
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: DockerNest) -> tuple[dict[str, Any], list[str]]:
+    async def scenario(found: ContainerPool) -> tuple[dict[str, Any], list[str]]:
         place = await found.place(work(target))
         told = metadata(await place.reset(ORDER))
         return told, metadata(await place.step(b'{"action":1}'))["writable"]
@@ -519,12 +526,12 @@ def test_what_an_image_says_of_users_folders_and_variables_changes_nothing(
 def test_an_image_that_starts_another_program_is_refused_in_time(
     docker: Engine, in_docker: str, tmp_path: Path, script: str, reason: str
 ) -> None:
-    (told,) = json.loads(docker.asked("image", "inspect", in_docker))
+    (told,) = json.loads(docker.run("image", "inspect", in_docker))
     entry = json.dumps([*told["Config"]["Entrypoint"], "-c", script])
     image = derive(docker, in_docker, tmp_path, "another-program:1", f"ENTRYPOINT {entry}")
-    wish = SandboxWish(Tier.DOCKER)
+    wish = SandboxRequest(Tier.DOCKER)
 
-    found = DockerNest.started(Target("CartPole-v1"), wish, image, docker, start_seconds=10.0)
+    found = ContainerPool.start(Target("CartPole-v1"), wish, image, docker, start_seconds=10.0)
     try:
         with pytest.raises(ComponentError, match=reason):
             found.card()
@@ -539,13 +546,13 @@ def test_the_image_that_was_checked_is_run_though_its_name_means_another_by_then
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
-    engine.asked("tag", image, "moving:1")
+    engine.run("tag", image, "moving:1")
     derive(engine, image, tmp_path, "with-volume:2", "VOLUME /data")
 
-    async def scenario(found: DockerNest) -> list[str]:
-        engine.asked("tag", "with-volume:2", "moving:1")
+    async def scenario(found: ContainerPool) -> list[str]:
+        engine.run("tag", "with-volume:2", "moving:1")
         await found.place(work(Target("CartPole-v1")))
-        return [json.loads(engine.asked("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
+        return [json.loads(engine.run("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
 
     with nest(engine, "moving:1", Target("CartPole-v1")) as found:
         images = run(scenario(found))
@@ -571,7 +578,7 @@ def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tm
         Mount(tmp_path / "out", writable=True),
     )
 
-    async def scenario(found: DockerNest) -> dict[str, Any]:
+    async def scenario(found: ContainerPool) -> dict[str, Any]:
         return metadata(await (await found.place(work(target))).reset(ORDER))
 
     with nest(docker, in_docker, target, mounts=mounts) as found:
@@ -585,7 +592,7 @@ def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tm
 def docker_site(engine: Engine, image: str) -> str:
     """Return where the image's Python has its packages."""
     script = "import gymnasium, pathlib; print(pathlib.Path(gymnasium.__file__).parents[1])"
-    return engine.asked("run", "--rm", "--network", "none", image, "-c", script).strip()
+    return engine.run("run", "--rm", "--network", "none", image, "-c", script).strip()
 
 
 # --------------------------------------------------------------------------------------------------------- leftovers
@@ -594,9 +601,9 @@ def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(do
     dead = replace(own, began=own.began + 1)
     idle = ("--network", "none", in_docker, "-c", "import threading; threading.Event().wait()")
     for name, mark in (("proctor-dead-1", dead), ("proctor-living-1", own)):
-        docker.asked("run", "--detach", "--rm", "--name", name, "--label", f"{SERVER_LABEL}={mark}", *idle)
+        docker.run("run", "--detach", "--rm", "--name", name, "--label", f"{SERVER_LABEL}={mark}", *idle)
     try:
-        DockerNest.started(Target("CartPole-v1"), SandboxWish(Tier.DOCKER), in_docker, docker).end()
+        ContainerPool.start(Target("CartPole-v1"), SandboxRequest(Tier.DOCKER), in_docker, docker).end()
         left = [each.name for each in docker.containers(SERVER_LABEL)]
     finally:
         docker.remove(["proctor-dead-1", "proctor-living-1"])
@@ -634,7 +641,7 @@ def test_a_container_that_outlives_a_killed_server_is_removed_by_the_next_one(
 
 
 def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:
-    async def scenario(found: DockerNest) -> None:
+    async def scenario(found: ContainerPool) -> None:
         place = await found.place(work(Target("CartPole-v1")))
         opening = asyncio.create_task(found.place(work(Target("CartPole-v1"))))
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 2, PATIENCE)

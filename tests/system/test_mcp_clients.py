@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.client.grants import Grant
-from tests.server.served import Served, Session, Talk, serving
+from proctor.client.agents import Grant
+from tests.server.live_server import Served, Session, Talk, serving
 from tests.system.programs import node, run, venv_python
 
 pytestmark = pytest.mark.system

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from proctor.client.gym_env import RemoteEnv
-from proctor.client.vector_env import RemoteVectorEnv
-from proctor.envs.plume.batch import BatchedPlumeSearch
+from proctor.client.remote_envs import RemoteEnv, RemoteVectorEnv
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.integrations.sb3 import as_sb3
-from tests.server.served import serving
+from tests.server.live_server import serving
 
 pytestmark = pytest.mark.system
 

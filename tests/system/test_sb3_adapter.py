@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.popper.batch import BatchedColumnPopper
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.envs.popper.env import ColumnPopperEnv, ContractColumnPopperEnv
+from proctor.envs.popper.vector.batched_env import BatchedColumnPopper
 from proctor.envs.popper.wrappers import FlattenBoard
 from proctor.integrations.sb3 import as_sb3
 

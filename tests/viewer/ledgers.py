@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from proctor.envs.policies import make_policy
-from proctor.envs.settings import made
+from proctor.envs.evaluation import make_policy
+from proctor.envs.settings import make_env
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
@@ -41,13 +41,13 @@ from proctor.models.events import (
     SessionOpened,
 )
 from proctor.models.grants import GrantWish
-from proctor.server.accounts import Account, BatchAccount, SingleAccount
-from proctor.server.cards import Card, card_of
-from proctor.server.opening import Opening, kind_for
-from proctor.server.session import Session
-from proctor.server.transforms import plan_of
-from tests.server.governed.rooms import Agent, Hall, until
-from tests.server.served import PATIENCE
+from proctor.server.rewards.pipeline import plan_of
+from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder
+from proctor.server.sessions.session import Session
+from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
+from tests.server.governed.governed_sessions import Agent, Hall, until
+from tests.server.live_server import PATIENCE
 
 PLUME = "proctor/PlumeSearch-v0"
 POPPER = "proctor/ColumnPopper-v0"
@@ -94,9 +94,9 @@ def writing(folder: Path, clock: Clock, observations: Any = "all") -> Iterator[L
 
 
 @cache
-def _card(text: str, settings: bytes) -> Card:
+def _card(text: str, settings: bytes) -> EnvDescription:
     with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
-        return thread.submit(card_of, Target(text, msgspec.json.decode(settings))).result(PATIENCE)
+        return thread.submit(describe_target, Target(text, msgspec.json.decode(settings))).result(PATIENCE)
 
 
 def session_of(
@@ -114,18 +114,20 @@ def session_of(
     found = Target(target, settings)
     card = _card(target, msgspec.json.encode(settings))
     plan = plan_of(list(transforms))
-    opening = Opening(
+    opening = SessionSpec(
         found,
         card,
-        kind_for(found, card, None, num_envs),
+        choose_executor_kind(found, card, None, num_envs),
         num_envs=num_envs,
         scenes=num_envs is None,
         transforms=[dict(spec) for spec in plan.specs],
         policy=policy,
     )
     pipeline = plan.pipeline(num_envs)
-    account: Account = (
-        SingleAccount(pipeline, extended=True) if num_envs is None else BatchAccount(pipeline, opening.encoding)
+    account: ResponseBuilder = (
+        SingleResponseBuilder(pipeline, extended=True)
+        if num_envs is None
+        else BatchResponseBuilder(pipeline, opening.encoding)
     )
     return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=PATIENCE)
 
@@ -141,7 +143,7 @@ def _run(scenario: Awaitable[None]) -> None:
 # -------------------------------------------------------------------------------------------------------- free episodes
 def chosen_actions(target: str, settings: dict[str, Any], policy: str, seed: int, steps: int) -> list[Any]:
     """Return what a policy does in an environment that is played beforehand."""
-    env: gym.Env[Any, Any] = made(target, settings)
+    env: gym.Env[Any, Any] = make_env(target, settings)
     chooser = make_policy(policy, env)
     chooser.reset(seed)
     seen, _ = env.reset(seed=seed)
@@ -520,7 +522,7 @@ def long_episode(
     folder: Path, steps: int = 10_000, *, session: str = "long", begun: float = BEGUN, closes: bool = True
 ) -> str:
     """Record a search of so many steps that goes round and round; its events are stated without a session."""
-    env: Any = made(PLUME, {"max_steps": steps + 1}).unwrapped
+    env: Any = make_env(PLUME, {"max_steps": steps + 1}).unwrapped
     seen, _ = env.reset(seed=1, options={"start": (20, 20)})
     with writing(folder, Clock(begun)) as writer:
         writer.record(opened(session, begun, settings={"max_steps": steps + 1}))

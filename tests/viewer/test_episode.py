@@ -14,7 +14,7 @@ from proctor import viewer
 from proctor.errors import ValidationError
 from proctor.viewer import Episode
 from proctor.viewer import episode as showing
-from proctor.viewer.saving import saved
+from proctor.viewer.single_file import save_page
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
 
@@ -83,7 +83,7 @@ def test_it_is_saved_whole_over_an_older_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["", "nowhere/page.html"], ids=["a folder", "no folder"])
 def test_a_place_that_takes_no_file_is_an_error_and_leaves_nothing(tmp_path: Path, place: str) -> None:
     with pytest.raises(ValidationError):
-        saved(tmp_path / place, "text")
+        save_page(tmp_path / place, "text")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -93,7 +93,7 @@ def test_a_link_stays_one_and_leads_to_the_new_page(tmp_path: Path) -> None:
     place.write_text("old", "utf-8")
     link.symlink_to(place)
 
-    path = saved(link, "new")
+    path = save_page(link, "new")
 
     assert (path, link.is_symlink(), place.read_text("utf-8")) == (link, True, "new")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link.html", "page.html"]
@@ -104,7 +104,7 @@ def test_what_is_there_and_is_no_file_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(pipe)
 
     with pytest.raises(ValidationError, match="no file that can be replaced"):
-        saved(pipe, "text")
+        save_page(pipe, "text")
 
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
@@ -112,7 +112,7 @@ def test_what_is_there_and_is_no_file_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_text_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
-        saved(tmp_path / "page.html", "half \ud800")
+        save_page(tmp_path / "page.html", "half \ud800")
 
     assert list(tmp_path.iterdir()) == []
 

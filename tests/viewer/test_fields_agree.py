@@ -16,10 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from proctor import viewer
+from proctor.envs.plume.drawing.field_images import make_thumbnail, paint_field
+from proctor.envs.plume.drawing.picture import tint
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.paint import paint
-from proctor.envs.plume.render import tint
-from proctor.envs.plume.thumbnail import thumbnail
 from tests.system import programs
 
 pytestmark = pytest.mark.system
@@ -76,7 +75,7 @@ def assert_same(folder: Path, scene: dict[str, Any]) -> None:
     """Compare field and colours, between the cells and beyond the edges too."""
     xs, ys = np.linspace(-2.0, 71.3, 41), np.linspace(-1.5, 91.7, 37)
     static = scene["static"]
-    ours = paint(static["field"], scene["frame"]["field"], tuple(static["source"]), xs, ys)
+    ours = paint_field(static["field"], scene["frame"]["field"], tuple(static["source"]), xs, ys)
     page = by_browser(folder, scene, xs, ys)
 
     np.testing.assert_allclose(page["values"].reshape(ours.shape), ours, atol=1e-9)
@@ -102,13 +101,13 @@ def test_a_recorded_plume_is_the_same_on_the_page(tmp_path: Path) -> None:
 
 def test_a_thumbnail_of_a_still_field_is_the_same_on_the_page(tmp_path: Path) -> None:
     scene = seen_after(GRID)
-    scene["static"]["field"] = thumbnail(np.random.default_rng(5).random((101, 53)))
+    scene["static"]["field"] = make_thumbnail(np.random.default_rng(5).random((101, 53)))
 
     assert_same(tmp_path, scene)
 
 
 def test_a_small_thumbnail_has_no_cells_between(tmp_path: Path) -> None:
     scene = seen_after(GRID)
-    scene["static"]["field"] = thumbnail(np.array([[0.5]]))
+    scene["static"]["field"] = make_thumbnail(np.array([[0.5]]))
 
     assert_same(tmp_path, scene)

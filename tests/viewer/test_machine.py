@@ -9,38 +9,37 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.episode.diagram import EVERY, everywhere, machine_picture
-from proctor.episode.states import STATES, State
-from proctor.episode.table import TABLE, Row, starts_of
-from proctor.viewer.documents import Machine
-from proctor.viewer.machine import PLACES, drawn, machine
+from proctor.episode.diagram import EVERY, machine_diagram, rows_everywhere
+from proctor.episode.transition_table import STATES, TABLE, ProtocolState, TransitionRow, starting_states
+from proctor.viewer.documents import MachineDiagram
+from proctor.viewer.machine import PLACES, build_machine, machine_from_picture
 
 
-def hops_of(row: Row) -> set[tuple[str, str]]:
+def hops_of(row: TransitionRow) -> set[tuple[str, str]]:
     """Return the pairs of states that a row leads between, micro-steps included."""
     found = set()
-    for start in starts_of(row):
+    for start in starting_states(row):
         ends = (start,) if row.source is row.target else STATES[row.target]
         found |= {pair for end in ends for pair in pairwise((start.value, *row.through, end.value))}
     return {(str(one), str(other)) for one, other in found}
 
 
-def pairs_of(found: Machine) -> set[tuple[str, str]]:
+def pairs_of(found: MachineDiagram) -> set[tuple[str, str]]:
     return {(edge.source, edge.target) for edge in found.edges}
 
 
 def test_every_state_is_there_once_with_a_place_of_its_own_and_words() -> None:
-    states = machine().states
+    states = build_machine().states
 
-    assert [state.name for state in states] == [state.value for state in State]
+    assert [state.name for state in states] == [state.value for state in ProtocolState]
     assert len({(state.x, state.y) for state in states}) == len(states) == len(PLACES)
     assert all(state.words.endswith(".") and state.label.startswith(state.name[:2]) for state in states)
 
 
 def test_every_transition_of_the_table_has_its_edge_or_holds_everywhere() -> None:
-    folded = everywhere(TABLE)
+    folded = rows_everywhere(TABLE)
 
-    found = pairs_of(machine())
+    found = pairs_of(build_machine())
 
     assert {pair for row in TABLE if row not in folded for pair in hops_of(row)} <= found
     assert (EVERY, "S9_SAFEMODE") in found
@@ -49,11 +48,11 @@ def test_every_transition_of_the_table_has_its_edge_or_holds_everywhere() -> Non
 def test_no_edge_is_there_that_the_table_does_not_have() -> None:
     wanted = {pair for row in TABLE for pair in hops_of(row)} | {(EVERY, "S9_SAFEMODE")}
 
-    assert pairs_of(machine()) <= wanted
+    assert pairs_of(build_machine()) <= wanted
 
 
 def test_what_is_legal_everywhere_is_told_once() -> None:
-    found = machine()
+    found = build_machine()
 
     assert "IntegrityAlertPacket(notice)" in found.everywhere
     assert "legal, and changes no state" not in found.everywhere
@@ -64,10 +63,10 @@ def test_only_two_straight_lines_would_run_through_another_state() -> None:
     """The places leave room: a page bends those two, and need bend no other."""
     crossed = {
         (edge.source, edge.target)
-        for edge in machine().edges
+        for edge in build_machine().edges
         for name, (x, y) in PLACES.items()
-        if edge.source in list(State) and name not in (edge.source, edge.target)
-        if near(PLACES[State(edge.source)], PLACES[State(edge.target)], (x, y))
+        if edge.source in list(ProtocolState) and name not in (edge.source, edge.target)
+        if near(PLACES[ProtocolState(edge.source)], PLACES[ProtocolState(edge.target)], (x, y))
     }
 
     assert crossed == {("S6_EXECUTE", "S2_MODEL"), ("S4_VERIFY", "S9_SAFEMODE")}
@@ -85,10 +84,10 @@ def test_neighbours_stand_apart() -> None:
 
 
 @given(st.lists(st.sampled_from(TABLE), unique=True, max_size=12))
-def test_any_table_is_drawn_with_all_that_it_has(rows: Sequence[Row]) -> None:
-    folded = everywhere(rows)
+def test_any_table_is_drawn_with_all_that_it_has(rows: Sequence[TransitionRow]) -> None:
+    folded = rows_everywhere(rows)
 
-    found = drawn(machine_picture(rows))
+    found = machine_from_picture(machine_diagram(rows))
 
     assert {pair for row in rows if row not in folded for pair in hops_of(row)} <= pairs_of(found)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Machine) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=MachineDiagram) == found

@@ -3,8 +3,8 @@
 import pytest
 
 from proctor.models.events import AgentGranted, AgentRevoked, Event, SessionResumed
-from proctor.viewer.notes import NOTES
-from tests.ledger.stories import NOON, batch_reset, closed, failure, reset
+from proctor.viewer.slices import NOTE_SENTENCES
+from tests.ledger.session_events import NOON, batch_reset, closed, failure, reset
 
 
 def resumed(lost: str | None) -> SessionResumed:
@@ -52,6 +52,6 @@ def resumed(lost: str | None) -> SessionResumed:
     ],
 )
 def test_every_kind_of_note_has_its_sentence(event: Event, kind: str, text: str) -> None:
-    named, sentence = NOTES[type(event)]
+    named, sentence = NOTE_SENTENCES[type(event)]
 
     assert (named, sentence(event)) == (kind, text)

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from msgspec import Raw
 
 from proctor.errors import ValidationError
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import pack_array
 from proctor.models.pixels import is_pixels
-from proctor.viewer.pictures import NO_PIXELS, picture_in, png
+from proctor.viewer.pictures import NO_PIXELS, encode_png, png_from_scene
 
 PICTURES = hnp.arrays(
     np.uint8,
@@ -45,7 +45,7 @@ def unpainted(file: bytes) -> Any:
 @settings(max_examples=40)
 @given(PICTURES)
 def test_a_picture_comes_out_of_its_file_as_it_went_in(picture: Any) -> None:
-    file = png(picture)
+    file = encode_png(picture)
 
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     assert file.endswith(b"IEND\xaeB`\x82")
@@ -54,11 +54,11 @@ def test_a_picture_comes_out_of_its_file_as_it_went_in(picture: Any) -> None:
 
 def test_a_scene_and_a_frame_hold_the_same_picture() -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    frame = {"pixels": packed_array(picture)}
+    frame = {"pixels": pack_array(picture)}
 
-    whole = picture_in(Raw(msgspec.json.encode({"environment": "pixels", "frame": frame})))
+    whole = png_from_scene(Raw(msgspec.json.encode({"environment": "pixels", "frame": frame})))
 
-    assert whole == picture_in(Raw(msgspec.json.encode(frame))) == png(picture)
+    assert whole == png_from_scene(Raw(msgspec.json.encode(frame))) == encode_png(picture)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_scene_and_a_frame_hold_the_same_picture() -> None:
 )
 def test_what_is_no_picture_is_refused(scene: bytes) -> None:
     with pytest.raises(ValidationError):
-        picture_in(Raw(scene))
+        png_from_scene(Raw(scene))
 
 
 def test_only_a_scene_of_pixels_is_one() -> None:

@@ -19,17 +19,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.files import LedgerFile, Row
 from proctor.ledger.reader import Ledger
-from proctor.viewer import contents as carrying
-from proctor.viewer.comparing import fork
-from proctor.viewer.contents import Contents
-from proctor.viewer.documents import Head
-from proctor.viewer.machine import machine
-from proctor.viewer.shelf import Shelf
-from proctor.viewer.single_file import assembled, embedded, page
-from tests.ledger import stories
-from tests.ledger.stories import batch_reset, batch_step, reset, step, written
+from proctor.ledger.storage.ledger_file import LedgerFile, Row
+from proctor.viewer import single_file as carrying
+from proctor.viewer.catalog import EpisodeCatalog
+from proctor.viewer.comparison import fork_episode
+from proctor.viewer.documents import EpisodeHead
+from proctor.viewer.machine import build_machine
+from proctor.viewer.single_file import PageContents, assemble_page, build_page, embed_json
+from tests.ledger import session_events
+from tests.ledger.session_events import batch_reset, batch_step, reset, step, written
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
 
@@ -42,7 +41,7 @@ HOSTILE = [
     "&lt;&#60;",
     "\\<",
 ]
-NOTHING = Contents(lines=[], episodes={}, differences={}, machine=machine(), remarks=[])
+NOTHING = PageContents(lines=[], episodes={}, differences={}, machine=build_machine(), remarks=[])
 SKELETON = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Page</title>
 <link rel="stylesheet" href="static/a.css"><link rel="stylesheet" href="static/b.css">
@@ -53,7 +52,7 @@ SKELETON = """<!doctype html>
 
 def text_of(folder: Path, *chains: str, **more: Any) -> str:
     with Ledger.open(folder) as ledger:
-        return page(ledger, chains, **more)
+        return build_page(ledger, chains, **more)
 
 
 def opened(folder: Path, *chains: str, **more: Any) -> Page:
@@ -219,17 +218,17 @@ def test_a_chain_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         text_of(tmp_path, "nobody.1")
 
 
-class Live(Shelf):
+class Live(EpisodeCatalog):
     """A shelf whose episodes somebody is writing."""
 
-    def head(self, chain: str) -> Head:
+    def head(self, chain: str) -> EpisodeHead:
         found = super().head(chain)
         return replace(found, line=replace(found.line, live=True))
 
 
 def test_a_live_episode_is_still_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chain = ledgers.plume_episode(tmp_path, 5, closes=False)
-    monkeypatch.setattr(carrying, "Shelf", Live)
+    monkeypatch.setattr(carrying, "EpisodeCatalog", Live)
 
     found = opened(tmp_path, chain).contents
 
@@ -252,7 +251,7 @@ def test_two_episodes_come_with_their_difference_both_ways(tmp_path: Path) -> No
 def test_a_fork_comes_as_an_episode_of_its_own(tmp_path: Path) -> None:
     chain = ledgers.plume_episode(tmp_path, 12)
     with Ledger.open(tmp_path) as ledger:
-        branch = fork(ledger, chain, 5, [0, 0, 0])
+        branch = fork_episode(ledger, chain, 5, [0, 0, 0])
 
     found = opened(tmp_path, chain, forks=[branch]).contents
 
@@ -315,7 +314,9 @@ def test_of_other_rows_those_are_kept_that_fit_and_the_page_says_so(
 ) -> None:
     seen = Raw(b'{"observation":"%b"}' % (b"a" * 10_000))
     resets = [replace(batch_reset(), observations=seen, mask=Raw(b"[true,false]")) for _ in range(9)]
-    written(tmp_path, [stories.opened(num_envs=2), replace(batch_reset(), observations=seen), *resets, batch_step()])
+    written(
+        tmp_path, [session_events.opened(num_envs=2), replace(batch_reset(), observations=seen), *resets, batch_step()]
+    )
     monkeypatch.setattr(carrying, "OTHERS_SIZE", 35_000)
 
     found = opened(tmp_path, "s.1").contents
@@ -327,7 +328,7 @@ def test_of_other_rows_those_are_kept_that_fit_and_the_page_says_so(
 
 def test_a_row_that_is_very_large_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = Raw(b'{"observation":"%b"}' % (b"a" * 10_000))
-    written(tmp_path, [stories.opened(), reset(), step(number=1, observation=large), step(number=2)])
+    written(tmp_path, [session_events.opened(), reset(), step(number=1, observation=large), step(number=2)])
     monkeypatch.setattr(carrying, "MOST_ROW", 9_000)
 
     found = opened(tmp_path, "s.1").contents
@@ -386,7 +387,7 @@ def test_progress_is_told_row_by_row(tmp_path: Path) -> None:
 @settings(max_examples=60)
 @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4)), max_size=6).map("".join))
 def test_no_string_can_end_its_element(text: str) -> None:
-    said = embedded({text: [text]})
+    said = embed_json({text: [text]})
     found = Page(f'<script type="application/json" id="proctor-episodes">{said}</script><p>after</p>')
 
     assert found.contents == json.loads(said) == {text: [text]}
@@ -397,7 +398,7 @@ def test_no_string_can_end_its_element(text: str) -> None:
 def test_what_is_spliced_in_stays_what_it_was() -> None:
     line = Raw(b'{"lone": "\\ud800<", "escaped": "\\u003c\\\\<", "bytes": "\xff"}')
 
-    assert json.loads(embedded([line])) == [{"lone": "\ud800<", "escaped": "<\\<", "bytes": "\ufffd"}]
+    assert json.loads(embed_json([line])) == [{"lone": "\ud800<", "escaped": "<\\<", "bytes": "\ufffd"}]
 
 
 @pytest.mark.parametrize("made", [ledgers.hostile_episode, ledgers.forged_episode], ids=["said", "forged"])
@@ -425,7 +426,7 @@ def static(folder: Path, skeleton: str = SKELETON, style: str = "a { color: red;
 
 
 def test_the_files_take_the_places_of_their_links(tmp_path: Path) -> None:
-    text = assembled(NOTHING, "Some & any", static(tmp_path))
+    text = assemble_page(NOTHING, "Some & any", static(tmp_path))
 
     found = Page(text)
     assert [each for _, each in found.all("style")] == ["a { color: red; }\nb {\n}\n"]
@@ -455,4 +456,4 @@ BROKEN: Sequence[tuple[dict[str, str], str]] = [
 @pytest.mark.parametrize(("files", "why"), BROKEN, ids=[f"{at} {why}" for at, (_, why) in enumerate(BROKEN)])
 def test_files_that_make_no_page_are_an_error(tmp_path: Path, files: dict[str, str], why: str) -> None:
     with pytest.raises(ComponentError, match=re.escape(why)):
-        assembled(NOTHING, "Page", static(tmp_path, **files))
+        assemble_page(NOTHING, "Page", static(tmp_path, **files))

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from proctor.models.arrays import packed_array
-from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Event, PacketJudged, encoded
+from proctor.models.arrays import pack_array
+from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Event, PacketJudged, encode_event
 from proctor.models.pixels import SOME_PIXELS
-from proctor.viewer.documents import Slice, Steps
-from proctor.viewer.shelf import Shelf
-from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_REWARDS, MOST_SLICE, Gathering, mean
-from tests.ledger.stories import (
+from proctor.viewer.catalog import EpisodeCatalog
+from proctor.viewer.documents import EpisodeSlice, StepColumns
+from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_REWARDS, MOST_SLICE, SliceBuilder, mean_of_array
+from tests.ledger.session_events import (
     NOON,
     batch_reset,
     batch_step,
@@ -48,13 +48,13 @@ class Values:
 
 def body(event: Event, digest: str = "", scene: str = "") -> bytes:
     said = [b'"digest":"%b"' % digest.encode()] if digest else []
-    said.append(b'"event":%b' % encoded(event))
+    said.append(b'"event":%b' % encode_event(event))
     said += [b'"scene":"%b"' % scene.encode()] if scene else []
     return b"{%b}" % b",".join(said)
 
 
-def gathered(*bodies: bytes, values: Values | None = None, **how: Any) -> Slice:
-    gathering = Gathering(values or Values({}), **how)
+def gathered(*bodies: bytes, values: Values | None = None, **how: Any) -> EpisodeSlice:
+    gathering = SliceBuilder(values or Values({}), **how)
     for number, each in enumerate(bodies, start=1):
         gathering.take(number, number - 1, each)
     return gathering.slice("s.1", 0, len(bodies), more=False, ended=False)
@@ -75,7 +75,7 @@ def test_steps_come_as_columns() -> None:
         body(step(number=3, reward=0.25, raw_reward=0.25, truncated=True, parts={"cost": 0.0})),
     ).steps
 
-    assert found == Steps(
+    assert found == StepColumns(
         number=[3, 4, 5],
         seq=[2, 3, 4],
         step=[1, 2, 3],
@@ -95,8 +95,8 @@ def test_steps_come_as_columns() -> None:
 def test_a_slice_without_steps_has_empty_columns() -> None:
     found = gathered(body(opened()), body(reset()))
 
-    assert {name: len(getattr(found.steps, name)) for name in Steps.__struct_fields__} == dict.fromkeys(
-        Steps.__struct_fields__, 0
+    assert {name: len(getattr(found.steps, name)) for name in StepColumns.__struct_fields__} == dict.fromkeys(
+        StepColumns.__struct_fields__, 0
     )
     assert (found.packets, found.notes) == ([], [])
 
@@ -143,7 +143,7 @@ def test_a_row_that_cannot_be_read_hides_no_other() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- batches
 def test_of_a_batch_the_mean_is_told() -> None:
-    packed = Raw(msgspec.json.encode(packed_array(np.array([1.0, 2.0], np.float32))))
+    packed = Raw(msgspec.json.encode(pack_array(np.array([1.0, 2.0], np.float32))))
     one = msgspec.structs.replace(batch_step(number=1), rewards=Raw(b"[1,2]"), parts={"clip": Raw(b"[0.5,0.5]")})
     other = msgspec.structs.replace(batch_step(number=2), rewards=packed, raw_rewards=packed)
 
@@ -158,15 +158,15 @@ def test_of_a_batch_the_mean_is_told() -> None:
     "said", [b"[]", b'["NaN",1]', b"null", b"{}", b"7", b'["x"]', b"[[1],[1,2]]", b"[", b'{"a":1}']
 )
 def test_what_has_no_mean_has_none(said: bytes) -> None:
-    assert mean(Raw(said)) is None
+    assert mean_of_array(Raw(said)) is None
 
 
 @pytest.mark.parametrize("compress", [True, False])
 def test_rewards_of_more_environments_than_a_batch_has_are_not_unpacked(compress: bool) -> None:
-    said = Raw(msgspec.json.encode(packed_array(np.zeros(8 * MOST_REWARDS, np.uint8), compress=compress)))
+    said = Raw(msgspec.json.encode(pack_array(np.zeros(8 * MOST_REWARDS, np.uint8), compress=compress)))
 
     with measured_memory() as peak:
-        found = mean(said)
+        found = mean_of_array(said)
 
     assert found is None
     assert peak() < MOST_REWARDS
@@ -259,9 +259,9 @@ def mingled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("mingled"), story)
 
 
-def joined(slices: list[Slice]) -> Slice:
+def joined(slices: list[EpisodeSlice]) -> EpisodeSlice:
     """Put slices together, as a page does."""
-    columns: dict[str, Any] = {name: [] for name in Steps.__struct_fields__ if name not in ("parts", "total")}
+    columns: dict[str, Any] = {name: [] for name in StepColumns.__struct_fields__ if name not in ("parts", "total")}
     parts: dict[str, list[float | None]] = {}
     totals: list[float | None] = []
     for each in slices:
@@ -273,14 +273,14 @@ def joined(slices: list[Slice]) -> Slice:
             new: list[float | None] = [None] * len(each.steps.number)
             parts.setdefault(name, [None] * count).extend(each.steps.parts.get(name, new))
     last = slices[-1]
-    return Slice(
+    return EpisodeSlice(
         chain=last.chain,
         after=slices[0].after,
         last=last.last,
         more=last.more,
         ended=last.ended,
         thinned=1,
-        steps=Steps(**columns, parts=parts, total=totals),
+        steps=StepColumns(**columns, parts=parts, total=totals),
         packets=[packet for each in slices for packet in each.packets],
         notes=[note for each in slices for note in each.notes],
     )
@@ -289,7 +289,7 @@ def joined(slices: list[Slice]) -> Slice:
 @settings(max_examples=25, deadline=None)
 @given(most=st.lists(st.integers(1, 12), min_size=40, max_size=40))
 def test_slices_put_together_are_the_one_slice_of_everything(mingled: Path, most: list[int]) -> None:
-    shelf = Shelf(mingled)
+    shelf = EpisodeCatalog(mingled)
     slices = [shelf.slice("s.1", most=most[0])]
     while slices[-1].more:
         slices.append(shelf.slice("s.1", after=slices[-1].last, most=most[len(slices)]))
@@ -305,7 +305,7 @@ def test_slices_put_together_are_the_one_slice_of_everything(mingled: Path, most
 @given(cut=st.integers(0, 60))
 def test_a_slice_may_begin_after_any_number(mingled: Path, cut: int) -> None:
     """Also one that belongs to another chain."""
-    shelf = Shelf(mingled)
+    shelf = EpisodeCatalog(mingled)
     whole, rest = shelf.slice("s.1"), shelf.slice("s.1", after=cut)
     shelf.close()
 
@@ -338,7 +338,7 @@ def test_slices_of_a_masked_batch_fit_together(tmp_path: Path) -> None:
     events: list[Event] = [opened(num_envs=2), batch_reset(), *(batch_step(number=number) for number in (1, 2, 3))]
     events += [batch_reset(mask=b"[true,false,false,false,false,false,false,false]")]
     events += [batch_step(number=number) for number in (1, 2)]
-    shelf = Shelf(written(tmp_path, events))
+    shelf = EpisodeCatalog(written(tmp_path, events))
     try:
         (line,) = shelf.lines()
         whole = shelf.slice("s.1")
@@ -371,7 +371,7 @@ def test_a_large_frame_is_left_out() -> None:
 def test_a_gathering_is_full_when_what_it_holds_is_large() -> None:
     frame = b'"' + b"x" * (MOST_FRAME - 2) + b'"'
     room = MOST_SLICE // MOST_FRAME - 2  # there is more to a step than its frame
-    gathering = Gathering(Values({f"{n:04x}": frame for n in range(room + 3)}))
+    gathering = SliceBuilder(Values({f"{n:04x}": frame for n in range(room + 3)}))
     full = []
     for number in range(room + 3):
         full.append(gathering.is_full)

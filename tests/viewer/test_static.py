@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from proctor import viewer
-from proctor.viewer.masking import masked
-from proctor.viewer.modules import Module, bundled, modules, parsed
+from proctor.viewer.javascript_bundle import (
+    JavaScriptModule,
+    blank_strings,
+    bundle_modules,
+    order_modules,
+    parse_module,
+)
 
 STATIC = Path(viewer.__file__).parent / "static"
 SCRIPTS = sorted((STATIC / "js").glob("*.js"))
@@ -85,25 +90,25 @@ def test_the_namespace_of_drawings_is_no_address() -> None:
 
 
 def test_every_import_is_of_a_name_that_is_exported() -> None:
-    script = masked(bundled(STATIC / "js"))
+    script = blank_strings(bundle_modules(STATIC / "js"))
 
     assert not re.search(r"(?<![\w$.])(?:import|export)(?![\w$])(?!\s*:)", script)
 
 
 def test_every_module_uses_every_name_that_it_imports() -> None:
-    found = [parsed(path.stem, path.read_text("utf-8")) for path in SCRIPTS]
+    found = [parse_module(path.stem, path.read_text("utf-8")) for path in SCRIPTS]
 
     unused = [f"{each.name}.js: {name}" for each in found for name in unused_in(each)]
     assert unused == []
 
 
-def unused_in(module: Module) -> list[str]:
+def unused_in(module: JavaScriptModule) -> list[str]:
     names = set(re.findall(r"[\w$]+", module.body))
     return [each.local for each in module.imports if each.local not in names]
 
 
 def test_every_module_is_reached_from_the_first() -> None:
-    reached = {module.name for module in modules(STATIC / "js")}
+    reached = {module.name for module in order_modules(STATIC / "js")}
 
     assert {path.stem for path in SCRIPTS} == reached
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proctor.door.credentials import checked_secret
-from proctor.door.secret_files import read_private
+from proctor.access.credentials import check_secret
+from proctor.access.secret_files import read_private
 from proctor.errors import ValidationError
 
 MOST_BYTES: Final = 256 * 1024
@@ -20,35 +20,35 @@ MOST_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SavedGrant:
     """What opens an agent plane."""
 
     address: str
     token: str = field(repr=False)
 
 
-class _Written(msgspec.Struct):
+class _GrantFile(msgspec.Struct):
     address: str
     token: str
 
 
-def read_grant(path: Path) -> Key:
+def read_grant(path: Path) -> SavedGrant:
     """Return what the file says, or raise a ValidationError that says what is wrong with the file."""
     try:
         text = read_private(path, follow_links=True, most=MOST_BYTES)
     except FileNotFoundError:
         raise ValidationError(f"there is no file {path}", expected="a file that an orchestrator saved") from None
     try:
-        written = msgspec.json.decode(text, type=_Written)
+        written = msgspec.json.decode(text, type=_GrantFile)
     except msgspec.DecodeError:
         raise ValidationError(
             f"{path} does not hold a grant", expected="a JSON object with an address and a token"
         ) from None
-    checked_secret(written.token, where=f"the token in {path}")
-    return Key(_checked_address(written.address, path), written.token)
+    check_secret(written.token, where=f"the token in {path}")
+    return SavedGrant(_check_address(written.address, path), written.token)
 
 
-def _checked_address(address: str, path: Path) -> str:
+def _check_address(address: str, path: Path) -> str:
     try:
         parts = urlsplit(address)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and "@" not in parts.netloc

@@ -36,7 +36,7 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
-from proctor.bridge.grant_file import Key
+from proctor.bridge.grant_file import SavedGrant
 
 TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
 LARGEST: Final = 64 * 2**20
@@ -45,36 +45,36 @@ UNREACHABLE: Final = -32000
 """A code that JSON-RPC leaves to whoever carries the messages."""
 
 
-def bridge(key: Key) -> None:
+def bridge(key: SavedGrant) -> None:
     """Carry messages until standard input ends."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it writes down messages that it cannot read
     try:
-        anyio.run(_over_stdio, key)
+        anyio.run(_run_over_stdio, key)
     except* (BrokenPipeError, KeyboardInterrupt):
         pass  # the client has gone, or somebody has had enough: both are an end like any other
 
 
-async def _over_stdio(key: Key) -> None:
+async def _run_over_stdio(key: SavedGrant) -> None:
     # The streams are closed first: the writer to standard output waits for that.
     async with stdio_server() as (from_client, to_client), from_client, to_client:
-        await carry(key, from_client, to_client)
+        await carry_messages(key, from_client, to_client)
 
 
-async def carry(key: Key, from_client: Any, to_client: Any) -> None:
+async def carry_messages(key: SavedGrant, from_client: Any, to_client: Any) -> None:
     """Carry messages until the client has no more."""
     headers = {"Authorization": f"Bearer {key.token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT, transport=_Reaching(), trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, timeout=TIMEOUT, transport=_AnsweringTransport(), trust_env=False) as http,
         streamable_http_client(key.address, http_client=http, max_sse_event_size=LARGEST) as (from_plane, to_plane),
         anyio.create_task_group() as carrying,
     ):
-        agreed = _Agreed()
-        carrying.start_soon(_to_client, from_plane, to_client, agreed)
-        await _to_plane(from_client, to_plane, to_client, agreed)
+        agreed = _NegotiatedVersion()
+        carrying.start_soon(_carry_to_client, from_plane, to_client, agreed)
+        await _carry_to_plane(from_client, to_plane, to_client, agreed)
         carrying.cancel_scope.cancel()
 
 
-class _Agreed:
+class _NegotiatedVersion:
     """The revision that a handshake led to; None before, and in the era without handshakes."""
 
     def __init__(self) -> None:
@@ -86,17 +86,17 @@ class _Agreed:
             self.version = message.result["protocolVersion"]
 
 
-async def _to_plane(from_client: Any, to_plane: Any, to_client: Any, agreed: _Agreed) -> None:
+async def _carry_to_plane(from_client: Any, to_plane: Any, to_client: Any, agreed: _NegotiatedVersion) -> None:
     async for item in from_client:
         if isinstance(item, Exception):
             error = ErrorData(code=PARSE_ERROR, message="this line is not a JSON-RPC message")
             await to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
         else:
-            headers = headers_of(item.message, agreed.version)
+            headers = make_headers(item.message, agreed.version)
             await to_plane.send(SessionMessage(item.message, metadata=ClientMessageMetadata(headers=headers)))
 
 
-async def _to_client(from_plane: Any, to_client: Any, agreed: _Agreed) -> None:
+async def _carry_to_client(from_plane: Any, to_client: Any, agreed: _NegotiatedVersion) -> None:
     async for item in from_plane:
         if isinstance(item, Exception):
             print("proctor mcp: the agent plane sent something unreadable", file=sys.stderr)  # noqa: T201
@@ -105,9 +105,9 @@ async def _to_client(from_plane: Any, to_client: Any, agreed: _Agreed) -> None:
             await to_client.send(SessionMessage(item.message))
 
 
-def headers_of(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
+def make_headers(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
     """Return the headers that say in HTTP what a message says of itself."""
-    version = _stated_version(message)
+    version = _find_version(message)
     if version is None or not isinstance(message, JSONRPCRequest):
         return {} if agreed is None else {MCP_PROTOCOL_VERSION_HEADER: agreed}
     headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: encode_header_value(message.method)}
@@ -115,7 +115,7 @@ def headers_of(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
     return {**headers, MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else headers
 
 
-def _stated_version(message: JSONRPCMessage) -> str | None:
+def _find_version(message: JSONRPCMessage) -> str | None:
     """Return the revision that a message of the modern era states; None for all others."""
     params = getattr(message, "params", None)
     meta = params.get("_meta") if isinstance(params, Mapping) else None
@@ -123,7 +123,7 @@ def _stated_version(message: JSONRPCMessage) -> str | None:
     return version if isinstance(version, str) and version.isascii() and version.isprintable() else None
 
 
-class _Reaching(httpx2.AsyncHTTPTransport):
+class _AnsweringTransport(httpx2.AsyncHTTPTransport):
     """HTTP that answers for a server that cannot be reached: the library would give up the whole conversation."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

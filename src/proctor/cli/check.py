@@ -23,9 +23,8 @@ from rich.text import Text
 from proctor.contracts.clauses import Subject
 from proctor.contracts.conformance import Finding, Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.imports import member_of
 from proctor.envs.plume.factories import Site
-from proctor.envs.settings import known_id
+from proctor.envs.settings import import_member, resolve_id
 from proctor.errors import ProctorError, ValidationError
 
 # A small grid that is wider than high, so that swapped axes show; the source is off the centre.
@@ -46,7 +45,7 @@ STYLES: Final = {"kept": "green", "broken": "bold red", "not checkable": "yellow
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CheckTarget:
     """What is checked: its kind, and how to make one."""
 
     name: str
@@ -59,27 +58,27 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check an environment or a part of one against every clause of its contract."""
-    found = _find(target)
-    with _staying(target):
+    found = _find_target(target)
+    with _refuse_exit(target):
         report = check_subject(found.subject, found.make)
     if as_json:
         typer.echo(json.dumps(_as_json(found, report), indent=2))
     else:
-        _show(found, report)
+        _print_report(found, report)
     raise typer.Exit(1 if report.broken else 0)
 
 
-def _find(name: str) -> Target:
+def _find_target(name: str) -> CheckTarget:
     module, _, member = name.partition(":")
     # A class is named by identifiers; "package:Some-v0" is Gymnasium's way to import before it looks up an id.
     if member and all(part.isidentifier() for part in member.split(".")):
-        make = _made_by(name, member_of(module, member))
+        make = _bind_site_arguments(name, import_member(module, member))
     else:
-        make = partial(gym.make, known_id(name), disable_env_checker=True)
-    return Target(name, _subject_of(name, make), make)
+        make = partial(gym.make, resolve_id(name), disable_env_checker=True)
+    return CheckTarget(name, _find_subject(name, make), make)
 
 
-def _made_by(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
+def _bind_site_arguments(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
     """Return a factory without arguments: what `maker` requires is taken from the site of a plume."""
     site: dict[str, Any] = {
         "site": SITE,
@@ -87,7 +86,7 @@ def _made_by(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
         "source_location": SITE.source_location,
         "goal_radius": SITE.goal_radius,
     }
-    required = _required(maker)
+    required = _find_required_parameters(maker)
     unknown = [parameter for parameter in required if parameter not in site]
     if unknown:
         raise ValidationError(
@@ -98,7 +97,7 @@ def _made_by(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
     return partial(maker, **{parameter: site[parameter] for parameter in required}) if required else maker
 
 
-def _required(maker: Callable[..., Any]) -> list[str]:
+def _find_required_parameters(maker: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(maker).parameters.values()
     except ValueError:
@@ -112,10 +111,10 @@ def _required(maker: Callable[..., Any]) -> list[str]:
     ]
 
 
-def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
+def _find_subject(name: str, make: Callable[..., Any]) -> Subject:
     """Make one and return what it is."""
     try:
-        with _staying(name), warnings.catch_warnings():
+        with _refuse_exit(name), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             one = make()
     except (ProctorError, gym.error.Error):
@@ -128,7 +127,7 @@ def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
         ) from problem
     for subject, members in MEMBERS:
         if all(hasattr(one, member) for member in members):
-            return _contract_of(one) if subject is Subject.ENVIRONMENT else subject
+            return _find_contract(one) if subject is Subject.ENVIRONMENT else subject
     raise ValidationError(
         f"{name} is nothing that has a contract",
         found=type(one).__name__,
@@ -136,7 +135,7 @@ def _subject_of(name: str, make: Callable[..., Any]) -> Subject:
     )
 
 
-def _contract_of(env: Any) -> Subject:
+def _find_contract(env: Any) -> Subject:
     """Return the contract of an environment: that of a game, if it observes what the game shows."""
     space = env.observation_space
     parts = set(space) if isinstance(space, gym.spaces.Dict) else set()
@@ -144,7 +143,7 @@ def _contract_of(env: Any) -> Subject:
 
 
 @contextmanager
-def _staying(name: str) -> Iterator[None]:
+def _refuse_exit(name: str) -> Iterator[None]:
     """Refuse an exit from inside the checked code, which would end the command without a word."""
     try:
         yield
@@ -154,11 +153,11 @@ def _staying(name: str) -> Iterator[None]:
         ) from problem
 
 
-def _as_json(target: Target, report: Report) -> dict[str, Any]:
+def _as_json(target: CheckTarget, report: Report) -> dict[str, Any]:
     return {
         "target": target.name,
         "subject": target.subject,
-        **_counts(report),
+        **_count_verdicts(report),
         "clauses": [
             {
                 "id": finding.clause.id,
@@ -171,24 +170,24 @@ def _as_json(target: Target, report: Report) -> dict[str, Any]:
     }
 
 
-def _counts(report: Report) -> dict[str, int]:
+def _count_verdicts(report: Report) -> dict[str, int]:
     return {verdict.replace(" ", "_"): report.count(verdict) for verdict in STYLES}
 
 
-def _row(finding: Finding) -> tuple[Text, Text, Text]:
+def _format_row(finding: Finding) -> tuple[Text, Text, Text]:
     words = Text(finding.clause.sentence)
     if finding.reason:
         words.append(f"\n{finding.reason}", style=STYLES[finding.verdict])
     return Text(finding.clause.id), Text(finding.verdict, style=STYLES[finding.verdict]), words
 
 
-def _show(target: Target, report: Report) -> None:
+def _print_report(target: CheckTarget, report: Report) -> None:
     table = Table(title=f"{target.name} ({target.subject})", title_justify="left")
     table.add_column("clause", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what it says", overflow="fold")
     for finding in report.findings:
-        table.add_row(*_row(finding))
+        table.add_row(*_format_row(finding))
     console = Console()
     console.print(table)
     console.print(Text(", ".join(f"{report.count(verdict)} {verdict}" for verdict in STYLES)))

@@ -11,24 +11,24 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.judging import (
+from proctor.cli.judge import (
     InitialBeliefsOption,
     LayerRulesOption,
     OnOverrunOption,
     ProfileOption,
     RulesOption,
-    judge_under,
+    make_judge,
 )
-from proctor.cli.lines import Source, lines, sources
-from proctor.cli.output import standard_output
-from proctor.episode.diagram import Notation, machine, walk
+from proctor.cli.output.stdout import standard_output
+from proctor.cli.verdicts.json_lines import LineSource, check_sources, read_lines
+from proctor.episode.diagram import Notation, draw_machine, draw_walk
 from proctor.episode.judge import Judge
 from proctor.episode.settings import Clock, LayerRules, OnOverrun, Profile, Settings
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 
 # How many episodes a message names.
-NAMED: Final = 20
+MOST_NAMED: Final = 20
 
 
 def diagram(
@@ -49,46 +49,48 @@ def diagram(
     if file is None and episode is not None:
         raise ValidationError("an episode is drawn from a file", found=episode, expected="the file that holds it")
     settings = Settings(profile, layer_rules, Clock.EVENT, on_overrun, initial_beliefs)
-    judging = judge_under(settings, rules=rules)
-    text = machine(notation) if file is None else walk(_walked(judging, file, episode), notation)
+    judging = make_judge(settings, rules=rules)
+    text = draw_machine(notation) if file is None else draw_walk(_find_walk(judging, file, episode), notation)
     if out is not None:
-        _write(out, text)
+        _write_picture(out, text)
         return
     with standard_output() as output:
         output.write(text.encode())
 
 
-def _walked(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
+def _find_walk(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
     """Return the verdicts of the episode that is wanted, or of the only one."""
-    (source,) = sources([file])
+    (source,) = check_sources([file])
     found: list[Verdict] = []
     names: dict[str, None] = {}
-    for verdict in _verdicts(judging, source):
+    for verdict in _judge_lines(judging, source):
         if verdict.correlation_id is None:
             continue
         names[verdict.correlation_id] = None
         if verdict.correlation_id == (next(iter(names)) if wanted is None else wanted):
             found.append(verdict)
     if wanted is None and len(names) > 1:
-        raise ValidationError(f"there are {len(names)} episodes in {file!r}", expected=f"--episode {_named(names)}")
+        raise ValidationError(
+            f"there are {len(names)} episodes in {file!r}", expected=f"--episode {_list_names(names)}"
+        )
     if not found:
         which = "no episode" if wanted is None else f"no episode {wanted!r}"
-        raise ValidationError(f"there is {which} in {file!r}", expected=_named(names) or "at least one packet")
+        raise ValidationError(f"there is {which} in {file!r}", expected=_list_names(names) or "at least one packet")
     return found
 
 
-def _verdicts(judging: Judge, source: Source) -> Iterator[Verdict]:
-    for line in lines(source):
+def _judge_lines(judging: Judge, source: LineSource) -> Iterator[Verdict]:
+    for line in read_lines(source):
         if line.text is not None:
             yield judging.apply(line.text)
 
 
-def _named(names: dict[str, None]) -> str:
-    shown = " or ".join(list(names)[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} or one of {len(names) - NAMED} more"
+def _list_names(names: dict[str, None]) -> str:
+    shown = " or ".join(list(names)[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} or one of {len(names) - MOST_NAMED} more"
 
 
-def _write(path: Path, text: str) -> None:
+def _write_picture(path: Path, text: str) -> None:
     try:
         path.write_text(text, "utf-8")
     except OSError as problem:

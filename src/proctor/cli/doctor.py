@@ -9,21 +9,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.server.sandbox.findings import (
-    Finding,
+from proctor.server.sandbox.probe.report import (
     HostFacts,
-    Probe,
-    Report,
+    ProbeFinding,
+    ProbeVerdict,
+    SandboxProbe,
+    SandboxReport,
     TierReport,
-    Verdict,
-    next_step,
+    find_next_tier,
     strongest,
 )
-from proctor.server.sandbox.probe import full_report
+from proctor.server.sandbox.probe.run import full_report
 from proctor.server.sandbox.tiers import Tier
 
 BROKEN: Final = "bold red"
-STYLES: Final = {Verdict.BLOCKED: "green", Verdict.OPEN: "yellow", Verdict.UNPROVEN: "magenta"}
+STYLES: Final = {ProbeVerdict.BLOCKED: "green", ProbeVerdict.OPEN: "yellow", ProbeVerdict.UNPROVEN: "magenta"}
 
 
 def doctor(
@@ -38,65 +38,65 @@ def doctor(
         typer.echo(json.dumps(_as_json(report), indent=2))
         return
     console = Console(highlight=False)
-    console.print(_table(report), "", _tiers(report), "", _conclusion(report), sep="\n")
+    console.print(_probe_table(report), "", _tier_table(report), "", _conclusion(report), sep="\n")
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: SandboxReport) -> dict[str, object]:
     return {"strongest": str(strongest(report)), **msgspec.to_builtins(report)}
 
 
-def _table(report: Report) -> Table:
+def _probe_table(report: SandboxReport) -> Table:
     """Return what came of every probe: tiers as columns."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("what is tried", style="cyan", no_wrap=True)
     for found in report.tiers:
         table.add_column(str(found.tier), no_wrap=True)
     table.add_column(style="dim")
-    for probe in Probe:
-        table.add_row(str(probe), *(_word(found, found.of(probe)) for found in report.tiers), probe.about)
+    for probe in SandboxProbe:
+        table.add_row(str(probe), *(_format_verdict(found, found.of(probe)) for found in report.tiers), probe.about)
     return table
 
 
-def _word(found: TierReport, finding: Finding) -> Text:
+def _format_verdict(found: TierReport, finding: ProbeFinding) -> Text:
     """Return a verdict in its colour; a promise that is not kept stands out."""
-    broken = finding in found.broken()
+    broken = finding in found.find_faults()
     return Text(f"{finding.verdict}{'!' if broken else ''}", style=BROKEN if broken else STYLES[finding.verdict])
 
 
-def _tiers(report: Report) -> Table:
+def _tier_table(report: SandboxReport) -> Table:
     """Return a sentence for each tier."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for found in report.tiers:
-        table.add_row(str(found.tier), _about(found))
-    table.add_row(str(Tier.DOCKER), f"{Tier.DOCKER.about} {_engines(report.host)}")
+        table.add_row(str(found.tier), _describe_tier(found))
+    table.add_row(str(Tier.DOCKER), f"{Tier.DOCKER.about} {_describe_engines(report.host)}")
     return table
 
 
-def _about(found: TierReport) -> Text:
+def _describe_tier(found: TierReport) -> Text:
     words = Text(found.tier.about)
     if not found.holds():
         words.append(" Not to be had here.", BROKEN)
     if found.note is not None:
-        words.append(f" Here {found.note}.", STYLES[Verdict.OPEN])
+        words.append(f" Here {found.note}.", STYLES[ProbeVerdict.OPEN])
     return words
 
 
-def _engines(host: HostFacts) -> str:
+def _describe_engines(host: HostFacts) -> str:
     """Return what is to be said of the tier that is only used by name."""
     return f"Only by name; {' and '.join(host.engines) or 'neither docker nor podman'} can be called here."
 
 
-def _conclusion(report: Report) -> Text:
+def _conclusion(report: SandboxReport) -> Text:
     words = Text(f"`proctor serve` chooses {strongest(report)} on this host.\n", style="bold")
-    missing = next_step(report)
+    missing = find_next_tier(report)
     if missing is not None:
         words.append(f"For {missing[0]}: {missing[1]}.\n", BROKEN)
-    return words.append(_host(report.host), "dim")
+    return words.append(_describe_host(report.host), "dim")
 
 
-def _host(host: HostFacts) -> str:
+def _describe_host(host: HostFacts) -> str:
     # Why there are none stands above, with what is missing.
     cgroups = host.cgroups if host.cgroups.startswith("version") else "none for this user"
     return (

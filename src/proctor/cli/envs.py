@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.envs.plume.factories import Kind, component_types
-from proctor.envs.policies import policies_of
+from proctor.envs.evaluation import find_policies
+from proctor.envs.plume.factories import ComponentKind, component_types
 from proctor.envs.registration import register
-from proctor.envs.settings import Tree, creator_of, is_plume, keywords_of, made
+from proctor.envs.settings import Tree, find_creator, is_plume, list_keywords, make_env
 
-HOME: Final = "proctor.envs."
+OWN_ENTRY_POINTS: Final = "proctor.envs."
 """How the entry points of our own ids begin."""
 
 
@@ -26,24 +26,24 @@ def envs(
 ) -> None:
     """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
     register()
-    described = [_described(env_id) for env_id in sorted(_own_ids())]
+    described = [_describe_env(env_id) for env_id in sorted(_find_own_ids())]
     if as_json:
         typer.echo(json.dumps({"environments": described}, indent=2))
         return
     console = Console(highlight=False)
     for environment in described:
-        _show(console, environment)
+        _print_env(console, environment)
 
 
-def _own_ids() -> Iterator[str]:
-    return (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(HOME))
+def _find_own_ids() -> Iterator[str]:
+    return (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(OWN_ENTRY_POINTS))
 
 
-def _described(env_id: str) -> Tree:
+def _describe_env(env_id: str) -> Tree:
     """Return all that can be said of the id, as a JSON value."""
     spec = gym.spec(env_id)
-    creator = creator_of(spec)
-    with closing(made(env_id, {})) as env:
+    creator = find_creator(spec)
+    with closing(make_env(env_id, {})) as env:
         return {
             "id": env_id,
             "about": (inspect.getdoc(creator) or "").partition("\n")[0],
@@ -52,30 +52,33 @@ def _described(env_id: str) -> Tree:
             "batched": spec.vector_entry_point is not None,
             "render_modes": list(env.metadata.get("render_modes", ())),
             "reset_options": list(getattr(env.unwrapped, "reset_options", ())),
-            "options": _options(keywords_of(creator)),
-            "parts": _parts() if is_plume(creator) else {},
-            "policies": {name: entry.about for name, entry in policies_of(env).items()},
+            "options": _describe_options(list_keywords(creator)),
+            "parts": _describe_parts() if is_plume(creator) else {},
+            "policies": {name: entry.about for name, entry in find_policies(env).items()},
         }
 
 
-def _parts() -> Tree:
-    return {str(kind): {name: _options(options) for name, options in component_types(kind).items()} for kind in Kind}
-
-
-def _options(defaults: Mapping[str, Any]) -> Tree:
+def _describe_parts() -> Tree:
     return {
-        name: {"required": True} if default is ... else {"default": _plain(default)}
+        str(kind): {name: _describe_options(options) for name, options in component_types(kind).items()}
+        for kind in ComponentKind
+    }
+
+
+def _describe_options(defaults: Mapping[str, Any]) -> Tree:
+    return {
+        name: {"required": True} if default is ... else {"default": _default_as_json(default)}
         for name, default in defaults.items()
     }
 
 
-def _plain(default: Any) -> Any:
+def _default_as_json(default: Any) -> Any:
     """Return a default as JSON; a part is named by its type alone."""
     dumped = default.model_dump() if hasattr(default, "model_dump") else default
     return dumped["type"] if isinstance(dumped, dict) and set(dumped) == {"type"} else dumped
 
 
-def _show(console: Console, environment: Tree) -> None:
+def _print_env(console: Console, environment: Tree) -> None:
     facts = {
         "observation": f"{environment['observation_space']} by default",
         "action": f"{environment['action_space']} by default",
@@ -83,27 +86,27 @@ def _show(console: Console, environment: Tree) -> None:
         "reset options": ", ".join(environment["reset_options"]),
         "batched": "yes, by gymnasium.make_vec" if environment["batched"] else "no",
     }
-    _section(console, f"{environment['id']}: {environment['about']}", facts.items())
-    _section(console, "options with their defaults (--set name=value)", _rows(environment["options"]))
+    _print_section(console, f"{environment['id']}: {environment['about']}", facts.items())
+    _print_section(console, "options with their defaults (--set name=value)", _option_rows(environment["options"]))
     for kind, types in environment["parts"].items():
-        rows = ((name, _inline(options)) for name, options in types.items())
-        _section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
-    _section(console, "policies (--policy name)", environment["policies"].items())
+        rows = ((name, _format_options(options)) for name, options in types.items())
+        _print_section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
+    _print_section(console, "policies (--policy name)", environment["policies"].items())
 
 
-def _rows(options: Tree) -> Iterator[tuple[str, str]]:
-    return ((name, _default(option)) for name, option in options.items())
+def _option_rows(options: Tree) -> Iterator[tuple[str, str]]:
+    return ((name, _format_default(option)) for name, option in options.items())
 
 
-def _inline(options: Tree) -> str:
-    return ", ".join(f"{name}={_default(option)}" for name, option in options.items()) or "none"
+def _format_options(options: Tree) -> str:
+    return ", ".join(f"{name}={_format_default(option)}" for name, option in options.items()) or "none"
 
 
-def _default(option: Tree) -> str:
+def _format_default(option: Tree) -> str:
     return "required" if option.get("required") else json.dumps(option["default"])
 
 
-def _section(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
+def _print_section(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")

@@ -12,20 +12,18 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.listed_actions import listed_actions
-from proctor.cli.output import plain, standard_output
-from proctor.cli.progress import bar
-from proctor.cli.trust import TrustOption, trusting_command
+from proctor.cli.output.progress import progress_bar
+from proctor.cli.output.stdout import printable, standard_output
+from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.replay.trust import check_episode
-from proctor.viewer.comparing import fork as forked
-from proctor.viewer.episode import named
-from proctor.viewer.saving import saved
-from proctor.viewer.single_file import page
+from proctor.viewer.comparison import fork_episode as forked
+from proctor.viewer.episode import find_episode
+from proctor.viewer.single_file import build_page, save_page
 
-VARIABLE: Final = "PROCTOR_LEDGER"
-FOLDER: Final = Path("ledger")
+LEDGER_VARIABLE: Final = "PROCTOR_LEDGER"
+LEDGER_FOLDER: Final = Path("ledger")
 """Where the ledger is that nobody named, if it is there."""
 
 
@@ -40,7 +38,10 @@ def export(
     html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write, such as out.html.")],
     ledger: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help=f"The ledger: a folder, a file, a bundle; else {VARIABLE}, else ./{FOLDER}."),
+        typer.Option(
+            metavar="PATH",
+            help=f"The ledger: a folder, a file, a bundle; else {LEDGER_VARIABLE}, else ./{LEDGER_FOLDER}.",
+        ),
     ] = None,
     beside: Annotated[
         str | None, typer.Option(metavar="OTHER", help="Another episode of the ledger, side by side with this one.")
@@ -66,23 +67,25 @@ def export(
     """
     if (fork is None) != (actions is None):
         raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")
-    _check_place(html, force)
-    where, name = _asked(episode, ledger)
+    _check_target(html, force)
+    where, name = _find_ledger(episode, ledger)
     with Ledger.open(where) as record:
-        chain = named(record, name).chain
+        chain = find_episode(record, name).chain
         others = [] if beside is None else [record.find(beside).chain]
         if fork is not None and not trust:
-            check_episode(record, chain, trusting=trusting_command(context))
-        forks = [] if fork is None else [forked(record, chain, fork, listed_actions(actions or ""))]
-        with bar("reading", unit="rows") as shown:
-            text = page(record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=shown.to)
-    saved(html, text)
+            check_episode(record, chain, trusting=command_with_trust(context))
+        forks = [] if fork is None else [forked(record, chain, fork, parse_actions(actions or ""))]
+        with progress_bar("reading", unit="rows") as shown:
+            text = build_page(
+                record, list(dict.fromkeys([chain, *others])), title=title, forks=forks, progress=shown.update
+            )
+    save_page(html, text)
     with standard_output() as output:
-        name = plain(str(html)) if sys.stdout.isatty() else str(html)
-        output.write(os.fsencode(f"{name}  {_size(len(text.encode()))}\n"))
+        name = printable(str(html)) if sys.stdout.isatty() else str(html)
+        output.write(os.fsencode(f"{name}  {_format_size(len(text.encode()))}\n"))
 
 
-def _check_place(path: Path, force: bool) -> None:
+def _check_target(path: Path, force: bool) -> None:
     """Refuse a place that is taken before anything is read."""
     if os.path.lexists(path) and not force:
         raise ValidationError(f"{str(path)!r} is there already", expected="another name, or --force")
@@ -90,20 +93,20 @@ def _check_place(path: Path, force: bool) -> None:
         raise ValidationError(f"there is no folder {str(path.parent)!r}", expected="a folder to write to")
 
 
-def _asked(episode: str, ledger: Path | None) -> tuple[Path, str | None]:
+def _find_ledger(episode: str, ledger: Path | None) -> tuple[Path, str | None]:
     """Return which ledger is meant, and which episode of it; None: the only one."""
     if ledger is not None:
         return ledger, episode
     if _is_path(episode):
         return Path(episode), None
-    told = os.environ.get(VARIABLE)
+    told = os.environ.get(LEDGER_VARIABLE)
     if told:
         return Path(told), episode
-    if FOLDER.is_dir():
-        return FOLDER, episode
+    if LEDGER_FOLDER.is_dir():
+        return LEDGER_FOLDER, episode
     raise ValidationError(
         f"no ledger was named, and {episode!r} is none itself",
-        expected=f"--ledger PATH, or {VARIABLE} in the environment, or a folder ./{FOLDER}",
+        expected=f"--ledger PATH, or {LEDGER_VARIABLE} in the environment, or a folder ./{LEDGER_FOLDER}",
     )
 
 
@@ -114,5 +117,5 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.0f} kB"

@@ -13,15 +13,21 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from proctor.cli.output import plain
-from proctor.cli.progress import bar
-from proctor.envs.settings import parsed
+from proctor.cli.output.progress import progress_bar
+from proctor.cli.output.stdout import printable
+from proctor.envs.settings import parse_settings
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError
-from proctor.server.sandbox.docker import DockerNest
-from proctor.server.sandbox.engine import Engine
-from proctor.server.sandbox.image import Built, Contents, ImageWish, build, contents_of
-from proctor.server.sandbox.tiers import Mount, SandboxWish, Tier
+from proctor.server.sandbox.container.container_pool import ContainerPool
+from proctor.server.sandbox.container.engine import Engine
+from proctor.server.sandbox.container.image import (
+    BuiltImage,
+    ImageContents,
+    ImageRequest,
+    build_image,
+    collect_contents,
+)
+from proctor.server.sandbox.tiers import Mount, SandboxRequest, Tier
 
 
 def image(
@@ -43,36 +49,36 @@ def image(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Build a container image of this Python, Proctor and an environment, from scratch and without a registry."""
-    wish = ImageWish(target, tag, base, tuple(map(Mount.read, mount or ())), tuple(beside or ()))
-    tried = Target(target, parsed(setting or []))
+    wish = ImageRequest(target, tag, base, tuple(map(Mount.parse, mount or ())), tuple(beside or ()))
+    tried = Target(target, parse_settings(setting or []))
     # Asked for before the work begins; a file can be written without one.
-    found = None if out is not None and base is None else Engine.found(engine)
-    contents = contents_of(wish)
-    with bar("files", len(contents.tree), quiet=as_json) as shown:
-        built = build(wish, contents, found, out, shown.on)
+    found = None if out is not None and base is None else Engine.find(engine)
+    contents = collect_contents(wish)
+    with progress_bar("files", len(contents.tree), quiet=as_json) as shown:
+        built = build_image(wish, contents, found, out, shown.advance)
     if found is not None and out is None and attempt:
-        _try(built, tried, found)
+        _try_image(built, tried, found)
     if as_json:
         typer.echo(json.dumps(_document(wish, contents, built, out)))
     else:
-        _tell(wish, contents, built, out)
+        _print_image(wish, contents, built, out)
 
 
-def _try(built: Built, target: Target, engine: Engine) -> None:
+def _try_image(built: BuiltImage, target: Target, engine: Engine) -> None:
     """Make the environment once in a container of the image; if that fails, say so, and that the image is there."""
-    nest = DockerNest.started(target, SandboxWish(Tier.DOCKER), built.name, engine)
+    pool = ContainerPool.start(target, SandboxRequest(Tier.DOCKER), built.name, engine)
     try:
-        nest.card()
+        pool.card()
     except ProctorError as problem:
         raise ComponentError(
             f"the image {built.name} is there, but {target.text} could not be made in it: {problem}",
             expected="what it needs, by --with NAME or --mount PATH; or --set KEY=VALUE, or --no-try",
         ) from None
     finally:
-        nest.end()
+        pool.end()
 
 
-def _document(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -> dict[str, Any]:
+def _document(wish: ImageRequest, contents: ImageContents, built: BuiltImage, out: Path | None) -> dict[str, Any]:
     return {
         "target": wish.target,
         "image": built.name,
@@ -85,7 +91,7 @@ def _document(wish: ImageWish, contents: Contents, built: Built, out: Path | Non
     }
 
 
-def _tell(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -> None:
+def _print_image(wish: ImageRequest, contents: ImageContents, built: BuiltImage, out: Path | None) -> None:
     if contents.missing:
         warning = f"required and not found on this machine: {', '.join(contents.missing)}"
         Console(stderr=True, highlight=False, soft_wrap=True).print(Text(warning, style="yellow"))
@@ -93,7 +99,7 @@ def _tell(wish: ImageWish, contents: Contents, built: Built, out: Path | None) -
     size = f"  {decimal(built.size)} in {len(contents.tree):,} files" + (f" on top of {wish.base}" if wish.base else "")
     console.print(Text.assemble((built.name, "bold"), size))
     if out is not None:
-        console.print(plain(f"It is in {out}: docker load --input {out}"), markup=False)
+        console.print(printable(f"It is in {out}: docker load --input {out}"), markup=False)
     console.print(
-        plain(f"proctor serve {wish.target}") + f" --sandbox docker --image {built.name}", style="dim", markup=False
+        printable(f"proctor serve {wish.target}") + f" --sandbox docker --image {built.name}", style="dim", markup=False
     )

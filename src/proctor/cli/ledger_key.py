@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from proctor.door.credentials import LEDGER_KEY, default_state_file
-from proctor.door.secret_files import kept_private
+from proctor.access.credentials import LEDGER_KEY, default_state_file
+from proctor.access.secret_files import read_or_make_private
 from proctor.errors import ValidationError
 from proctor.ledger.keys import Signer, new_seed
 from proctor.small_files import read_small_text
@@ -21,7 +21,7 @@ _LONGEST_KEY_FILE: Final = 4096
 _WORDS: Final = "64 hexadecimal digits"
 
 
-class FoundKey(NamedTuple):
+class SigningKey(NamedTuple):
     """The key's seed, the file that holds it (None: the environment does), and whether it was made now."""
 
     seed: bytes
@@ -37,29 +37,29 @@ class FoundKey(NamedTuple):
         return f"FoundKey(path={self.path!r}, made={self.made!r})"
 
 
-def ledger_signer(environment: Mapping[str, str] | None = None) -> Signer:
+def load_signer(environment: Mapping[str, str] | None = None) -> Signer:
     """Return who signs on this machine; the key is made if there is none."""
-    return found_key(environment).signer
+    return load_signing_key(environment).signer
 
 
-def found_key(environment: Mapping[str, str] | None = None) -> FoundKey:
+def load_signing_key(environment: Mapping[str, str] | None = None) -> SigningKey:
     """Return the key with where it was found; `environment` is that of the process by default."""
     known = os.environ if environment is None else environment
     named = known.get(LEDGER_KEY.variable)
     if named is not None:
-        return FoundKey(_seed(named, LEDGER_KEY.variable), None, False)
+        return SigningKey(_parse_seed(named, LEDGER_KEY.variable), None, False)
     path = default_state_file(known, LEDGER_KEY)
-    text, made = kept_private(path, lambda: new_seed().hex())
-    return FoundKey(_seed(text, str(path)), path, made)
+    text, made = read_or_make_private(path, lambda: new_seed().hex())
+    return SigningKey(_parse_seed(text, str(path)), path, made)
 
 
-def _seed(text: str, where: str) -> bytes:
+def _parse_seed(text: str, where: str) -> bytes:
     if not _KEY.fullmatch(text):
         raise ValidationError(f"{where} does not hold the key of a ledger", expected=_WORDS)
     return bytes.fromhex(text)
 
 
-def public_key(text: str) -> bytes:
+def parse_public_key(text: str) -> bytes:
     """Return the public key that `text` says in hexadecimal digits, or that stands in the file of this name."""
     expected = f"a public key: {_WORDS}, as `proctor ledger key` prints them, or their file"
     said = text if _KEY.fullmatch(text) else read_small_text(text, expected=expected, most=_LONGEST_KEY_FILE).strip()

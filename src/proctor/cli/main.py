@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from proctor import __version__
-from proctor.cli.output import plain
+from proctor.cli.output.stdout import printable
 from proctor.errors import ProctorError
 
 USER_ERROR: Final = 2
@@ -90,13 +90,13 @@ def proctor(
         typer.echo(context.get_help())
 
 
-def _calling(command: Command) -> Callable[[typer.Context], None]:
+def _make_callback(command: Command) -> Callable[[typer.Context], None]:
     """Return a function that hands the rest of the command line to the command's own module."""
 
     def call(context: typer.Context) -> None:
         name = command.name.replace("-", "_")
         found = getattr(import_module(f"proctor.cli.{name}"), name)
-        own = found if isinstance(found, typer.Typer) else _alone(found)
+        own = found if isinstance(found, typer.Typer) else _make_app(found)
         # What was typed is also the command's object: an error may say how to repeat it.
         typed = tuple(context.args)
         code = own(list(typed), prog_name=f"proctor {command.name}", standalone_mode=False, obj=typed)
@@ -105,7 +105,7 @@ def _calling(command: Command) -> Callable[[typer.Context], None]:
     return call
 
 
-def _alone(function: Callable[..., None]) -> typer.Typer:
+def _make_app(function: Callable[..., None]) -> typer.Typer:
     """Return the application that is this one function."""
     own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     own.command(help=function.__doc__)(function)
@@ -119,7 +119,7 @@ for _command in COMMANDS:
         help=_command.about,
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
-    )(_calling(_command))
+    )(_make_callback(_command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -131,25 +131,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     # The entry file: whatever is the user's mistake becomes a message here, and all else goes on as it came.
     except Exception as problem:
-        if os.environ.get("PROCTOR_TRACEBACK") == "1" or not _is_users(problem):
+        if os.environ.get("PROCTOR_TRACEBACK") == "1" or not _is_user_error(problem):
             raise
-        _complain(problem)
+        _print_error(problem)
         return USER_ERROR
     return code or 0
 
 
-def _is_users(problem: Exception) -> bool:
+def _is_user_error(problem: Exception) -> bool:
     """Return whether `problem` was caused by what the user asked for; Gymnasium is judged only if it is there."""
     gymnasium = sys.modules.get("gymnasium")
     theirs = (gymnasium.error.Error,) if gymnasium is not None else ()
     return isinstance(problem, (ProctorError, UsageError, *TOO_LARGE, *theirs))
 
 
-def _complain(problem: Exception) -> None:
-    typer.secho(plain(f"proctor: {' '.join(_words(problem).split())}"), fg="red", err=True)
+def _print_error(problem: Exception) -> None:
+    typer.secho(printable(f"proctor: {' '.join(_describe_error(problem).split())}"), fg="red", err=True)
 
 
-def _words(problem: Exception) -> str:
+def _describe_error(problem: Exception) -> str:
     if isinstance(problem, UsageError):
         text: str = problem.format_message()  # type: ignore[attr-defined]  # typer has no public name for this class
         return _OTHERS.sub(lambda found: _OURS[found[0]], text)

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from proctor.cli.output import standard_output
+from proctor.cli.output.stdout import standard_output
 
-NAME: Final = "proctor"
+SERVER_NAME: Final = "proctor"
 DEFAULT_GRANT: Final = Path("grant.json")
 
 
-class Client(StrEnum):
+class DesktopClient(StrEnum):
     """Whose configuration."""
 
     CLAUDE = "claude"
@@ -26,34 +26,34 @@ class Client(StrEnum):
     CURSOR = "cursor"
 
 
-FILES: Final = {
-    Client.CLAUDE: "claude_desktop_config.json, or .mcp.json in a project",
-    Client.VSCODE: ".vscode/mcp.json",
-    Client.CURSOR: ".cursor/mcp.json",
+CONFIG_FILES: Final = {
+    DesktopClient.CLAUDE: "claude_desktop_config.json, or .mcp.json in a project",
+    DesktopClient.VSCODE: ".vscode/mcp.json",
+    DesktopClient.CURSOR: ".cursor/mcp.json",
 }
 
 
 def mcp_config(
-    client: Annotated[Client, typer.Option(help="Whose configuration.")],
+    client: Annotated[DesktopClient, typer.Option(help="Whose configuration.")],
     grant: Annotated[
         Path, typer.Option(metavar="FILE", help="The file in which an orchestrator saves the grant.")
     ] = DEFAULT_GRANT,
 ) -> None:
     """Print the configuration with which a desktop client uses the tools of a grant."""
     with standard_output() as output:
-        output.write((json.dumps(configuration(client, command(grant)), indent=2) + "\n").encode())
-    typer.echo(f"to be merged into {FILES[client]}", err=True)
+        output.write((json.dumps(configuration(client, bridge_command(grant)), indent=2) + "\n").encode())
+    typer.echo(f"to be merged into {CONFIG_FILES[client]}", err=True)
 
 
-def configuration(client: Client, words: list[str]) -> dict[str, Any]:
+def configuration(client: DesktopClient, words: list[str]) -> dict[str, Any]:
     """Return a client's configuration for an MCP server that is started with these words."""
     server = {"command": words[0], "args": words[1:]}
-    if client is Client.VSCODE:
-        return {"servers": {NAME: {"type": "stdio", **server}}}
-    return {"mcpServers": {NAME: server}}
+    if client is DesktopClient.VSCODE:
+        return {"servers": {SERVER_NAME: {"type": "stdio", **server}}}
+    return {"mcpServers": {SERVER_NAME: server}}
 
 
-def command(grant: Path) -> list[str]:
+def bridge_command(grant: Path) -> list[str]:
     """Return the command; absolute, because a desktop client has another folder and another PATH."""
     found = shutil.which("proctor", path=str(Path(sys.executable).parent)) or shutil.which("proctor")
     program = [sys.executable, "-m", "proctor"] if found is None else [str(Path(found).absolute())]

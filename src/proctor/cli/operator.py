@@ -21,14 +21,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.cli.browser import opened
-from proctor.cli.listing import Detail, Entry, shown
-from proctor.cli.output import Output, plain, standard_output
-from proctor.cli.packet_feed import heading, line_of, newest, pages
-from proctor.cli.verdict_json import encoded
+from proctor.access.credentials import OPERATOR, default_state_file
+from proctor.access.secret_files import read_private
+from proctor.cli.operator_feed import find_last_row, format_heading, format_row, read_pages
+from proctor.cli.output.browser import open_in_browser
+from proctor.cli.output.columns import ListDetail, ListEntry, print_list
+from proctor.cli.output.stdout import Output, printable, standard_output
+from proctor.cli.verdicts.verdict_json import encode_line
 from proctor.client.operator import OperatorClient
-from proctor.door.credentials import OPERATOR, default_state_file
-from proctor.door.secret_files import read_private
 from proctor.errors import ValidationError
 from proctor.models.operator import (
     Done,
@@ -44,7 +44,7 @@ from proctor.models.operator import (
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 # Ids and sessions may begin with a dash: whatever is no option of ours is taken as one.
-NAMED: Final[dict[str, Any]] = {"ignore_unknown_options": True}
+ALLOW_DASHES: Final[dict[str, Any]] = {"ignore_unknown_options": True}
 
 Url = Annotated[str, typer.Option("--url", help="The server's address.")]
 TokenFile = Annotated[
@@ -55,10 +55,10 @@ QuestionName = Annotated[
     str, typer.Argument(metavar="QUESTION", help="SESSION.EPOCH.NUMBER-RUN, as `pending` shows it.")
 ]
 EpisodeName = Annotated[str, typer.Argument(metavar="EPISODE", help="SESSION.EPOCH, as `sessions` shows it.")]
-Words = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
+TextOption = Annotated[str, typer.Option("--text", help="What is said to the agent.")]
 
 
-def _no_option(words: str | None) -> str | None:
+def _refuse_option(words: str | None) -> str | None:
     """Return words as they are, unless they are an option that was mistyped: only names may begin with two dashes."""
     if words is not None and words.startswith("--"):
         raise ValidationError("there is no such option", found=words, expected="words that do not begin with `--`")
@@ -88,7 +88,7 @@ def pending(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJso
     if as_json:
         _print_json(Pending(waiting))
     elif waiting:
-        _show(waiting)
+        _print_questions(waiting)
     else:
         _console().print("nothing waits for an operator")
 
@@ -101,7 +101,7 @@ def sessions(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJs
         _print_json(Governed(found))
     elif found:
         headings = ("episode", "state", "policy", "steps", "packets", "refused", "waiting")
-        shown(_console(), headings, [_standing(each) for each in found])
+        print_list(_console(), headings, [_session_entry(each) for each in found])
     else:
         _console().print("no governed episode runs")
 
@@ -121,23 +121,23 @@ def watch(
     client = _client(url, token_file)
     try:
         with standard_output() as output:
-            output.hurry(True)
-            first = newest(client) if new else after
-            for row in _rows(client, first, output, once=once, as_json=as_json):
+            output.write_at_once(True)
+            first = find_last_row(client) if new else after
+            for row in _follow_rows(client, first, output, once=once, as_json=as_json):
                 if session in (None, row.session) and not (refused_only and row.accepted):
-                    output.write(encoded(row) if as_json else _printed(row))
+                    output.write(encode_line(row) if as_json else _encode_row(row))
     except KeyboardInterrupt:
         # This is how one is meant to end it.
         raise typer.Exit(0) from None
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def answer(
     question: QuestionName,
     option: Annotated[
-        str | None, typer.Argument(metavar="OPTION", help="The id of an option.", callback=_no_option)
+        str | None, typer.Argument(metavar="OPTION", help="The id of an option.", callback=_refuse_option)
     ] = None,
-    text: Words = "",
+    text: TextOption = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -146,66 +146,66 @@ def answer(
     if option is None and not text:
         raise ValidationError("an answer says something", expected="an option, --text, or both")
     client = _client(url, token_file)
-    _tell(client.answer(_show_question(client, question, as_json), option, text=text), as_json)
+    _print_result(client.answer(_print_question(client, question, as_json), option, text=text), as_json)
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def approve(
     question: QuestionName,
     uses: Annotated[int | None, typer.Option(min=1, help="Fewer uses than were asked for.")] = None,
     life: Annotated[float | None, typer.Option(help="Seconds; fewer than the policy gives.")] = None,
-    text: Words = "",
+    text: TextOption = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Issue the token that an agent asked for."""
     client = _client(url, token_file)
-    _tell(
-        client.approve(_show_question(client, question, as_json), uses=uses, life_seconds=life, text=text),
+    _print_result(
+        client.approve(_print_question(client, question, as_json), uses=uses, life_seconds=life, text=text),
         as_json,
     )
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def deny(
     question: QuestionName,
-    text: Words = "",
+    text: TextOption = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Do not issue the token that an agent asked for."""
     client = _client(url, token_file)
-    _tell(client.deny(_show_question(client, question, as_json), text=text), as_json)
+    _print_result(client.deny(_print_question(client, question, as_json), text=text), as_json)
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def alert(
     episode: EpisodeName,
-    summary: Annotated[str, typer.Argument(help="What is wrong.", callback=_no_option)],
+    summary: Annotated[str, typer.Argument(help="What is wrong.", callback=_refuse_option)],
     severity: Annotated[str, typer.Option(help="INFO, WARNING, ERROR or CRITICAL.")] = "CRITICAL",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """State that something is wrong; CRITICAL stops the episode's agents at once, until `clear`."""
-    _tell(_client(url, token_file).alert(episode, summary, severity=cast(Severity, severity.upper())), as_json)
+    _print_result(_client(url, token_file).alert(episode, summary, severity=cast(Severity, severity.upper())), as_json)
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def clear(
     episode: EpisodeName,
-    summary: Annotated[str, typer.Argument(help="Why it can go on.", callback=_no_option)] = "",
+    summary: Annotated[str, typer.Argument(help="Why it can go on.", callback=_refuse_option)] = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Lift the safe mode of an episode."""
-    _tell(_client(url, token_file).clear(episode, summary), as_json)
+    _print_result(_client(url, token_file).clear(episode, summary), as_json)
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def revoke(
     episode: EpisodeName,
     token: Annotated[str | None, typer.Option(help="The id of a token.")] = None,
@@ -217,10 +217,10 @@ def revoke(
     """Take back a token, or an agent's whole grant."""
     if (token is None) == (grant is None):
         raise ValidationError("one thing is revoked at a time", expected="--token or --grant")
-    _tell(_client(url, token_file).revoke(episode, token_id=token, grant=grant), as_json)
+    _print_result(_client(url, token_file).revoke(episode, token_id=token, grant=grant), as_json)
 
 
-@operator.command(context_settings=NAMED)
+@operator.command(context_settings=ALLOW_DASHES)
 def budget(
     episode: EpisodeName,
     tokens: Annotated[int, typer.Option(min=0, help="More tokens of language.")] = 0,
@@ -238,7 +238,7 @@ def budget(
     done = client.approve_budget(
         episode, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
     )
-    _tell(done, as_json)
+    _print_result(done, as_json)
 
 
 @operator.command()
@@ -253,26 +253,26 @@ def link(
     if as_json:
         _print_json(Link(address))
     else:
-        typer.echo(plain(address))
+        typer.echo(printable(address))
     if open_browser:
-        opened(address).join()
+        open_in_browser(address).join()
 
 
 # ------------------------------------------------------------------------------------------------------- how one gets in
 def _client(url: str, token_file: Path | None) -> OperatorClient:
-    client = OperatorClient(url, token=None if token_file is None else _named(token_file))
-    kept = _kept() if client.address.token is None else None
+    client = OperatorClient(url, token=None if token_file is None else _read_token_file(token_file))
+    kept = _read_state_file() if client.address.token is None else None
     return client if kept is None else OperatorClient(url, token=kept)
 
 
-def _named(file: Path) -> str:
+def _read_token_file(file: Path) -> str:
     try:
         return read_private(file, follow_links=True)
     except FileNotFoundError:
         raise ValidationError(f"there is no file {file}", expected="a file that holds the credential") from None
 
 
-def _kept() -> str | None:
+def _read_state_file() -> str | None:
     """Return the credential that a server on this machine keeps for its operator, if there is one."""
     try:
         return read_private(default_state_file(os.environ, OPERATOR), follow_links=False)
@@ -287,51 +287,53 @@ def _console() -> Console:
 
 def _print_json(value: msgspec.Struct) -> None:
     with standard_output() as output:
-        output.write(encoded(value))
+        output.write(encode_line(value))
 
 
-def _show_question(client: OperatorClient, name: str, as_json: bool) -> Waiting:
+def _print_question(client: OperatorClient, name: str, as_json: bool) -> Waiting:
     """Return the question of this name, and print it: whoever answers sees what."""
     found = client.question(name)
     if not as_json:
-        _show([found])
+        _print_questions([found])
     return found
 
 
-def _show(waiting: Sequence[Waiting]) -> None:
+def _print_questions(waiting: Sequence[Waiting]) -> None:
     now = time.time()
-    shown(_console(), ("question", "kind", "session", "epoch", "waits"), [_waiting(each, now) for each in waiting])
+    print_list(
+        _console(), ("question", "kind", "session", "epoch", "waits"), [_question_entry(each, now) for each in waiting]
+    )
 
 
-def _waiting(each: Waiting, now: float) -> Entry:
-    cells = (question_name(each), each.kind, each.session, str(each.epoch), duration(now - each.since))
+def _question_entry(each: Waiting, now: float) -> ListEntry:
+    cells = (question_name(each), each.kind, each.session, str(each.epoch), format_wait(now - each.since))
     options = [
-        Detail(option.description, word=f"option {_option(option.option_id)}", style="cyan", quoted=True)
+        ListDetail(option.description, word=f"option {_quote_option(option.option_id)}", style="cyan", quoted=True)
         for option in each.options
     ]
-    ways = [Detail("approve or deny", style="cyan")] if each.kind == "token" and not options else options
-    return Entry(cells, [*_agent(each.agent), Detail(each.question, word="asks", quoted=True), *ways])
+    ways = [ListDetail("approve or deny", style="cyan")] if each.kind == "token" and not options else options
+    return ListEntry(cells, [*_agent_details(each.agent), ListDetail(each.question, word="asks", quoted=True), *ways])
 
 
-def _option(name: str) -> str:
+def _quote_option(name: str) -> str:
     """Return an option's id as it can be typed; one with other signs than those of plain names in quotation marks."""
-    return name if re.fullmatch(r"[\w.-]+", name) and name.isprintable() else shlex.quote(plain(name))
+    return name if re.fullmatch(r"[\w.-]+", name) and name.isprintable() else shlex.quote(printable(name))
 
 
-def _standing(each: GovernedSession) -> Entry:
+def _session_entry(each: GovernedSession) -> ListEntry:
     state = f"{each.state} (over)" if each.over else each.state
     counts = (each.steps, each.packets, each.refusals, each.waiting)
     cells = (f"{each.session}.{each.epoch}", state, each.policy, *map(str, counts))
     details = [("legal next:", each.legal_next), ("open:", each.obligations), ("tokens:", each.tokens)]
-    told = [Detail(", ".join(words), word=word, style="dim") for word, words in details if words]
-    return Entry(cells, [*_agent(each.agent), *told], "bold red" if each.safe_mode else "bold")
+    told = [ListDetail(", ".join(words), word=word, style="dim") for word, words in details if words]
+    return ListEntry(cells, [*_agent_details(each.agent), *told], "bold red" if each.safe_mode else "bold")
 
 
-def _agent(name: str) -> list[Detail]:
-    return [Detail(name, word="agent:", style="dim")] if name else []
+def _agent_details(name: str) -> list[ListDetail]:
+    return [ListDetail(name, word="agent:", style="dim")] if name else []
 
 
-def duration(seconds: float) -> str:
+def format_wait(seconds: float) -> str:
     """Return how long something takes, in the largest unit that says it."""
     whole = max(0, int(seconds))
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -340,41 +342,43 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _rows(client: OperatorClient, after: int, output: Output, *, once: bool, as_json: bool) -> Iterator[JudgedRow]:
+def _follow_rows(
+    client: OperatorClient, after: int, output: Output, *, once: bool, as_json: bool
+) -> Iterator[JudgedRow]:
     """Yield the rows as they come; the heading is there before the first."""
     if not as_json:
-        output.write(_text(_console(), heading()))
-    for page in pages(client, after, follow=not once, note=_note):
+        output.write(_encode_line(_console(), format_heading()))
+    for page in read_pages(client, after, follow=not once, note=_print_note):
         yield from page.rows
 
 
-def _note(text: str) -> None:
-    Console(stderr=True, highlight=False).print(plain(text), style="yellow", soft_wrap=True, markup=False)
+def _print_note(text: str) -> None:
+    Console(stderr=True, highlight=False).print(printable(text), style="yellow", soft_wrap=True, markup=False)
 
 
-def _printed(row: JudgedRow) -> bytes:
+def _encode_row(row: JudgedRow) -> bytes:
     console = _console()
-    return _text(console, line_of(row, console.width if console.is_terminal else None))
+    return _encode_line(console, format_row(row, console.width if console.is_terminal else None))
 
 
-def _text(console: Console, line: Text) -> bytes:
+def _encode_line(console: Console, line: Text) -> bytes:
     """Return a line as the console would print it."""
     with console.capture() as captured:
         console.print(line, soft_wrap=True)
     return captured.get().encode()
 
 
-def _tell(done: Done, as_json: bool) -> None:
+def _print_result(done: Done, as_json: bool) -> None:
     """Say what came of an act, and end with the code that says the same."""
     if as_json:
         _print_json(done)
     elif done.accepted:
-        _console().print(f"done; {_where(done)}", soft_wrap=True)
+        _console().print(f"done; {_describe_state(done)}", soft_wrap=True)
     else:
         reason = ", ".join(done.rules) + (": " if done.rules else "") + done.reason
-        typer.secho(f"refused: {plain(reason)}; {_where(done)}", fg="red", err=True)
+        typer.secho(f"refused: {printable(reason)}; {_describe_state(done)}", fg="red", err=True)
     raise typer.Exit(0 if done.accepted else 1)
 
 
-def _where(done: Done) -> str:
-    return plain(f"the episode {done.session}.{done.epoch} is in {done.state}")
+def _describe_state(done: Done) -> str:
+    return printable(f"the episode {done.session}.{done.epoch} is in {done.state}")

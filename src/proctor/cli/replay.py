@@ -20,25 +20,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.listed_actions import listed_actions
-from proctor.cli.output import Output, plain, plain_json, standard_output
-from proctor.cli.progress import bar
-from proctor.cli.trust import TrustOption, trusting_command
+from proctor.cli.output.progress import progress_bar
+from proctor.cli.output.stdout import Output, printable, printable_json, standard_output
+from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
-from proctor.replay.alone import Alone, replayed_alone
-from proctor.replay.difference import shown
-from proctor.replay.fork import Answer, Branch, Forked, Standing, forked, state_at
-from proctor.replay.report import Replayed, reading, replayed
-from proctor.replay.supply import Supply
+from proctor.replay.comparison import format_value
+from proctor.replay.driver_cache import DriverCache
+from proctor.replay.fork import BranchStep, EpisodeSnapshot, ForkResult, StepOutcome, fork_episode, state_at
+from proctor.replay.replayer import ReplayResult, open_rows, replay_episode
+from proctor.replay.sub_episode_replay import SubEpisodeReplay, replay_sub_episodes
 from proctor.replay.trust import UntrustedRecord, check_episode
 
 DIFFERS: Final = 1
 MOST_LINES: Final = 10
 """How many different sub-episodes of a batch are told one by one."""
-LINE: Final = 100
+LINE_WIDTH: Final = 100
 """How much of a value is shown on a line."""
-PICTURES: Final = {"plume": "proctor.envs.plume.terminal", "popper": "proctor.envs.popper.terminal"}
+PICTURES: Final = {"plume": "proctor.envs.plume.drawing.terminal", "popper": "proctor.envs.popper.drawing.terminal"}
 """Who draws the scene of which environment in a terminal."""
 PICTURE_SIZE: Final = (72, 24)
 
@@ -72,20 +71,20 @@ def replay(
         raise ValidationError("--at and --fork are two questions", expected="one of them")
     if (fork is None) != (actions is None):
         raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")
-    trusting = None if trust else trusting_command(context)
+    trusting = None if trust else command_with_trust(context)
     with Ledger.open(ledger) as opened, standard_output() as output:
         if at is not None:
-            _tell(output, as_json, state_at(opened, _one(opened, episode, trusting), at), _standing_lines)
+            _print_result(output, as_json, state_at(opened, _find_chain(opened, episode, trusting), at), _state_lines)
         elif fork is not None:
-            branch = forked(opened, _one(opened, episode, trusting), fork, listed_actions(actions or ""))
-            _tell(output, as_json, branch, _forked_lines)
+            branch = fork_episode(opened, _find_chain(opened, episode, trusting), fork, parse_actions(actions or ""))
+            _print_result(output, as_json, branch, _fork_lines)
         else:
             episodes = opened.episodes() if episode is None else [opened.find(episode)]
             unread = {} if trusting is None else _check_all(opened, episodes, trusting)
             raise typer.Exit(0 if _replay_all(opened, episodes, unread, output, as_json, alone) else DIFFERS)
 
 
-def _one(ledger: Ledger, text: str | None, trusting: str | None) -> str:
+def _find_chain(ledger: Ledger, text: str | None, trusting: str | None) -> str:
     """Return the chain of the episode that is meant; an UntrustedRecord names the command that replays it, if it is not this one."""
     episodes = ledger.episodes() if text is None else [ledger.find(text)]
     if len(episodes) != 1:
@@ -109,9 +108,9 @@ def _check_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], trusting: str
     return unread
 
 
-def _tell(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
+def _print_result(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
     if as_json:
-        output.write(plain_json(msgspec.json.encode(found)) + b"\n")
+        output.write(printable_json(msgspec.json.encode(found)) + b"\n")
     else:
         output.write("".join(f"{line}\n" for line in lines(found)).encode())
 
@@ -126,60 +125,60 @@ def _replay_all(
     alone: bool,
 ) -> bool:
     """Replay the episodes but those that are `unread`, and print the results; return whether all are identical."""
-    results: list[tuple[EpisodeSummary, Replayed, list[Alone]]] = []
-    with bar("replaying", sum(each.steps for each in episodes), unit="steps") as shown:
-        for each, result, subs in _results(ledger, episodes, unread, alone, shown.to):
+    results: list[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]] = []
+    with progress_bar("replaying", sum(each.steps for each in episodes), unit="steps") as shown:
+        for each, result, subs in _results(ledger, episodes, unread, alone, shown.update):
             results.append((each, result, subs))
             if as_json:
-                output.write(plain_json(msgspec.json.encode(_document(each, result, subs))) + b"\n")
+                output.write(printable_json(msgspec.json.encode(_document(each, result, subs))) + b"\n")
     if not as_json:
         output.write(_table(results).encode())
-        output.write("".join(f"{line}\n" for line in _findings(results)).encode())
+        output.write("".join(f"{line}\n" for line in _finding_lines(results)).encode())
     return all(result.identical and all(sub.identical for sub in subs) for _, result, subs in results)
 
 
 def _results(
     ledger: Ledger, episodes: Sequence[EpisodeSummary], unread: Mapping[str, str], alone: bool, tick: Tick
-) -> Iterator[tuple[EpisodeSummary, Replayed, list[Alone]]]:
-    supply = Supply()
+) -> Iterator[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]:
+    driver_cache = DriverCache()
     done = 0
     try:
         # The episodes of a session one after the other, so that its environment goes on from one to the next.
-        for each in sorted(episodes, key=_by_session(episodes)):
+        for each in sorted(episodes, key=_session_order(episodes)):
             if each.chain in unread:
-                yield each, Replayed(each.chain, 0, identical=False, why_not=unread[each.chain]), []
+                yield each, ReplayResult(each.chain, 0, identical=False, why_not=unread[each.chain]), []
                 continue
-            result = replayed(ledger, each.chain, progress=_from(done, tick), supply=supply)
+            result = replay_episode(ledger, each.chain, progress=_offset_tick(done, tick), driver_cache=driver_cache)
             batch = alone and each.num_envs is not None and not result.why_not
-            yield each, result, _alone(ledger, each.chain) if batch else []
+            yield each, result, _replay_alone(ledger, each.chain) if batch else []
             done += each.steps
             tick(done)
     finally:
-        supply.drop()
+        driver_cache.drop()
 
 
-def _alone(ledger: Ledger, chain: str) -> list[Alone]:
-    with reading(ledger, chain) as rows:
-        return list(replayed_alone(rows))
+def _replay_alone(ledger: Ledger, chain: str) -> list[SubEpisodeReplay]:
+    with open_rows(ledger, chain) as rows:
+        return list(replay_sub_episodes(rows))
 
 
-def _from(start: int, tick: Tick) -> Tick:
+def _offset_tick(start: int, tick: Tick) -> Tick:
     return lambda steps: tick(start + steps)
 
 
-def _by_session(episodes: Sequence[EpisodeSummary]) -> Callable[[EpisodeSummary], tuple[int, int]]:
+def _session_order(episodes: Sequence[EpisodeSummary]) -> Callable[[EpisodeSummary], tuple[int, int]]:
     first: dict[tuple[str, str], int] = {}
     for place, each in enumerate(episodes):
         first.setdefault((str(each.file), each.session), place)
     return lambda each: (first[str(each.file), each.session], each.epoch)
 
 
-def _document(each: EpisodeSummary, result: Replayed, subs: Sequence[Alone]) -> dict[str, Any]:
+def _document(each: EpisodeSummary, result: ReplayResult, subs: Sequence[SubEpisodeReplay]) -> dict[str, Any]:
     episode = {"episode_id": each.episode_id, "environment": each.environment, "num_envs": each.num_envs}
     return {**episode, **asdict(result), **({"alone": [asdict(sub) for sub in subs]} if subs else {})}
 
 
-def _table(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> str:
+def _table(results: Sequence[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]) -> str:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("episode", "environment"):
         table.add_column(heading, no_wrap=True)
@@ -189,43 +188,50 @@ def _table(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> s
     for each, result, subs in results:
         pace = result.steps / max(result.seconds, 1e-9)
         speed = f"{result.speed:,.0f}" if result.recorded_seconds > 0 else "-"
-        cells = (each.chain, each.environment, f"{result.steps:,}", f"{pace:,.0f}", speed, _verdict(result, subs))
-        table.add_row(*(Text(plain(cell)) for cell in cells))
+        cells = (
+            each.chain,
+            each.environment,
+            f"{result.steps:,}",
+            f"{pace:,.0f}",
+            speed,
+            _describe_result(result, subs),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console = Console(width=None if sys.stdout.isatty() else 140)
     with console.capture() as text:
         console.print(table)
     return text.get()
 
 
-def _verdict(result: Replayed, subs: Sequence[Alone]) -> str:
+def _describe_result(result: ReplayResult, subs: Sequence[SubEpisodeReplay]) -> str:
     if result.why_not:
         return "cannot be replayed"
     if not result.identical:
         return f"differs at step {result.at_step}"
     by_digest = " (by digest)" if result.by_digest else ""
-    return f"identical{by_digest}" + (f"; alone: {_tally(subs)}" if subs else "")
+    return f"identical{by_digest}" + (f"; alone: {_describe_counts(subs)}" if subs else "")
 
 
-def _tally(results: Sequence[Replayed | Alone]) -> str:
+def _describe_counts(results: Sequence[ReplayResult | SubEpisodeReplay]) -> str:
     identical = sum(result.identical for result in results)
     unplayed = sum(bool(result.why_not) for result in results)
     counts = {"identical": identical, "different": len(results) - identical - unplayed, "cannot be replayed": unplayed}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
 
 
-def _findings(results: Sequence[tuple[EpisodeSummary, Replayed, list[Alone]]]) -> Iterator[str]:
+def _finding_lines(results: Sequence[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]) -> Iterator[str]:
     for each, result, subs in results:
         if result.why_not:
-            yield plain(f"{each.chain}: {result.why_not}")
+            yield printable(f"{each.chain}: {result.why_not}")
         if result.first is not None:
-            yield plain(f"{each.chain}: step {result.at_step}, row {result.seq}: {result.first}")
-        yield from (plain(f"{each.chain}: {line}") for line in _alone_lines(subs))
+            yield printable(f"{each.chain}: step {result.at_step}, row {result.seq}: {result.first}")
+        yield from (printable(f"{each.chain}: {line}") for line in _alone_lines(subs))
     notes = Counter(note for _, result, _ in results for note in result.notes)
-    yield from (plain(f"note ({count} of {len(results)} episodes): {note}") for note, count in notes.items())
-    yield f"{len(results)} episodes: {_tally([result for _, result, _ in results])}"
+    yield from (printable(f"note ({count} of {len(results)} episodes): {note}") for note, count in notes.items())
+    yield f"{len(results)} episodes: {_describe_counts([result for _, result, _ in results])}"
 
 
-def _alone_lines(subs: Sequence[Alone]) -> Iterator[str]:
+def _alone_lines(subs: Sequence[SubEpisodeReplay]) -> Iterator[str]:
     for why_not, count in Counter(sub.why_not for sub in subs if sub.why_not).items():
         yield f"{count} sub-episodes cannot be replayed alone: {why_not}"
     if any(sub.by_digest for sub in subs):
@@ -238,30 +244,30 @@ def _alone_lines(subs: Sequence[Alone]) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------ one step
-def _standing_lines(standing: Standing) -> Iterator[str]:
+def _state_lines(standing: EpisodeSnapshot) -> Iterator[str]:
     yield f"after step {standing.step}"
-    yield from _field("observation", standing.observation)
-    yield from _field("state", standing.state)
-    yield from _field("metadata", standing.metadata)
-    yield from _field("total reward", standing.total_reward)
+    yield from _format_field("observation", standing.observation)
+    yield from _format_field("state", standing.state)
+    yield from _format_field("metadata", standing.metadata)
+    yield from _format_field("total reward", standing.total_reward)
     if standing.raw_total != standing.total_reward:
-        yield from _field("raw total", standing.raw_total)
-    yield from _field("terminated", standing.terminated)
-    yield from _field("truncated", standing.truncated)
-    yield from _picture(standing.scene)
+        yield from _format_field("raw total", standing.raw_total)
+    yield from _format_field("terminated", standing.terminated)
+    yield from _format_field("truncated", standing.truncated)
+    yield from _draw_scene(standing.scene)
     if standing.first is not None:
-        yield plain(f"note: the replay differs from the record at step {standing.at_step}: {standing.first}")
+        yield printable(f"note: the replay differs from the record at step {standing.at_step}: {standing.first}")
 
 
-def _field(name: str, value: Any) -> Iterator[str]:
+def _format_field(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield f"  {name}"
-        yield from (plain(f"    {key:20} {shown(each, LINE)}") for key, each in value.items())
+        yield from (printable(f"    {key:20} {format_value(each, LINE_WIDTH)}") for key, each in value.items())
     else:
-        yield plain(f"  {name:22} {shown(value, LINE)}")
+        yield printable(f"  {name:22} {format_value(value, LINE_WIDTH)}")
 
 
-def _picture(scene: Any) -> Iterator[str]:
+def _draw_scene(scene: Any) -> Iterator[str]:
     """Yield a drawing, where somebody knows how to draw the scene."""
     module = PICTURES.get(str(scene.get("environment"))) if isinstance(scene, dict) else None
     if module is None:
@@ -271,11 +277,11 @@ def _picture(scene: Any) -> Iterator[str]:
     console = Console(width=PICTURE_SIZE[0], color_system=None)
     with console.capture() as text:
         console.print(import_module(module).picture(scene, *PICTURE_SIZE))
-    yield from (plain(line.rstrip()) for line in text.get().split("\n"))
+    yield from (printable(line.rstrip()) for line in text.get().split("\n"))
 
 
-def _forked_lines(found: Forked) -> Iterator[str]:
-    yield from _standing_lines(found.standing)
+def _fork_lines(found: ForkResult) -> Iterator[str]:
+    yield from _state_lines(found.standing)
     yield ""
     for row in found.rows:
         yield from _branch_lines(row)
@@ -283,13 +289,13 @@ def _forked_lines(found: Forked) -> Iterator[str]:
         yield f"the episode had ended: {found.left} actions were not carried out"
 
 
-def _branch_lines(row: Branch) -> Iterator[str]:
+def _branch_lines(row: BranchStep) -> Iterator[str]:
     yield f"step {row.step}"
-    yield plain(f"  branch    {_answer(row.branch)}")
-    yield plain(f"  recorded  {'-' if row.recorded is None else _answer(row.recorded)}")
+    yield printable(f"  branch    {_describe_answer(row.branch)}")
+    yield printable(f"  recorded  {'-' if row.recorded is None else _describe_answer(row.recorded)}")
 
 
-def _answer(answer: Answer) -> str:
+def _describe_answer(answer: StepOutcome) -> str:
     ended = " terminated" * (answer.terminated is True) + " truncated" * (answer.truncated is True)
-    action, reward = shown(answer.action, 40), shown(answer.reward, 40)
-    return f"action {action}  reward {reward}{ended}  observation {shown(answer.observation, LINE)}"
+    action, reward = format_value(answer.action, 40), format_value(answer.reward, 40)
+    return f"action {action}  reward {reward}{ended}  observation {format_value(answer.observation, LINE_WIDTH)}"

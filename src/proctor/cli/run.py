@@ -18,18 +18,28 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from proctor.cli.output import plain
-from proctor.cli.progress import bars
-from proctor.contracts.guarded import checked_seed
-from proctor.envs.episodes import Env, EpisodeResult, Interval, Summary, moments, run_episodes, summary
-from proctor.envs.policies import make_policy, policies_of, unknown_policy
-from proctor.envs.settings import Tree, made, parsed
+from proctor.cli.output.progress import progress_bars
+from proctor.cli.output.stdout import printable
+from proctor.contracts.guarded_env import parse_seed
+from proctor.envs.evaluation import (
+    Env,
+    EpisodeResult,
+    EvaluationSummary,
+    Interval,
+    find_policies,
+    make_policy,
+    play_stepwise,
+    run_episodes,
+    summarize,
+    unknown_policy_error,
+)
+from proctor.envs.settings import Tree, make_env, parse_settings
 
 Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyOutcome:
     """What one policy achieved, and in how many seconds."""
 
     policy: str
@@ -37,9 +47,9 @@ class Outcome:
     seconds: float
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> EvaluationSummary:
         """What the results amount to."""
-        return summary(self.results)
+        return summarize(self.results)
 
     @property
     def steps_per_second(self) -> float:
@@ -67,42 +77,44 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Run policies for some episodes and print success rate, steps to the goal, score, return and speed."""
-    tree = parsed(settings or [])
-    checked_seed(seed)
-    with closing(made(env_id, tree)) as env:
+    tree = parse_settings(settings or [])
+    parse_seed(seed)
+    with closing(make_env(env_id, tree)) as env:
         names = policy_names(policy or ["random"], env)
         for name in names:
             make_policy(name, env)
         if gif is not None:
-            film(gif, env_id, tree, names[0], seed)
-        outcomes = compared(env, names, episodes, seed, quiet=as_json)
+            write_gif(gif, env_id, tree, names[0], seed)
+        outcomes = run_policies(env, names, episodes, seed, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(_document(env_id, tree, seed, outcomes, gif), indent=2))
         return
     console = Console()
-    console.print(as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
+    console.print(outcomes_as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
     if gif is not None:
-        console.print(plain(f"The first episode of {names[0]} is in {gif}"), highlight=False, markup=False)
+        console.print(printable(f"The first episode of {names[0]} is in {gif}"), highlight=False, markup=False)
 
 
 def policy_names(given: Iterable[str], env: Env) -> list[str]:
     """Return the policies of `env` that are meant, each once, in the order given; an unknown one is refused."""
-    known = policies_of(env)
+    known = find_policies(env)
     names = [name.strip() for text in given for name in text.split(",")]
     meant = [each for name in names for each in (known if name == "all" else [name])]
     unknown = [name for name in meant if name not in known]
     if unknown:
-        raise unknown_policy(unknown[0], env)
+        raise unknown_policy_error(unknown[0], env)
     return list(dict.fromkeys(meant))
 
 
-def compared(env: Env, names: Sequence[str], episodes: int, seed: int, *, quiet: bool = False) -> list[Outcome]:
+def run_policies(
+    env: Env, names: Sequence[str], episodes: int, seed: int, *, quiet: bool = False
+) -> list[PolicyOutcome]:
     """Return what each policy achieves, with a progress bar on standard error if that is a terminal."""
-    with bars(list(names), episodes, quiet=quiet) as shown:
-        return [_outcome(env, name, episodes, seed, shown[name].on) for name in names]
+    with progress_bars(list(names), episodes, quiet=quiet) as shown:
+        return [_run_policy(env, name, episodes, seed, shown[name].advance) for name in names]
 
 
-def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outcome:
+def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> PolicyOutcome:
     results = []
     seconds = 0.0
     pending = run_episodes(env, make_policy(name, env), episodes, seed)
@@ -111,24 +123,24 @@ def _outcome(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> Outco
         results.append(next(pending))
         seconds += time.perf_counter() - start
         tick()
-    return Outcome(name, tuple(results), seconds)
+    return PolicyOutcome(name, tuple(results), seconds)
 
 
-def film(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None:
+def write_gif(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None:
     """Write one episode as a film, in its own time."""
-    from proctor.envs.video import check_place, write_video
+    from proctor.envs.drawing.video import check_place, write_video
 
     check_place(path)
-    with closing(made(env_id, tree, render_mode="rgb_array")) as env:
-        write_video(path, _frames(env, name, seed), env.metadata.get("render_fps", 30))
+    with closing(make_env(env_id, tree, render_mode="rgb_array")) as env:
+        write_video(path, _render_frames(env, name, seed), env.metadata.get("render_fps", 30))
 
 
-def _frames(env: Env, name: str, seed: int) -> Iterator[Any]:
-    for _ in moments(env, make_policy(name, env), seed):
+def _render_frames(env: Env, name: str, seed: int) -> Iterator[Any]:
+    for _ in play_stepwise(env, make_policy(name, env), seed):
         yield env.render()
 
 
-def as_table(title: str, outcomes: Sequence[Outcome]) -> Table:
+def outcomes_as_table(title: str, outcomes: Sequence[PolicyOutcome]) -> Table:
     """Return one row per policy, with the columns that say something of these outcomes."""
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False
@@ -144,12 +156,12 @@ def as_table(title: str, outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _steps_to_goal(total: Summary) -> str:
+def _steps_to_goal(total: EvaluationSummary) -> str:
     steps = (total.median_steps_to_goal, total.mean_steps_to_goal)
     return " / ".join("-" if value is None else f"{value:.0f}" for value in steps)
 
 
-def _bounded(interval: Interval | None, form: Callable[[float], str], unit: str = "") -> str:
+def _format_interval(interval: Interval | None, form: Callable[[float], str], unit: str = "") -> str:
     if interval is None:
         return "-"
     value = form(interval.value) + unit
@@ -158,40 +170,48 @@ def _bounded(interval: Interval | None, form: Callable[[float], str], unit: str 
     return f"{value} [{form(interval.low)}, {form(interval.high)}]"
 
 
-def _hundredths(value: float) -> str:
+def _format_hundredths(value: float) -> str:
     return f"{round(value, 2) + 0.0:g}"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{round(100 * share, 1):g}"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column of the table: its heading, its cells, and which runs have something to say in it."""
 
     heading: str
-    cell: Callable[[Summary], str]
-    applies: Callable[[Summary], bool]
+    cell: Callable[[EvaluationSummary], str]
+    applies: Callable[[EvaluationSummary], bool]
 
 
-def _judged(total: Summary) -> bool:
+def _has_success_rate(total: EvaluationSummary) -> bool:
     return total.success_rate is not None
 
 
 COLUMNS: Final = (
-    Column("success\n95 % interval", lambda total: _bounded(total.success_rate, _percent, "%"), _judged),
-    Column("steps to goal\nmedian / mean", _steps_to_goal, _judged),
-    Column(
+    TableColumn(
+        "success\n95 % interval",
+        lambda total: _format_interval(total.success_rate, _format_percent, "%"),
+        _has_success_rate,
+    ),
+    TableColumn("steps to goal\nmedian / mean", _steps_to_goal, _has_success_rate),
+    TableColumn(
         "score\n95 % interval",
-        lambda total: _bounded(total.mean_score, _hundredths),
+        lambda total: _format_interval(total.mean_score, _format_hundredths),
         lambda total: total.mean_score is not None,
     ),
-    Column("return\n95 % interval", lambda total: _bounded(total.mean_return, _hundredths), lambda total: True),
+    TableColumn(
+        "return\n95 % interval",
+        lambda total: _format_interval(total.mean_return, _format_hundredths),
+        lambda total: True,
+    ),
 )
 
 
-def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[Outcome], gif: Path | None) -> Tree:
+def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[PolicyOutcome], gif: Path | None) -> Tree:
     return {
         "env": env_id,
         "settings": tree,

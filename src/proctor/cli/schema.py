@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.output import standard_output
-from proctor.episode.schemas import Schema, schemas
+from proctor.cli.output.stdout import standard_output
+from proctor.episode.packets.schemas import Schema, schemas
 from proctor.errors import ValidationError
 
 SUFFIX: Final = ".schema.json"
@@ -23,18 +23,18 @@ def schema(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a file for each to this directory.")] = None,
 ) -> None:
     """List the JSON Schemas of packets and records, print the one named NAME, or write them to a directory."""
-    wanted = _wanted(name)
+    wanted = _select_schemas(name)
     with standard_output() as output:
         if out is not None:
-            lines = _written(wanted, out)
+            lines = _write_schemas(wanted, out)
         elif name is not None:
-            lines = [_text(wanted[name])]
+            lines = [_encode_schema(wanted[name])]
         else:
-            lines = _listed(wanted)
+            lines = _list_schemas(wanted)
         output.write("".join(lines).encode())
 
 
-def _wanted(name: str | None) -> dict[str, Schema]:
+def _select_schemas(name: str | None) -> dict[str, Schema]:
     known = schemas()
     if name is None:
         return known
@@ -43,18 +43,18 @@ def _wanted(name: str | None) -> dict[str, Schema]:
     return {name: known[name]}
 
 
-def _listed(wanted: dict[str, Schema]) -> list[str]:
+def _list_schemas(wanted: dict[str, Schema]) -> list[str]:
     width = max(map(len, wanted))
     return [f"{name:{width}}  {each['description']}\n" for name, each in wanted.items()]
 
 
-def _text(one: Schema) -> str:
+def _encode_schema(one: Schema) -> str:
     return json.dumps(one, indent=2, ensure_ascii=False) + "\n"
 
 
-def _written(wanted: dict[str, Schema], directory: Path) -> list[str]:
+def _write_schemas(wanted: dict[str, Schema], directory: Path) -> list[str]:
     """Write the files and return their paths, a line each."""
-    paths = {directory / f"{name}{SUFFIX}": _text(one) for name, one in wanted.items()}
+    paths = {directory / f"{name}{SUFFIX}": _encode_schema(one) for name, one in wanted.items()}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():

@@ -18,19 +18,26 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.cli.ledger_key import found_key
-from proctor.cli.output import plain
-from proctor.door.credentials import CONTROL, LEDGER_KEY, OPERATOR, Found, Kind, default_state_file, found_credential
-from proctor.door.gate import HIGHEST_PORT
-from proctor.door.redaction import Redactor
-from proctor.door.visitors import SHELL
-from proctor.door.visits import Visits
-from proctor.envs.settings import parsed
+from proctor.access.browser_visits import PAGE_PATH, Visits
+from proctor.access.credentials import (
+    CONTROL,
+    LEDGER_KEY,
+    OPERATOR,
+    CredentialKind,
+    ServerCredential,
+    default_state_file,
+    find_credential,
+)
+from proctor.access.redaction import Redactor
+from proctor.access.request_policy import HIGHEST_PORT
+from proctor.cli.ledger_key import load_signing_key
+from proctor.cli.output.stdout import printable
+from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
-from proctor.server.ports import Ports
-from proctor.server.settings import ServerSettings, settings_in, settings_of
-from proctor.server.sockets import bound_unix, port_of, removed
+from proctor.server.net.listeners import RememberedPorts
+from proctor.server.net.uvicorn_protocols import bind_unix, port_of, remove_socket_path
+from proctor.server.settings import ServerSettings, parse_settings, read_settings_file
 
 if TYPE_CHECKING:
     from proctor.server.app import Keys
@@ -98,7 +105,7 @@ def serve(
     """Serve an environment to orchestrators over a WebSocket, until interrupted."""
     given = {
         "target": target,
-        "settings": parsed(setting) if setting else None,
+        "settings": env_settings.parse_settings(setting) if setting else None,
         "host": host,
         "port": port,
         "unix_socket": unix_socket,
@@ -133,23 +140,23 @@ def serve(
         "log_level": log_level,
         "log_json": log_json,
     }
-    settings = _settings(config, given)
+    settings = _make_settings(config, given)
     redactor = Redactor()
     set_up_logs(settings, redactor)
-    doors = Doors(
-        None if settings.insecure else _control(settings, redactor),
-        _operator(settings, redactor) if settings.governed is not None or settings.has_viewer else None,
-        None if settings.ledger is None else _ledger_seed(),
+    doors = ServerCredentials(
+        None if settings.insecure else _find_control_credential(settings, redactor),
+        _find_operator_credential(settings, redactor) if settings.governed is not None or settings.has_viewer else None,
+        None if settings.ledger is None else _take_ledger_seed(),
     )
-    raise typer.Exit(_served(settings, doors, as_json=as_json))
+    raise typer.Exit(_run_server(settings, doors, as_json=as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """What opens the doors of the server that is to be started, with where each is kept, and what signs its ledger."""
+class ServerCredentials:
+    """What opens the planes of the server that is to be started, with where each is kept, and what signs its ledger."""
 
-    control: Found | None
-    operator: Found | None
+    control: ServerCredential | None
+    operator: ServerCredential | None
     ledger: bytes | None = field(repr=False)
 
     def keys(self) -> "Keys":
@@ -163,8 +170,8 @@ class Doors:
         )
 
 
-def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
-    values = {} if config is None else settings_in(config)
+def _make_settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
+    values = {} if config is None else read_settings_file(config)
     storage = {name: value for name, value in given.pop("storage").items() if value is not None}
     values.update({name: value for name, value in given.items() if value is not None})
     if storage:
@@ -173,33 +180,33 @@ def _settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
         values["storage"] = {**table, **storage} if isinstance(table, dict) else table
     if "target" not in values:
         raise ValidationError("nothing to serve", expected="an id, a class or module:factory")
-    return settings_of(values)
+    return parse_settings(values)
 
 
-def _control(settings: ServerSettings, redactor: Redactor) -> Found:
-    return _found(CONTROL, settings.token_file, redactor)
+def _find_control_credential(settings: ServerSettings, redactor: Redactor) -> ServerCredential:
+    return _find_credential(CONTROL, settings.token_file, redactor)
 
 
-def _operator(settings: ServerSettings, redactor: Redactor) -> Found:
-    return _found(OPERATOR, settings.operator_token_file, redactor)
+def _find_operator_credential(settings: ServerSettings, redactor: Redactor) -> ServerCredential:
+    return _find_credential(OPERATOR, settings.operator_token_file, redactor)
 
 
-def _found(kind: Kind, file: Path | None, redactor: Redactor) -> Found:
-    found = found_credential(kind, os.environ, file, default_state_file(os.environ, kind), hide=redactor.hide)
+def _find_credential(kind: CredentialKind, file: Path | None, redactor: Redactor) -> ServerCredential:
+    found = find_credential(kind, os.environ, file, default_state_file(os.environ, kind), hide=redactor.hide)
     # Environments are somebody else's code: what they run in need not know it.
     os.environ.pop(kind.variable, None)
     return found
 
 
-def _ledger_seed() -> bytes:
-    seed = found_key(os.environ).seed
+def _take_ledger_seed() -> bytes:
+    seed = load_signing_key(os.environ).seed
     os.environ.pop(LEDGER_KEY.variable, None)
     return seed
 
 
-def _served(settings: ServerSettings, doors: Doors, *, as_json: bool) -> int:
-    agents = None if settings.agent_port is None else _agent_listeners(settings)
-    listener = _listener(settings)
+def _run_server(settings: ServerSettings, doors: ServerCredentials, *, as_json: bool) -> int:
+    agents = None if settings.agent_port is None else _open_agent_listeners(settings)
+    listener = _open_listener(settings)
     visits = Visits(clock=time.monotonic) if settings.has_viewer else None
     try:
         ready = partial(_announce, settings, doors, listener, agents, visits, as_json)
@@ -218,32 +225,31 @@ def _served(settings: ServerSettings, doors: Doors, *, as_json: bool) -> int:
         for each in (listener, *(agents or ())):
             each.close()
         if settings.unix_socket is not None:
-            removed(settings.unix_socket)
+            remove_socket_path(settings.unix_socket)
 
 
-def _listener(settings: ServerSettings) -> socket.socket:
+def _open_listener(settings: ServerSettings) -> socket.socket:
     if settings.unix_socket is not None:
         if settings.workers > 1:
             raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
-        return bound_unix(settings.unix_socket)
-    return Ports(settings.ledger).bound("control", settings.host, settings.port)
+        return bind_unix(settings.unix_socket)
+    return RememberedPorts(settings.ledger).bind("control", settings.host, settings.port)
 
 
-def _agent_listeners(settings: ServerSettings) -> list[socket.socket]:
+def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     """Return a socket for each worker: a grant is good in the worker that gave it, and names its address."""
     first = settings.agent_port or 0
     if first + settings.workers - 1 > HIGHEST_PORT:
         raise ValidationError("not enough ports for all workers", found=first, expected="a lower agent port, or 0")
-    ports = Ports(settings.ledger)
+    ports = RememberedPorts(settings.ledger)
     return [
-        ports.bound(f"agents-{index}", settings.host, first + index if first else 0)
-        for index in range(settings.workers)
+        ports.bind(f"agents-{index}", settings.host, first + index if first else 0) for index in range(settings.workers)
     ]
 
 
 def _announce(
     settings: ServerSettings,
-    opened: Doors,
+    opened: ServerCredentials,
     listener: socket.socket,
     agents: list[socket.socket] | None,
     visits: Visits | None,
@@ -252,31 +258,31 @@ def _announce(
 ) -> None:
     """Say where the server is, how to get in, and how environments are kept apart."""
     found = opened.control
-    url = _url(settings, listener)
-    doors = [f"{_http(settings, each)}/mcp" for each in agents or ()]
-    viewer = None if visits is None else f"{url}{SHELL}#code={visits.code()}"
+    url = _server_url(settings, listener)
+    doors = [f"{_http_url(settings, each)}/mcp" for each in agents or ()]
+    viewer = None if visits is None else f"{url}{PAGE_PATH}#code={visits.code()}"
     if as_json:
         more = {
             "agents": doors,
             "sandbox": tier,
             "operator": _operator_document(opened.operator),
-            "ledger": _ledger(settings),
+            "ledger": _ledger_text(settings),
             "viewer": viewer,
         }
         print_line(json.dumps(_document(settings, found, url) | more))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (url, "bold cyan")))
-    console.print(_about_credential(found))
+    console.print(_describe_credential(found))
     if doors:
         console.print(Text.assemble("agents, with a grant: ", (", ".join(doors), "bold cyan")))
     if opened.operator is not None:
-        console.print(_about_operator(opened.operator, settings))
+        console.print(_describe_operator(opened.operator, settings))
     if settings.ledger is not None:
         console.print(
-            Text.assemble("ledger: ", (plain(str(settings.ledger)), "bold"), f" (durability {settings.durability})")
+            Text.assemble("ledger: ", (printable(str(settings.ledger)), "bold"), f" (durability {settings.durability})")
         )
-        console.print(_about_viewer(settings, viewer))
+        console.print(_describe_viewer(settings, viewer))
     console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
     console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
     console.print("Ctrl-C stops it.")
@@ -289,18 +295,18 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
-def _url(settings: ServerSettings, listener: socket.socket) -> str:
+def _server_url(settings: ServerSettings, listener: socket.socket) -> str:
     if settings.unix_socket is not None:
         return f"unix://{settings.unix_socket.absolute()}"
-    return _http(settings, listener)
+    return _http_url(settings, listener)
 
 
-def _http(settings: ServerSettings, listener: socket.socket) -> str:
+def _http_url(settings: ServerSettings, listener: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}"
 
 
-def _document(settings: ServerSettings, found: Found | None, url: str) -> dict[str, Any]:
+def _document(settings: ServerSettings, found: ServerCredential | None, url: str) -> dict[str, Any]:
     return {
         "target": settings.target,
         "url": url,
@@ -314,7 +320,7 @@ def _document(settings: ServerSettings, found: Found | None, url: str) -> dict[s
     }
 
 
-def _about_credential(found: Found | None) -> Text:
+def _describe_credential(found: ServerCredential | None) -> Text:
     if found is None:
         return Text.assemble(("insecure: ", "bold red"), INSECURE)
     if found.secret is not None:
@@ -325,7 +331,7 @@ def _about_credential(found: Found | None) -> Text:
     return Text(f"credential: as kept in {where}")
 
 
-def _about_operator(found: Found, settings: ServerSettings) -> Text:
+def _describe_operator(found: ServerCredential, settings: ServerSettings) -> Text:
     shown = ("", "") if found.secret is None else (found.secret, "bold yellow")
     where = OPERATOR.variable if found.path is None else str(found.path)
     how = ", shown this once: " if found.secret is not None else ""
@@ -333,7 +339,7 @@ def _about_operator(found: Found, settings: ServerSettings) -> Text:
     return Text.assemble(f"{governed}the operator's credential is in {where}{how}", shown)
 
 
-def _about_viewer(settings: ServerSettings, viewer: str | None) -> Text:
+def _describe_viewer(settings: ServerSettings, viewer: str | None) -> Text:
     if viewer is None:
         return Text(f"pages: `proctor view {settings.ledger}` shows what is in it")
     return Text.assemble(
@@ -341,17 +347,17 @@ def _about_viewer(settings: ServerSettings, viewer: str | None) -> Text:
     )
 
 
-def _operator_document(found: Found | None) -> dict[str, str | None] | None:
+def _operator_document(found: ServerCredential | None) -> dict[str, str | None] | None:
     if found is None:
         return None
     return {"credential_file": None if found.path is None else str(found.path), "token": found.secret}
 
 
-def _ledger(settings: ServerSettings) -> str | None:
+def _ledger_text(settings: ServerSettings) -> str | None:
     return None if settings.ledger is None else str(settings.ledger)
 
 
-def _snippet(settings: ServerSettings, found: Found | None, url: str) -> str:
+def _snippet(settings: ServerSettings, found: ServerCredential | None, url: str) -> str:
     token = ""
     if found is not None:
         where = f'Path("{found.path}").read_text().strip()' if found.path else f'os.environ["{CONTROL.variable}"]'

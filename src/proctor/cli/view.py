@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.cli.browser import opened
-from proctor.cli.output import plain
+from proctor.cli.output.browser import open_in_browser
+from proctor.cli.output.stdout import printable
 from proctor.errors import ValidationError
 
 HOST: Final = "127.0.0.1"
@@ -40,24 +40,26 @@ def view(
     """
     if not ledger.exists():
         raise ValidationError(f"there is no {ledger}", expected="a ledger: a folder, a file of one, or a bundle")
-    way = _way(ledger, episode)
+    way = _first_page(ledger, episode)
     # Here: `proctor view --help` needs none of it.
     from proctor.server.logs import set_up_viewer_logs
-    from proctor.server.viewing.alone import Alone, Place, run_alone
+    from proctor.server.viewer_http.standalone import ViewerServer, ViewerSocket, run_viewer
 
     set_up_viewer_logs()
-    place = Place.bound(host, port, allow_host or ())
+    place = ViewerSocket.bind(host, port, allow_host or ())
     if not place.is_private:
         typer.echo(UNENCRYPTED, err=True)
     try:
-        run_alone(lambda: Alone(ledger, place, _told(ledger, as_json, open_browser), way=way, trusts=trust))
+        run_viewer(
+            lambda: ViewerServer(ledger, place, _make_announcer(ledger, as_json, open_browser), way=way, trusts=trust)
+        )
     except KeyboardInterrupt:
         pass  # this is how one is meant to end it
     finally:
         place.listener.close()
 
 
-def _way(ledger: Path, episode: str | None) -> str:
+def _first_page(ledger: Path, episode: str | None) -> str:
     """Return which page a browser opens first: the list, or the episode that is meant."""
     if episode is None:
         return ""
@@ -68,26 +70,28 @@ def _way(ledger: Path, episode: str | None) -> str:
     return f"&to={quote(page, safe='')}"
 
 
-def _told(ledger: Path, as_json: bool, opens: bool) -> Callable[[str], None]:
+def _make_announcer(ledger: Path, as_json: bool, opens: bool) -> Callable[[str], None]:
     """Return what tells an address; the first one is opened, if that is wanted."""
     first = True
 
     def tell(address: str) -> None:
         nonlocal first
-        _print(ledger, address, as_json, first)
+        _print_address(ledger, address, as_json, first)
         if first and opens:
-            opened(address)
+            open_in_browser(address)
         first = False
 
     return tell
 
 
-def _print(ledger: Path, address: str, as_json: bool, first: bool) -> None:
+def _print_address(ledger: Path, address: str, as_json: bool, first: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"viewer": address, "ledger": str(ledger)}))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        words = f"{plain(str(ledger))} can be looked at, once with this address: " if first else "the next address: "
+        words = (
+            f"{printable(str(ledger))} can be looked at, once with this address: " if first else "the next address: "
+        )
         console.print(Text.assemble(words, (address, "bold cyan")))
         if first:
             console.print("Ctrl-C stops it.")

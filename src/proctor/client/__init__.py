@@ -7,36 +7,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from proctor.client.agents import Grant as Grant
+    from proctor.client.agents import Transition as Transition
     from proctor.client.blocking import SyncEnvClient as SyncEnvClient
     from proctor.client.connection import Connection as Connection
     from proctor.client.env_client import EnvClient as EnvClient
-    from proctor.client.generic_client import GenericClient as GenericClient
-    from proctor.client.generic_client import JsonAction as JsonAction
-    from proctor.client.generic_client import JsonObservation as JsonObservation
-    from proctor.client.generic_client import JsonState as JsonState
-    from proctor.client.grants import Grant as Grant
-    from proctor.client.gym_env import RemoteEnv as RemoteEnv
+    from proctor.client.env_client import GenericClient as GenericClient
+    from proctor.client.env_client import JsonAction as JsonAction
+    from proctor.client.env_client import JsonObservation as JsonObservation
+    from proctor.client.env_client import JsonState as JsonState
     from proctor.client.operator import OperatorClient as OperatorClient
-    from proctor.client.settings import Settings as Settings
-    from proctor.client.transitions import Transition as Transition
-    from proctor.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
+    from proctor.client.remote_envs import RemoteEnv as RemoteEnv
+    from proctor.client.remote_envs import RemoteVectorEnv as RemoteVectorEnv
+    from proctor.client.settings import ConnectionSettings as ConnectionSettings
     from proctor.models.grants import GrantWish as GrantWish
 
 _HOMES = {
     "Connection": "client.connection",
+    "ConnectionSettings": "client.settings",
     "EnvClient": "client.env_client",
-    "GenericClient": "client.generic_client",
-    "Grant": "client.grants",
+    "GenericClient": "client.env_client",
+    "Grant": "client.agents",
     "GrantWish": "models.grants",
-    "JsonAction": "client.generic_client",
-    "JsonObservation": "client.generic_client",
-    "JsonState": "client.generic_client",
+    "JsonAction": "client.env_client",
+    "JsonObservation": "client.env_client",
+    "JsonState": "client.env_client",
     "OperatorClient": "client.operator",
-    "RemoteEnv": "client.gym_env",
-    "RemoteVectorEnv": "client.vector_env",
-    "Settings": "client.settings",
+    "RemoteEnv": "client.remote_envs",
+    "RemoteVectorEnv": "client.remote_envs",
     "SyncEnvClient": "client.blocking",
-    "Transition": "client.transitions",
+    "Transition": "client.agents",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  # read from the table of lazy names

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from proctor.errors import ValidationError
 
 TOKEN_VARIABLE: Final = "PROCTOR_CONTROL_TOKEN"  # noqa: S105  # the name of a variable, not a secret
-PATH: Final = "/ws"
+WEBSOCKET_PATH: Final = "/ws"
 SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 EXPECTED: Final = "http://host:port, https://host, ws://host:port/ws, wss://host or unix:///path/to/socket"
 
@@ -43,27 +43,27 @@ class Address:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
 
-def address_of(url: str, *, token: str | None = None, environment: Mapping[str, str] | None = None) -> Address:
+def parse_address(url: str, *, token: str | None = None, environment: Mapping[str, str] | None = None) -> Address:
     """Return the address that `url` names, or raise a ValidationError.
 
     The credential is `token`, else the user part of the URL (`http://proctor:SECRET@host`), else the variable
     PROCTOR_CONTROL_TOKEN of `environment`.
     """
-    parts = _split(url)
-    given = [token, _credential_in(parts), (environment or {}).get(TOKEN_VARIABLE) or None]
+    parts = _split_url(url)
+    given = [token, _find_credential(parts), (environment or {}).get(TOKEN_VARIABLE) or None]
     secret = next((each for each in given if each is not None), None)
     if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret and secret):
         # Without `found`: an error never shows a credential.
         raise ValidationError("not a credential", expected="printable ASCII characters without spaces")
-    return replace(_unix(parts) if parts.scheme == "unix" else _network(parts), token=secret)
+    return replace(_unix_address(parts) if parts.scheme == "unix" else _network_address(parts), token=secret)
 
 
-def followed(address: Address, announced: str | None) -> Address:
+def follow_address(address: Address, announced: str | None) -> Address:
     """Return where to find the sessions of `address` again: what the server announced, if Rule 2 allows it."""
     if announced is None:
         return address
     try:
-        found = address_of(announced)
+        found = parse_address(announced)
     except ValidationError:
         return address
     same_host = found.host == address.host and (found.socket_path is None) == (address.socket_path is None)
@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _split(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -90,16 +90,16 @@ def _split(url: str) -> SplitResult:
         raise ValidationError("not the address of a server", expected=EXPECTED) from None
     known = parts.scheme == "unix" or (parts.scheme in SCHEMES and parts.hostname)
     if not known or parts.query or parts.fragment or port == 0:
-        raise ValidationError("not the address of a server", found=_shown(parts), expected=EXPECTED)
+        raise ValidationError("not the address of a server", found=_hide_secrets(parts), expected=EXPECTED)
     return parts
 
 
-def _shown(parts: SplitResult) -> str:
+def _hide_secrets(parts: SplitResult) -> str:
     """Return the address without what may be a secret: the user part, the query and the fragment."""
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _credential_in(parts: SplitResult) -> str | None:
+def _find_credential(parts: SplitResult) -> str | None:
     user, at, _ = parts.netloc.rpartition("@")
     if not at:
         return None
@@ -107,15 +107,15 @@ def _credential_in(parts: SplitResult) -> str | None:
     return unquote(password or name) or None
 
 
-def _unix(parts: SplitResult) -> Address:
+def _unix_address(parts: SplitResult) -> Address:
     if not parts.path.startswith("/") or parts.netloc.rpartition("@")[2]:
-        raise ValidationError("not the address of a server", found=_shown(parts), expected=EXPECTED)
-    return Address(uri=f"ws://localhost{PATH}", host="localhost", socket_path=unquote(parts.path))
+        raise ValidationError("not the address of a server", found=_hide_secrets(parts), expected=EXPECTED)
+    return Address(uri=f"ws://localhost{WEBSOCKET_PATH}", host="localhost", socket_path=unquote(parts.path))
 
 
-def _network(parts: SplitResult) -> Address:
+def _network_address(parts: SplitResult) -> Address:
     path = parts.path.rstrip("/")
-    path = path if path.endswith(PATH) else path + PATH
+    path = path if path.endswith(WEBSOCKET_PATH) else path + WEBSOCKET_PATH
     where = parts.netloc.rpartition("@")[2].lower()
     scheme = SCHEMES[parts.scheme]
     return Address(uri=f"{scheme}://{where}{path}", host=parts.hostname or "", secure=scheme == "wss")

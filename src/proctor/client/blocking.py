@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from pydantic import JsonValue
 
-from proctor.client.grants import Grant
-from proctor.client.transitions import Transition
-from proctor.client.watching import OnMissed
+from proctor.client.agents import Grant, OnMissed, Transition
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import StateError
 from proctor.models.control import Metadata, Schemas
@@ -121,7 +119,7 @@ _SHARED: Final = _Shared()
 os.register_at_fork(after_in_child=_SHARED.after_fork)
 
 
-def shared_loop() -> LoopThread:
+def get_shared_loop() -> LoopThread:
     """Return the loop that all blocking clients of this process share."""
     return _SHARED.get()
 
@@ -131,7 +129,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     def __init__(self, client: "EnvClient[ActT, ObsT, StateT]") -> None:
         self.client: Final = client
-        self._run: Final = shared_loop().run
+        self._run: Final = get_shared_loop().run
 
     def __repr__(self) -> str:
         return f"{self.client!r}.sync()"
@@ -195,7 +193,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
     ) -> Iterator[Transition[ActT, ObsT]]:
         """Yield every step that an agent takes in this episode, until it is over (see `EnvClient.watch`)."""
-        return self.client.watching(after, follow=follow, on_missed=on_missed).blocked(self._run)
+        return self.client.watching(after, follow=follow, on_missed=on_missed).iterate_blocking(self._run)
 
     def wait_end(self, timeout: float | None = None) -> Ended:
         """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from proctor.errors import EpisodeLost
 
 
-class Doubt(StrEnum):
+class LossReason(StrEnum):
     """Why a client by itself gives an episode up; a server's own reasons are in `models.control.LOSSES`."""
 
     WRONG_EPISODE = "WRONG_EPISODE"
@@ -32,7 +32,7 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class EpisodeLoss:
     """Why an episode is lost."""
 
     message: str
@@ -44,13 +44,13 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Place:
+class EpisodePosition:
     """Where a session stands as far as its client knows; `ended` is for servers that do not guard the lifecycle."""
 
     epoch: int = 0
     step: int = 0
     ended: bool = False
-    loss: Loss | None = None
+    loss: EpisodeLoss | None = None
     agents: bool = False
     """Whether somebody was given a grant on this episode, so that not every step is the client's own."""
     rows: int = 0
@@ -58,7 +58,7 @@ class Place:
     earlier_rows: int = 0
     """As many of them, at least, belong to earlier episodes."""
 
-    def lose(self, loss: Loss) -> Loss:
+    def lose(self, loss: EpisodeLoss) -> EpisodeLoss:
         """Note that the episode is lost, and return the reason; the first reason stays."""
         if self.loss is None:
             self.loss = loss

@@ -1,31 +1,105 @@
-"""The typed client: `reset`, `step` and `state` of one environment that a server runs.
+"""The clients of one environment on a server: `EnvClient` with models, `GenericClient` with whatever JSON there is.
 
 Rule 1: an action goes out and an observation comes in as the models that the class names; a reply that does not fit them is
     a ValidationError, never a guess.
 Rule 2: this is the one implementation; `sync()` and `blocking()` give the same calls without `await`.
+Rule 3: `class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState])` names its types once, there.
+Rule 4: schemas agree if every value that one side sends is described alike by both; titles, descriptions, defaults and
+    what travels beside an observation say nothing about that.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self
+from typing import Any, Final, Generic, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, model_serializer, model_validator
 
+from proctor.client.agents import (
+    Grant,
+    OnMissed,
+    Transition,
+    TransitionReader,
+    WatchedEpisode,
+    make_grant_wish,
+    read_transition,
+)
 from proctor.client.blocking import SyncEnvClient
-from proctor.client.connection import Connection, Noticed
-from proctor.client.grants import Grant, wish_of
-from proctor.client.parsing import json_of, observation_text, read_model
-from proctor.client.session import Session
-from proctor.client.settings import Settings
-from proctor.client.transitions import Transition, transition_of
-from proctor.client.watching import Episode, OnMissed, Watching
-from proctor.client.wire_types import difference, parameters_of
+from proctor.client.connection import Connection, NoticeHandler
+from proctor.client.replies import encode_json, encode_observation, read_model
+from proctor.client.session import ClientSession
+from proctor.client.settings import ConnectionSettings
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import ComponentError, RemoteError, ValidationError
 from proctor.models import grants
-from proctor.models.control import Code, Metadata, Open, Schemas, Seen
+from proctor.models.control import Code, Metadata, ObservationReply, Open, Schemas
 from proctor.models.grants import Ended, Granted, GrantWish, Revoke
-from proctor.models.wire import Action, Observation, State
+from proctor.models.wire import OUTSIDE, Action, Observation, State
+
+IGNORED_KEYWORDS: Final = frozenset({"title", "description", "default", "examples", "$defs", "$schema"})
+"""What a schema says to people only, or what is looked up where it is referred to."""
+REFERENCE: Final = "#/$defs/"
+DEEPEST: Final = 32
+
+
+def find_type_parameters(cls: type, root: type) -> tuple[Any, ...]:
+    """Return what `cls` puts in the place of each parameter of the generic class `root`; None where it is open."""
+    variables: tuple[TypeVar, ...] = getattr(root, "__parameters__", ())
+    known = _assign_parameters(cls, root, variables)
+    return tuple(None if isinstance(known[each], TypeVar) else known[each] for each in variables)
+
+
+def _assign_parameters(cls: type, root: type, variables: tuple[TypeVar, ...]) -> Mapping[TypeVar, Any]:
+    if cls is root:
+        return {each: each for each in variables}
+    for alias in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin = get_origin(alias) or alias
+        if isinstance(origin, type) and issubclass(origin, root):
+            given = dict(zip(getattr(origin, "__parameters__", ()), get_args(alias), strict=False))
+            inner = _assign_parameters(origin, root, variables)
+            return {each: given.get(found, found) for each, found in inner.items()}
+    raise TypeError(cls)
+
+
+def find_schema_difference(model: type[BaseModel], theirs: Mapping[str, Any], *, sent: bool) -> str | None:
+    """Return where the server's schema differs from the client's model, None if it does not.
+
+    `sent`: the client sends such values; otherwise it receives them.
+    """
+    mine = model.model_json_schema(mode="validation" if sent else "serialization")
+    return next(_find_differences(mine, theirs, (mine, theirs), ""), None)
+
+
+def _find_differences(mine: Any, theirs: Any, roots: tuple[Any, Any], where: str) -> Iterator[str]:
+    mine, theirs = _resolve_reference(mine, roots[0]), _resolve_reference(theirs, roots[1])
+    if where.count("/") > DEEPEST:
+        return
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        for key in sorted((mine.keys() | theirs.keys()) - IGNORED_KEYWORDS):
+            if (key in mine) != (key in theirs):
+                yield f"{where}/{key} is {'missing on the server' if key in mine else 'unknown to the client'}"
+            else:
+                yield from _find_differences(*_inside(key, mine[key], theirs[key], where), roots, f"{where}/{key}")
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for index, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            yield from _find_differences(one, other, roots, f"{where}/{index}")
+    elif mine != theirs:
+        yield f"{where} is {mine!r} for the client and {theirs!r} for the server"
+
+
+def _inside(key: str, mine: Any, theirs: Any, where: str) -> tuple[Any, Any]:
+    """Return both without what travels beside an observation, which is not part of it; only the top has such fields."""
+    if where or key not in ("properties", "required"):
+        return mine, theirs
+    if key == "required":
+        return sorted(set(mine) - OUTSIDE), sorted(set(theirs) - OUTSIDE)
+    return tuple({name: part for name, part in side.items() if name not in OUTSIDE} for side in (mine, theirs))  # type: ignore[return-value]
+
+
+def _resolve_reference(schema: Any, root: Any) -> Any:
+    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    if isinstance(reference, str) and reference.startswith(REFERENCE):
+        return root.get("$defs", {}).get(reference.removeprefix(REFERENCE), schema)
+    return schema
 
 
 class EnvClient(Generic[ActT, ObsT, StateT]):
@@ -44,7 +118,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         names = ("action_type", "observation_type", "state_type")
-        for name, found in zip(names, parameters_of(cls, EnvClient), strict=True):
+        for name, found in zip(names, find_type_parameters(cls, EnvClient), strict=True):
             if found is not None and name not in vars(cls):
                 setattr(cls, name, found)
 
@@ -56,15 +130,15 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         observation_type: type[ObsT] | None = None,
         state_type: type[StateT] | None = None,
         token: str | None = None,
-        settings: Settings | None = None,
-        on_notice: Noticed | None = None,
+        settings: ConnectionSettings | None = None,
+        on_notice: NoticeHandler | None = None,
         step_timeout_seconds: float | None = None,
         shared: bool = False,
         check_schema: bool = False,
     ) -> None:
-        self.action_type = self._typed("action_type", action_type, Action)
-        self.observation_type = self._typed("observation_type", observation_type, Observation)
-        self.state_type = self._typed("state_type", state_type, State)
+        self.action_type = self._find_type("action_type", action_type, Action)
+        self.observation_type = self._find_type("observation_type", observation_type, Observation)
+        self.state_type = self._find_type("state_type", state_type, State)
         self._owns = not isinstance(url, Connection)
         if isinstance(url, Connection):
             if token is not None or settings is not None or on_notice is not None:
@@ -73,7 +147,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         else:
             self.connection = Connection(url, token=token, settings=settings, on_notice=on_notice)
         order = Open(step_timeout_seconds=step_timeout_seconds, shared=shared)
-        self.session: Final = Session(self.connection, order, Seen)
+        self.session: Final = ClientSession(self.connection, order, ObservationReply)
         self.granted: Grant | None = None
         """What the last reset brought along, if it asked for a grant."""
         self._unchecked = check_schema
@@ -97,8 +171,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         url: str,
         *,
         token: str | None = None,
-        settings: Settings | None = None,
-        on_notice: Noticed | None = None,
+        settings: ConnectionSettings | None = None,
+        on_notice: NoticeHandler | None = None,
         shared: bool = False,
         check_schema: bool = False,
     ) -> SyncEnvClient[ActT, ObsT, StateT]:
@@ -145,22 +219,22 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Begin an episode and return its first observation; with `grant`, its tools are then in `granted`."""
         if self._unchecked:
             await self._check_schema()
-        given = {"seed": seed, "episode_id": episode_id, "options": options, "grant": wish_of(grant)}
+        given = {"seed": seed, "episode_id": episode_id, "options": options, "grant": make_grant_wish(grant)}
         data = {key: value for key, value in given.items() if value is not None}
         if "grant" in data:
             await self.session.open()
             self.session.check_agents()
-        seen = await self.session.reset(json_of(data) if data else b"")
+        seen = await self.session.reset(encode_json(data) if data else b"")
         self.granted = Grant.of(seen.grant) if isinstance(seen.grant, Granted) else None
         if self.granted is None and "grant" in data:
             raise RemoteError("the episode has begun, but the server gave no grant on it", code=Code.NO_AGENT_PLANE)
-        return self._observed(seen)
+        return self._read_observation(seen)
 
     async def step(self, action: ActT) -> ObsT:
         """Return what `action` leads to, with its reward."""
         if not isinstance(action, self.action_type):
             raise ValidationError("not an action of this client", found=action, expected=self.action_type.__name__)
-        return self._observed(await self.session.step(action.__pydantic_serializer__.to_json(action)))
+        return self._read_observation(await self.session.step(action.__pydantic_serializer__.to_json(action)))
 
     async def state(self) -> StateT:
         """Return where the environment stands."""
@@ -175,13 +249,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     ) -> Grant:
         """Return a way for an agent to the tools of the episode that runs; `agent` is its name in the record."""
         names = None if tools is None else list(tools)
-        wish = wish_of(GrantWish(agent, ttl_seconds, calls_per_second, names))
-        return Grant.of(await self.session.grant(json_of(wish)))
+        wish = make_grant_wish(GrantWish(agent, ttl_seconds, calls_per_second, names))
+        return Grant.of(await self.session.grant(encode_json(wish)))
 
     async def revoke(self, grant: Grant | str) -> bool:
         """Take a grant back, and return whether it was live until now."""
         name = grant.grant if isinstance(grant, Grant) else grant
-        return (await self.session.revoke(json_of(Revoke(name)))).live
+        return (await self.session.revoke(encode_json(Revoke(name)))).live
 
     def watch(
         self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
@@ -192,15 +266,17 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         ended. Raises Missed if rows are no longer kept (`on_missed="skip"` goes on with the next one), and EpisodeLost at the
         end of an episode that broke off.
         """
-        return self.watching(after, follow=follow, on_missed=on_missed).awaited()
+        return self.watching(after, follow=follow, on_missed=on_missed).iterate()
 
-    def watching(self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise") -> Watching[ActT, ObsT]:
+    def watching(
+        self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
+    ) -> TransitionReader[ActT, ObsT]:
         """Return what `watch` reads from, for one who wants the rows in bunches: `more()`."""
-        return Watching(self.session, self._transition, after=after, follow=follow, on_missed=on_missed)
+        return TransitionReader(self.session, self._read_transition, after=after, follow=follow, on_missed=on_missed)
 
     async def wait_end(self, timeout: float | None = None) -> Ended:
         """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""
-        return await Episode(self.session).end(timeout)
+        return await WatchedEpisode(self.session).end(timeout)
 
     async def metadata(self) -> Metadata:
         """Return who serves what."""
@@ -216,7 +292,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         if self._owns:
             await self.connection.close()
 
-    def _typed(self, name: str, given: Any, parent: type[BaseModel]) -> Any:
+    def _find_type(self, name: str, given: Any, parent: type[BaseModel]) -> Any:
         found = getattr(type(self), name, None) if given is None else given
         if not isinstance(found, type) or not issubclass(found, parent):
             raise ComponentError(
@@ -226,11 +302,11 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             )
         return found
 
-    def _observed(self, seen: Seen) -> ObsT:
-        return read_model(self.observation_type, observation_text(seen), "observation")
+    def _read_observation(self, seen: ObservationReply) -> ObsT:
+        return read_model(self.observation_type, encode_observation(seen), "observation")
 
-    def _transition(self, row: grants.Transition) -> Transition[ActT, ObsT]:
-        return transition_of(row, self.action_type, self.observation_type)
+    def _read_transition(self, row: grants.WatchedStep) -> Transition[ActT, ObsT]:
+        return read_transition(row, self.action_type, self.observation_type)
 
     async def _check_schema(self) -> None:
         schemas = await self.connection.schema()
@@ -240,9 +316,104 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             ("state", self.state_type, schemas.state),
         )
         for word, model, theirs in rows:
-            found = difference(model, theirs, sent=word == "action")
+            found = find_schema_difference(model, theirs, sent=word == "action")
             if found is not None:
                 raise ValidationError(
                     f"the server's {word} is not what this client speaks: {found}", expected=f"a {model.__name__}"
                 )
         self._unchecked = False
+
+
+FIELDS: Final = "fields"
+STATE_FIELDS: Final = frozenset(State.model_fields)
+
+
+def _gather_fields(value: Any, own: frozenset[str]) -> Any:
+    """Return an object whose unknown keys are gathered in `fields`."""
+    if not isinstance(value, Mapping) or (FIELDS in value and value.keys() <= {FIELDS, *own}):
+        return value
+    beside = {key: part for key, part in value.items() if key in own}
+    return {**beside, FIELDS: {key: part for key, part in value.items() if key not in own}}
+
+
+class JsonAction(Action):
+    """An action of any fields: `JsonAction(message="hi")`; on the wire it is the fields alone."""
+
+    fields: dict[str, JsonValue] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        return _gather_fields(value, frozenset())
+
+    @model_serializer(mode="plain")
+    def _spread(self) -> dict[str, JsonValue]:
+        return self.fields
+
+
+class JsonObservation(Observation):
+    """An observation of any fields: `observation["echoed"]`."""
+
+    fields: dict[str, JsonValue] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        return _gather_fields(value, OUTSIDE)
+
+    def __getitem__(self, name: str) -> JsonValue:
+        return self.fields[name]
+
+
+class JsonState(State):
+    """A state of any fields: `state["score"]`."""
+
+    fields: dict[str, JsonValue] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        return _gather_fields(value, STATE_FIELDS)
+
+    def __getitem__(self, name: str) -> JsonValue:
+        return self.fields[name]
+
+
+def _make_action(action: JsonAction | Mapping[str, JsonValue]) -> JsonAction:
+    return action if isinstance(action, JsonAction) else JsonAction(fields=dict(action))
+
+
+class SyncGenericClient(SyncEnvClient[JsonAction, JsonObservation, JsonState]):
+    """A `GenericClient` whose calls need no `await`."""
+
+    def step(self, action: JsonAction | Mapping[str, JsonValue]) -> JsonObservation:
+        """Return what `action` leads to, with its reward."""
+        return super().step(_make_action(action))
+
+
+class GenericClient(EnvClient[JsonAction, JsonObservation, JsonState]):
+    """Drives any server without its models: `await client.step({"action": 1})`."""
+
+    @classmethod
+    def blocking(
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        settings: ConnectionSettings | None = None,
+        on_notice: NoticeHandler | None = None,
+        shared: bool = False,
+        check_schema: bool = False,
+    ) -> SyncGenericClient:
+        """Return a client whose calls need no `await`."""
+        return cls(
+            url, token=token, settings=settings, on_notice=on_notice, shared=shared, check_schema=check_schema
+        ).sync()
+
+    def sync(self) -> SyncGenericClient:
+        """Return this client without `await`; from now on it is used through that alone."""
+        return SyncGenericClient(self)
+
+    async def step(self, action: JsonAction | Mapping[str, JsonValue]) -> JsonObservation:
+        """Return what `action` leads to, with its reward."""
+        return await super().step(_make_action(action))

@@ -6,20 +6,25 @@ Rule 2: an act is sent once. If no answer comes, the error says that nobody know
 Rule 3: an act names its episode, and an answer its question. If another episode runs by then, or the question does not wait
     any more, nothing is done, and the error says so (STALE_EPOCH, STALE_QUESTION).
 Rule 4: what the judge refuses is a `Done` that says so (`accepted` is False); what cannot be asked for at all is an exception.
+Rule 5: an HTTP connection serves one request, with nothing but the standard library; nothing is kept open, nothing is sent twice, no
+    redirect and no proxy is followed: a credential goes where the user sent it. Every wait is bounded, and so is the size of what is read.
+Rule 6: RequestTimeout says that nothing has changed, so only a request that changes nothing raises it. Where it is not known
+    whether the server did what it was asked, the error says so.
 """
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, Literal, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from proctor.client.address import Address, address_of
-from proctor.client.exchange import GET, Answer, exchanged
-from proctor.client.problems import exception_of
-from proctor.errors import ConnectionFailed, Missed, ProctorError, RemoteError, ValidationError
+from proctor.client.address import WEBSOCKET_PATH, Address, parse_address
+from proctor.client.replies import exception_from_problem
+from proctor.errors import ConnectionFailed, Missed, ProctorError, RemoteError, RequestTimeout, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.models.operator import Answer as Reply
 from proctor.models.operator import Approve as Approval
@@ -43,6 +48,95 @@ from proctor.models.operator import (
     question_name,
 )
 
+MOST_BYTES: Final = 64 * 2**20
+"""The largest answer that is read."""
+JSON: Final = "application/json"
+GET: Final = "GET"
+OUTCOME_UNKNOWN: Final = "whether it did what it was asked is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """What a server answered."""
+
+    status: int
+    body: bytes
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, *, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def send_http_request(
+    address: Address, method: str, path: str, body: bytes | None = None, *, connect_seconds: float, seconds: float
+) -> HttpResponse:
+    """Return the answer to a request for `path` on the server at `address`.
+
+    Raises ConnectionFailed if there is no connection or it breaks, and RequestTimeout if no answer to a GET comes in time.
+    """
+    connection = _make_connection(address, connect_seconds)
+    try:
+        _connect(connection, address)
+        connection.sock.settimeout(seconds)
+        return _read_response(connection, method, _path_prefix(address) + path, body, address.headers)
+    except TimeoutError:
+        if method == GET:
+            raise RequestTimeout(f"no answer from {address}", expected=f"one within {seconds:g} seconds") from None
+        raise ConnectionFailed(f"no answer from {address} within {seconds:g} seconds: {OUTCOME_UNKNOWN}") from None
+    except (OSError, HTTPException) as problem:
+        if isinstance(problem, ConnectionFailed):
+            raise
+        unknown = "" if method == GET else f"; {OUTCOME_UNKNOWN}"
+        raise ConnectionFailed(f"the connection to {address} broke: {_describe_problem(problem)}{unknown}") from None
+    finally:
+        connection.close()
+
+
+def _read_response(
+    connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> HttpResponse:
+    kind = {} if body is None else {"Content-Type": JSON}
+    connection.request(method, path, body, {**headers, **kind, "Accept": JSON, "Connection": "close"})
+    with connection.getresponse() as response:
+        content = response.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise HTTPException(f"it is larger than {MOST_BYTES // 2**20} MiB")
+        return HttpResponse(response.status, content)
+
+
+def _make_connection(address: Address, seconds: float) -> HTTPConnection:
+    if address.socket_path is not None:
+        return _UnixConnection(address.socket_path, timeout=seconds)
+    where = urlsplit(address.uri)
+    kind = HTTPSConnection if address.secure else HTTPConnection
+    return kind(where.hostname or "", where.port, timeout=seconds)
+
+
+def _connect(connection: HTTPConnection, address: Address) -> None:
+    try:
+        connection.connect()
+    except (OSError, HTTPException) as problem:
+        raise ConnectionFailed(f"no connection to {address}: {_describe_problem(problem)}") from None
+
+
+def _path_prefix(address: Address) -> str:
+    """Return what stands before every path, where a server is not at the root of its address."""
+    return urlsplit(address.uri).path.removesuffix(WEBSOCKET_PATH)
+
+
+def _describe_problem(problem: Exception) -> str:
+    return str(problem) or type(problem).__name__
+
+
 T = TypeVar("T")
 TOKEN_VARIABLE: Final = "PROCTOR_OPERATOR_TOKEN"  # noqa: S105  # the name of a variable, not a secret
 CONNECT_SECONDS: Final = 10.0
@@ -56,7 +150,7 @@ REFUSALS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class JudgedRows:
     """Rows in order. `last` is the last one that there is; `missed` of those that were asked for are no longer kept."""
 
     rows: tuple[JudgedRow, ...]
@@ -73,7 +167,7 @@ class OperatorClient:
     def __init__(self, url: str, *, token: str | None = None, timeout: float = ANSWER_SECONDS) -> None:
         if not 0 < timeout < float("inf"):
             raise ValidationError("not a time: timeout", found=timeout, expected="a positive number of seconds")
-        self.address: Final = _address(url, token, os.environ)
+        self.address: Final = _find_address(url, token, os.environ)
         self._timeout = timeout
 
     def __repr__(self) -> str:
@@ -88,12 +182,12 @@ class OperatorClient:
         """Return how the governed episodes stand that run."""
         return self._read("/operator/sessions", Governed).sessions
 
-    def page(self, after: int = 0, wait_seconds: float = WAIT_SECONDS) -> Page:
+    def page(self, after: int = 0, wait_seconds: float = WAIT_SECONDS) -> JudgedRows:
         """Return what was judged after row `after`; if there is nothing yet, wait for it, at most 60 seconds."""
         query = urlencode({"after": after, "wait": wait_seconds})
         found = self._read(f"/operator/watch?{query}", JudgedPage, more=max(wait_seconds, 0.0))
-        rows = tuple(_decoded(row, JudgedRow, self.address) for row in found.rows)
-        return Page(rows, found.last, found.missed)
+        rows = tuple(_decode_reply(row, JudgedRow, self.address) for row in found.rows)
+        return JudgedRows(rows, found.last, found.missed)
 
     def watch(
         self, after: int = 0, *, follow: bool = True, on_missed: Literal["raise", "skip"] = "raise"
@@ -118,7 +212,7 @@ class OperatorClient:
         if len(found) == 1:
             return found[0]
         if found:
-            raise ValidationError("this names several questions", found=name, expected=_names(found))
+            raise ValidationError("this names several questions", found=name, expected=_list_names(found))
         raise RemoteError(
             "no such question waits: it was answered or withdrawn, its episode is over, or there never was one",
             code=Code.STALE_QUESTION,
@@ -156,15 +250,15 @@ class OperatorClient:
 
         Here and below, the episode is whatever belongs to it (a row, a question, one of `sessions`) or `SESSION.EPOCH`.
         """
-        return self._act("alert", RaiseAlert(*_episode(episode), summary, severity))
+        return self._act("alert", RaiseAlert(*_parse_episode(episode), summary, severity))
 
     def clear(self, episode: InEpisode | str, summary: str = "") -> Done:
         """Lift the safe mode of the episode."""
-        return self._act("clear", Clear(*_episode(episode), summary))
+        return self._act("clear", Clear(*_parse_episode(episode), summary))
 
     def revoke(self, episode: InEpisode | str, *, token_id: str | None = None, grant: str | None = None) -> Done:
         """Take back a token, or an agent's whole grant; one of the two."""
-        return self._act("revoke", Withdraw(*_episode(episode), token_id, grant))
+        return self._act("revoke", Withdraw(*_parse_episode(episode), token_id, grant))
 
     def approve_budget(
         self,
@@ -176,44 +270,44 @@ class OperatorClient:
         note: str = "",
     ) -> Done:
         """Add to what may be spent in the episode."""
-        order = ApproveBudget(*_episode(episode), token_budget, tool_call_budget, time_budget_seconds, note)
+        order = ApproveBudget(*_parse_episode(episode), token_budget, tool_call_budget, time_budget_seconds, note)
         return self._act("budget", order)
 
     def link(self) -> str:
         """Return an address of the server's pages, for a browser; it is good once, for an hour."""
-        return self._asked("POST", "/operator/link", b"{}", Link, self._timeout).url
+        return self._request("POST", "/operator/link", b"{}", Link, self._timeout).url
 
     # -------------------------------------------------------------------------------------------------------- inside
     def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
-        return self._asked(GET, path, None, kind, self._timeout + more)
+        return self._request(GET, path, None, kind, self._timeout + more)
 
     def _find_question(self, question: NamedQuestion | str) -> NamedQuestion:
         return self.question(question) if isinstance(question, str) else question
 
     def _act(self, name: str, order: msgspec.Struct) -> Done:
-        return self._asked("POST", f"/operator/{name}", _checked(order), Done, self._timeout)
+        return self._request("POST", f"/operator/{name}", _encode_order(order), Done, self._timeout)
 
-    def _asked(self, method: str, path: str, body: bytes | None, kind: type[T], seconds: float) -> T:
-        answer = exchanged(self.address, method, path, body, connect_seconds=CONNECT_SECONDS, seconds=seconds)
+    def _request(self, method: str, path: str, body: bytes | None, kind: type[T], seconds: float) -> T:
+        answer = send_http_request(self.address, method, path, body, connect_seconds=CONNECT_SECONDS, seconds=seconds)
         if answer.status != 200:
-            raise _refusal(answer, self.address)
-        return _decoded(answer.body, kind, self.address)
+            raise _exception_from_response(answer, self.address)
+        return _decode_reply(answer.body, kind, self.address)
 
 
-def next_after(page: Page, after: int) -> int:
+def next_after(page: JudgedRows, after: int) -> int:
     """Return after which row to ask next: a server that was started anew counts from 1 again."""
     if page.last < after:
         return 0
     return page.rows[-1].row if page.rows else min(after + page.missed, page.last)
 
 
-def _address(url: str, token: str | None, environment: Mapping[str, str]) -> Address:
-    found = address_of(url, token=token)
+def _find_address(url: str, token: str | None, environment: Mapping[str, str]) -> Address:
+    found = parse_address(url, token=token)
     ambient = environment.get(TOKEN_VARIABLE) or None
-    return found if found.token is not None or ambient is None else address_of(url, token=ambient)
+    return found if found.token is not None or ambient is None else parse_address(url, token=ambient)
 
 
-def _episode(episode: InEpisode | str) -> tuple[str, int]:
+def _parse_episode(episode: InEpisode | str) -> tuple[str, int]:
     """Return the session and the epoch of an episode, or raise a ValidationError for a text that names none."""
     if not isinstance(episode, str):
         return episode.session, episode.epoch
@@ -223,11 +317,11 @@ def _episode(episode: InEpisode | str) -> tuple[str, int]:
     raise ValidationError("this names no episode", found=episode, expected="SESSION.EPOCH, as `sessions` shows it")
 
 
-def _names(waiting: Sequence[Waiting]) -> str:
+def _list_names(waiting: Sequence[Waiting]) -> str:
     return f"one of {', '.join(map(question_name, waiting))}"
 
 
-def _checked(order: msgspec.Struct) -> bytes:
+def _encode_order(order: msgspec.Struct) -> bytes:
     """Return an order as JSON; what no server would take is a ValidationError."""
     try:
         msgspec.convert(msgspec.to_builtins(order), type(order))
@@ -236,17 +330,17 @@ def _checked(order: msgspec.Struct) -> bytes:
         raise ValidationError(f"this cannot be asked for: {problem}") from None
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: type[T], address: Address) -> T:
+def _decode_reply(raw: bytes | msgspec.Raw, kind: type[T], address: Address) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ConnectionFailed(f"what came from {address} is no answer of an operator's server") from None
 
 
-def _refusal(answer: Answer, address: Address) -> ProctorError:
-    """Return the exception for an answer that is a refusal: coded, or of the door."""
+def _exception_from_response(answer: HttpResponse, address: Address) -> ProctorError:
+    """Return the exception for an answer that is a refusal: coded, or of the access checks."""
     try:
-        return exception_of(msgspec.json.decode(answer.body, type=Problem))
+        return exception_from_problem(msgspec.json.decode(answer.body, type=Problem))
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = REFUSALS.get(answer.status, "the server refused the request")
         return ConnectionFailed(f"{message} at {address}", found=answer.status)

@@ -14,11 +14,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from proctor.client.continuity import Doubt, Loss, Place
-from proctor.client.conversation import Carrier, Conversation
-from proctor.client.pending import Pending
-from proctor.client.problems import FORGOTTEN, exception_of, is_loss, loss_of, problem_of, read_reply
-from proctor.contracts.lifecycle import EnvironmentState, Method, guard
+from proctor.client.continuity import EpisodeLoss, EpisodePosition, LossReason
+from proctor.client.replies import (
+    FORGOTTEN_CODES,
+    exception_from_problem,
+    is_loss,
+    loss_from_problem,
+    read_problem,
+    read_reply,
+)
+from proctor.client.requests import PendingRequest
+from proctor.client.session_requests import SessionConnection, SessionRequests
+from proctor.contracts.lifecycle import EnvironmentState, LifecycleMethod, guard
 from proctor.errors import (
     ConnectionFailed,
     EpisodeLost,
@@ -28,15 +35,25 @@ from proctor.errors import (
     StateError,
     ValidationError,
 )
-from proctor.models.control import Closed, Code, Kind, Open, Opened, RawReply, Resumed, Seen, SeenBatch
+from proctor.models.control import (
+    BatchReply,
+    Closed,
+    Code,
+    MessageKind,
+    ObservationReply,
+    Open,
+    Opened,
+    RawReply,
+    Resumed,
+)
 from proctor.models.grants import Granted, Revoked
 
 T = TypeVar("T")
-SeenT = TypeVar("SeenT", Seen, SeenBatch)
+SeenT = TypeVar("SeenT", ObservationReply, BatchReply)
 NOTHING = b""
 
 
-class Standing(Enum):
+class SessionStatus(Enum):
     """How a session is tied to its server."""
 
     NEW = auto()
@@ -48,12 +65,12 @@ class Standing(Enum):
     CLOSED = auto()
 
 
-class Session(Generic[SeenT]):
+class ClientSession(Generic[SeenT]):
     """One environment or one batch on a server; `Connection.session` and `Connection.batch` make it."""
 
-    def __init__(self, carrier: Carrier, order: Open, answer: type[SeenT]) -> None:
-        self.place = Place()
-        self.standing = Standing.NEW
+    def __init__(self, carrier: SessionConnection, order: Open, answer: type[SeenT]) -> None:
+        self.position = EpisodePosition()
+        self.status = SessionStatus.NEW
         self.greeted = False
         self.opened: Opened | None = None
         self.name: str | None = None
@@ -63,12 +80,12 @@ class Session(Generic[SeenT]):
         self.episode_id: str | None = None
         self.head: str | None = None
         """The head of the record in the last reply to a reset or a close; None where the server keeps no ledger."""
-        self._carrier = carrier
+        self._connection = carrier
         self._order = order
-        self._answer_type = "observation" if answer is Seen else "batch"
+        self._answer_type = "observation" if answer is ObservationReply else "batch"
         self._decode: Callable[[Raw], SeenT] = msgspec.json.Decoder(answer).decode
         self._turn = asyncio.Lock()
-        self._conversation = Conversation(carrier, self)
+        self._requests = SessionRequests(carrier, self)
 
     @property
     def grace_seconds(self) -> float:
@@ -78,15 +95,15 @@ class Session(Generic[SeenT]):
     async def open(self) -> None:
         """Have the server make the environment; a session without `hello` begins with its first request."""
         async with self._turn:
-            if self.standing is Standing.NEW:
+            if self.status is SessionStatus.NEW:
                 await self._open()
 
     async def reset(self, data: bytes) -> SeenT:
         """Begin an episode: the only way on after EpisodeLost."""
         async with self._turn:
-            await self._conversation.settled()
-            self._may(Method.RESET)
-            if self.standing not in (Standing.NEW, Standing.GONE):
+            await self._requests.settle_orphan()
+            self._check_legal(LifecycleMethod.RESET)
+            if self.status not in (SessionStatus.NEW, SessionStatus.GONE):
                 return await self._reset(data, known=True)
             await self._open()
             return await self._reset(data)
@@ -94,81 +111,83 @@ class Session(Generic[SeenT]):
     async def step(self, data: bytes) -> SeenT:
         """Take one step, exactly once."""
         async with self._turn:
-            if self._conversation.unsettled:
-                await self._conversation.settled()
-            self._may(Method.STEP)
-            reply = await self._conversation.exchange(Kind.STEP, data, self.place.epoch if self.greeted else None)
-            self._check_reply(Kind.STEP, reply)
+            if self._requests.has_orphan:
+                await self._requests.settle_orphan()
+            self._check_legal(LifecycleMethod.STEP)
+            reply = await self._requests.exchange(MessageKind.STEP, data, self.position.epoch if self.greeted else None)
+            self._check_reply(MessageKind.STEP, reply)
             seen = self._read(reply)
             if self.greeted:
-                self._check(self.place.wrong_step(reply.epoch, seen.step))
+                self._check_position(self.position.wrong_step(reply.epoch, seen.step))
             to = seen.step if self.greeted and isinstance(seen.step, int) else None
-            self.place.advance(ended=isinstance(seen, Seen) and seen.done, to=to)
+            self.position.advance(ended=isinstance(seen, ObservationReply) and seen.done, to=to)
             return seen
 
     async def state(self) -> Raw:
         """Return the environment's state as JSON."""
         async with self._turn:
-            await self._conversation.settled()
-            self._may(None)
-            if self.standing is Standing.NEW:
+            await self._requests.settle_orphan()
+            self._check_legal(None)
+            if self.status is SessionStatus.NEW:
                 await self._open()
-            reply = await self._conversation.exchange(Kind.STATE, NOTHING, None)
-            self._check_reply(Kind.STATE, reply)
-            if reply.type != Kind.STATE:
-                raise self._lost(f"a request for the state was answered with {reply.type!r}", Doubt.UNREADABLE)
-            self._check(self.place.wrong_epoch(reply.epoch))
+            reply = await self._requests.exchange(MessageKind.STATE, NOTHING, None)
+            self._check_reply(MessageKind.STATE, reply)
+            if reply.type != MessageKind.STATE:
+                raise self._record_loss(
+                    f"a request for the state was answered with {reply.type!r}", LossReason.UNREADABLE
+                )
+            self._check_position(self.position.wrong_epoch(reply.epoch))
             return reply.data
 
     async def grant(self, data: bytes) -> Granted:
         """Have the server give an agent the tools of the episode that runs."""
         async with self._turn:
-            await self._conversation.settled()
-            self._may(None)
+            await self._requests.settle_orphan()
+            self._check_legal(None)
             self.running_epoch()
-            if self.place.ended:
+            if self.position.ended:
                 raise StateError("the episode is over: an agent could do nothing in it", expected="a reset before")
-            reply = await self._conversation.exchange(Kind.GRANT, data, self.place.epoch)
-            granted = self._told(Kind.GRANT, reply, "granted", Granted)
-            self.place.agents = True
+            reply = await self._requests.exchange(MessageKind.GRANT, data, self.position.epoch)
+            granted = self._read_grant_reply(MessageKind.GRANT, reply, "granted", Granted)
+            self.position.agents = True
             return granted
 
     async def revoke(self, data: bytes) -> Revoked:
         """Have the server take a grant back; a loss of the episode is no reason to leave an agent its tools."""
         async with self._turn:
-            await self._conversation.settled()
+            await self._requests.settle_orphan()
             self.running_epoch()
-            reply = await self._conversation.exchange(Kind.REVOKE, data, None)
-            return self._told(Kind.REVOKE, reply, "revoked", Revoked)
+            reply = await self._requests.exchange(MessageKind.REVOKE, data, None)
+            return self._read_grant_reply(MessageKind.REVOKE, reply, "revoked", Revoked)
 
     def check_agents(self) -> None:
         """Raise if this session is on a server that can have no agents."""
-        if self.standing is Standing.ATTACHED and not self.greeted:
+        if self.status is SessionStatus.ATTACHED and not self.greeted:
             raise RemoteError("this server has no agents: it does not answer `hello`", code=Code.NO_AGENT_PLANE)
 
     def running_epoch(self) -> int:
         """Return the number of the latest episode, or raise if there is none whose agents could be asked about."""
-        if self.standing is Standing.CLOSED:
-            guard(EnvironmentState.CLOSED, Method.STEP)
+        if self.status is SessionStatus.CLOSED:
+            guard(EnvironmentState.CLOSED, LifecycleMethod.STEP)
         self.check_agents()
-        if self.standing is Standing.GONE and self.place.loss is not None:
-            raise self.place.loss.exception()
-        if self.place.epoch == 0:
+        if self.status is SessionStatus.GONE and self.position.loss is not None:
+            raise self.position.loss.exception()
+        if self.position.epoch == 0:
             raise StateError("no episode has begun", expected="a reset before")
-        return self.place.epoch
+        return self.position.epoch
 
     async def poll(self, kind: str, data: bytes, epoch: int, wait_seconds: float) -> RawReply:
         """Return the reply to a question about an episode that changes nothing, waits in no queue, and may take a while."""
         self.running_epoch()
-        pending = self._carrier.ask(kind, data, session=self, epoch=epoch)
+        pending = self._connection.ask(kind, data, session=self, epoch=epoch)
         try:
-            reply = await pending.answer(wait_seconds + self._carrier.settings.request_timeout)
+            reply = await pending.answer(wait_seconds + self._connection.settings.request_timeout)
         finally:
-            self._carrier.forget(pending)
+            self._connection.forget(pending)
         if reply is None:
             raise RequestTimeout(f"the server did not answer {kind} in time", expected="nothing happened: ask again")
-        if reply.type == "error" and problem_of(reply.data).code in FORGOTTEN:
-            raise self.place.lose(loss_of(problem_of(reply.data))).exception()
+        if reply.type == "error" and read_problem(reply.data).code in FORGOTTEN_CODES:
+            raise self.position.lose(loss_from_problem(read_problem(reply.data))).exception()
         if reply.type != "error" and reply.session != self.name:
             raise ConnectionFailed("the reply is for another session", found=reply.session)
         return reply
@@ -178,93 +197,95 @@ class Session(Generic[SeenT]):
 
         A server that does not answer changes nothing: it closes the session by itself when the connection ends.
         """
-        before, self.standing = self.standing, Standing.CLOSED
-        self._carrier.detach(self)
-        if before is Standing.ATTACHED and self.greeted:
+        before, self.status = self.status, SessionStatus.CLOSED
+        self._connection.detach(self)
+        if before is SessionStatus.ATTACHED and self.greeted:
             await self._say_goodbye()
 
     def suspend(self) -> None:
         """Learn that the connection broke and is sought again."""
-        if self.standing is Standing.ATTACHED:
-            self.standing = Standing.SUSPENDED
+        if self.status is SessionStatus.ATTACHED:
+            self.status = SessionStatus.SUSPENDED
 
-    def lose(self, message: str, code: str) -> Loss:
+    def lose(self, message: str, code: str) -> EpisodeLoss:
         """Learn that the server does not know this session any more, or cannot be believed about it."""
-        loss = self.place.lose(Loss(message, code))
-        if self.standing is not Standing.CLOSED:
-            self.standing = Standing.GONE
-        self._carrier.detach(self)
+        loss = self.position.lose(EpisodeLoss(message, code))
+        if self.status is not SessionStatus.CLOSED:
+            self.status = SessionStatus.GONE
+        self._connection.detach(self)
         return loss
 
-    def come_back(self, reply: RawReply, resumed: Resumed, waiting: list[Pending]) -> None:
+    def come_back(self, reply: RawReply, resumed: Resumed, waiting: list[PendingRequest]) -> None:
         """Go on where the session stands, if that is where it can stand; `waiting` has not been answered.
 
         Of these, what the server never began has changed nothing.
         """
         kinds = {pending.kind for pending in waiting if (pending.number or 0) <= resumed.last_id}
-        self.standing = Standing.ATTACHED
+        self.status = SessionStatus.ATTACHED
         if resumed.lost:
-            self.place.lose(Loss("the episode was lost while the connection was broken", Code.EPISODE_LOST))
-        if self.place.loss is None:
-            wrong = self.place.wrong_return(
-                reply.epoch, resumed.step, resets=Kind.RESET in kinds, steps=Kind.STEP in kinds
+            self.position.lose(EpisodeLoss("the episode was lost while the connection was broken", Code.EPISODE_LOST))
+        if self.position.loss is None:
+            wrong = self.position.wrong_return(
+                reply.epoch, resumed.step, resets=MessageKind.RESET in kinds, steps=MessageKind.STEP in kinds
             )
             if wrong is not None:
-                self.lose(wrong, Doubt.WRONG_EPISODE)
+                self.lose(wrong, LossReason.WRONG_EPISODE)
 
     async def _open(self) -> None:
-        await self._carrier.ready()
-        self.greeted = self._carrier.greeted
+        await self._connection.ensure_connection()
+        self.greeted = self._connection.greeted
         if self.greeted:
-            reply = await self._opened()
+            reply = await self._ask_open()
             self.opened = read_reply(reply, "opened", Opened)
             if not reply.session:
                 raise ConnectionFailed("the server opened a session and gave it no name")
             self.name, self.name_json = reply.session, msgspec.json.encode(reply.session)
-            self.boot = self._carrier.boot
+            self.boot = self._connection.boot
         elif self._order.num_envs is not None:
             raise ValidationError("this server has no batches: it does not answer `hello`", expected="num_envs=None")
         elif self._order.shared:
             raise ValidationError("this server has no agents: it does not answer `hello`", expected="shared=False")
-        self._carrier.attach(self)
-        self.place = Place(loss=self.place.loss)
-        self.standing = Standing.ATTACHED
+        self._connection.attach(self)
+        self.position = EpisodePosition(loss=self.position.loss)
+        self.status = SessionStatus.ATTACHED
 
-    async def _opened(self) -> RawReply:
-        pending = self._carrier.ask(Kind.OPEN, msgspec.json.encode(self._order))
+    async def _ask_open(self) -> RawReply:
+        pending = self._connection.ask(MessageKind.OPEN, msgspec.json.encode(self._order))
         try:
-            reply = await pending.answer(self._carrier.settings.request_timeout)
+            reply = await pending.answer(self._connection.settings.request_timeout)
         finally:
-            self._carrier.forget(pending)
+            self._connection.forget(pending)
         if reply is None:
             raise RequestTimeout("the server did not open a session in time")
         return reply
 
-    def _may(self, method: Method | None) -> None:
+    def _check_legal(self, method: LifecycleMethod | None) -> None:
         """Raise if the call is not legal now, or the episode is lost."""
-        place = self.place
-        if self.standing is Standing.CLOSED:
-            guard(EnvironmentState.CLOSED, method or Method.STEP)
-        if method is Method.RESET:
+        place = self.position
+        if self.status is SessionStatus.CLOSED:
+            guard(EnvironmentState.CLOSED, method or LifecycleMethod.STEP)
+        if method is LifecycleMethod.RESET:
             return
         if place.loss is not None:
             raise place.loss.exception()
-        if method is Method.STEP and (place.epoch == 0 or place.ended):
+        if method is LifecycleMethod.STEP and (place.epoch == 0 or place.ended):
             guard(EnvironmentState.CREATED if place.epoch == 0 else EnvironmentState.TERMINATED, method)
 
     async def _reset(self, data: bytes, *, known: bool = False) -> SeenT:
-        epoch = self.place.epoch if self.greeted and self.place.loss is None else None
-        reply = await self._conversation.exchange(Kind.RESET, data, epoch)
-        if known and self.greeted and reply.type == "error" and problem_of(reply.data).code in FORGOTTEN:
+        epoch = self.position.epoch if self.greeted and self.position.loss is None else None
+        reply = await self._requests.exchange(MessageKind.RESET, data, epoch)
+        if known and self.greeted and reply.type == "error" and read_problem(reply.data).code in FORGOTTEN_CODES:
             self.lose("the server does not know this session any more", Code.EPISODE_LOST)
             await self._open()
             return await self._reset(data)
-        self._check_reply(Kind.RESET, reply)
+        self._check_reply(MessageKind.RESET, reply)
         seen = self._read(reply)
         if self.greeted:
-            self._check(self.place.wrong_reset(reply.epoch, seen.step))
-        self.place.begin(reply.epoch or self.place.epoch + 1, ended=isinstance(seen, Seen) and seen.done)
-        self.place.agents = isinstance(seen, Seen) and isinstance(seen.grant, Granted)
+            self._check_position(self.position.wrong_reset(reply.epoch, seen.step))
+        self.position.begin(
+            reply.epoch or self.position.epoch + 1, ended=isinstance(seen, ObservationReply) and seen.done
+        )
+        self.position.agents = isinstance(seen, ObservationReply) and isinstance(seen.grant, Granted)
         self.episode_id = seen.episode_id if isinstance(seen.episode_id, str) else None
         self.head = seen.head if isinstance(seen.head, str) else None
         return seen
@@ -274,15 +295,15 @@ class Session(Generic[SeenT]):
         if reply.type == "error":
             raise self._refusal(kind, reply)
         if self.greeted and reply.session != self.name:
-            self._check("the reply is for another session")
+            self._check_position("the reply is for another session")
 
     def _refusal(self, kind: str, reply: RawReply) -> ProctorError:
-        problem = problem_of(reply.data)
-        if is_loss(problem, kind, greeted=self.greeted) or (self.greeted and problem.code in FORGOTTEN):
-            return self.place.lose(loss_of(problem)).exception()
-        if self.place.loss is None:
-            self._check(self.place.wrong_epoch(reply.epoch))
-        return exception_of(problem)
+        problem = read_problem(reply.data)
+        if is_loss(problem, kind, greeted=self.greeted) or (self.greeted and problem.code in FORGOTTEN_CODES):
+            return self.position.lose(loss_from_problem(problem)).exception()
+        if self.position.loss is None:
+            self._check_position(self.position.wrong_epoch(reply.epoch))
+        return exception_from_problem(problem)
 
     def _read(self, reply: RawReply) -> SeenT:
         try:
@@ -290,36 +311,36 @@ class Session(Generic[SeenT]):
                 return self._decode(reply.data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
-        raise self._lost(f"a reply of type {reply.type!r} cannot be read", Doubt.UNREADABLE)
+        raise self._record_loss(f"a reply of type {reply.type!r} cannot be read", LossReason.UNREADABLE)
 
-    def _told(self, kind: str, reply: RawReply, expected: str, model: type[T]) -> T:
+    def _read_grant_reply(self, kind: str, reply: RawReply, expected: str, model: type[T]) -> T:
         """Return what was said of a grant; an answer that cannot be read leaves a token in unknown hands."""
         self._check_reply(kind, reply)
-        if self.place.loss is None:
-            self._check(self.place.wrong_epoch(reply.epoch))
+        if self.position.loss is None:
+            self._check_position(self.position.wrong_epoch(reply.epoch))
         try:
             return read_reply(reply, expected, model)
         except ConnectionFailed as problem:
-            raise self._lost(problem.message, Doubt.UNREADABLE) from None
+            raise self._record_loss(problem.message, LossReason.UNREADABLE) from None
 
-    def _check(self, wrong: str | None) -> None:
+    def _check_position(self, wrong: str | None) -> None:
         if wrong is not None:
-            raise self.lose(wrong, Doubt.WRONG_EPISODE).exception()
+            raise self.lose(wrong, LossReason.WRONG_EPISODE).exception()
 
-    def _lost(self, message: str, code: str) -> EpisodeLost:
-        return self.place.lose(Loss(message, code)).exception()
+    def _record_loss(self, message: str, code: str) -> EpisodeLost:
+        return self.position.lose(EpisodeLoss(message, code)).exception()
 
     async def _say_goodbye(self) -> None:
-        goodbye = self._carrier.ask(Kind.CLOSE, NOTHING, session=self)
+        goodbye = self._connection.ask(MessageKind.CLOSE, NOTHING, session=self)
         try:
-            reply = await goodbye.answer(self._carrier.settings.cancel_timeout)
+            reply = await goodbye.answer(self._connection.settings.cancel_timeout)
             if reply is not None:
                 closed = read_reply(reply, "closed", Closed)
                 self.head = closed.head if isinstance(closed.head, str) else None
         except ProctorError:
             pass  # the connection broke, or the answer is none: the server closes the session by itself
         finally:
-            self._carrier.forget(goodbye)
+            self._connection.forget(goodbye)
 
 
-AnySession = Session[Any]
+AnySession = ClientSession[Any]

@@ -1,13 +1,32 @@
-"""How a client behaves: how long it waits, how often it tries, and how arrays travel."""
+"""How a client behaves: how long it waits, how often it tries to connect, and how arrays travel."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
-from proctor.client.backoff import Backoff
 from proctor.errors import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Backoff:
+    """The first attempt comes at once; before attempt n + 1 lie `first * 2**n` seconds at most, never above `longest`.
+
+    Chance takes away up to half of each delay.
+    """
+
+    first: float = 0.05
+    longest: float = 5.0
+
+    def delays(self, chance: Callable[[], float]) -> Iterator[float]:
+        """Yield the seconds before each attempt, without end; `chance` draws from [0, 1)."""
+        yield 0.0
+        delay = self.first
+        while True:
+            yield delay * (1.0 - chance() / 2.0)
+            delay = min(delay * 2.0, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
     """All times are in seconds; a time that is not positive is refused."""
 
     connect_timeout: float = 10.0

@@ -37,17 +37,17 @@ BINARY_MESSAGE: Final = b""
 """Stands for a binary message, which says nothing in this protocol; an empty text says as little."""
 
 
-class Listener(Protocol):
+class SocketListener(Protocol):
     """What hears a socket."""
 
-    def heard(self, message: bytes) -> None:
+    def on_message(self, message: bytes) -> None:
         """Take one message; never raises."""
 
-    def broken(self, socket: "Socket") -> None:
+    def on_broken(self, socket: "Socket") -> None:
         """Learn that nothing more will be heard of `socket`; never raises."""
 
 
-class _Quiet(logging.LoggerAdapter[logging.Logger]):
+class _SilentLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger without debug lines: they hold the request's headers, and with them the credential."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # the standard library's name
@@ -57,13 +57,13 @@ class _Quiet(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-LOG: Final = _Quiet(logging.getLogger("proctor.client.socket"), {})
+LOG: Final = _SilentLogger(logging.getLogger("proctor.client.socket"), {})
 
 
 class Socket(ClientConnection):
     """A connection of the library's that hands every message on at once."""
 
-    def __init__(self, protocol: ClientProtocol, *, listener: Listener, **settings: Any) -> None:
+    def __init__(self, protocol: ClientProtocol, *, listener: SocketListener, **settings: Any) -> None:
         super().__init__(protocol, **settings)
         self._listener = listener
         self._parts: list[bytes] = []
@@ -88,7 +88,7 @@ class Socket(ClientConnection):
         if type(event) is not Frame or event.opcode not in (Opcode.TEXT, Opcode.CONT, Opcode.BINARY):
             super().process_event(event)
         elif event.opcode is Opcode.TEXT and event.fin:
-            self._listener.heard(bytes(event.data))
+            self._listener.on_message(bytes(event.data))
         else:
             self._assemble(event)
 
@@ -97,7 +97,7 @@ class Socket(ClientConnection):
         self._parts.append(BINARY_MESSAGE if frame.opcode is Opcode.BINARY else bytes(frame.data))
         if frame.fin:
             message, self._parts = b"".join(self._parts), []
-            self._listener.heard(message)
+            self._listener.on_message(message)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read in pieces of moderate size, where the event loop lets one choose."""
@@ -108,27 +108,29 @@ class Socket(ClientConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the listener, after the library has put itself in order."""
         super().connection_lost(exc)
-        self._listener.broken(self)
+        self._listener.on_broken(self)
 
 
-class _Straight(connect):
+class _ConnectWithoutRedirects(connect):
     """An attempt that follows no redirect: a credential goes where the user sent it."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
-async def dial(address: Address, listener: Listener, *, seconds: float, ping_seconds: float | None) -> Socket:
+async def open_socket(
+    address: Address, listener: SocketListener, *, seconds: float, ping_seconds: float | None
+) -> Socket:
     """Return a socket that is open, or raise ConnectionFailed; `listener` may hear it before this returns."""
 
-    def made(protocol: ClientProtocol, **settings: Any) -> Socket:
+    def make_socket(protocol: ClientProtocol, **settings: Any) -> Socket:
         return Socket(protocol, listener=listener, **settings)
 
     # A proxy is never asked for what stays on this machine.
     where: dict[str, Any] = {"proxy": None} if address.is_local else {}
     if address.socket_path is not None:
         where |= {"unix": True, "path": address.socket_path}
-    attempt = _Straight(
+    attempt = _ConnectWithoutRedirects(
         address.uri,
         additional_headers=address.headers,
         compression=None,
@@ -138,7 +140,7 @@ async def dial(address: Address, listener: Listener, *, seconds: float, ping_sec
         close_timeout=CLOSE_SECONDS,
         max_size=MOST_BYTES,
         logger=LOG,
-        create_connection=made,  # type: ignore[arg-type]  # any callable will do: a class is what the library has in mind
+        create_connection=make_socket,  # type: ignore[arg-type]  # any callable will do: a class is what the library has in mind
         **where,
     )
     try:

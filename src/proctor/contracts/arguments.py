@@ -11,7 +11,7 @@ import numpy as np
 from proctor.errors import ValidationError
 
 
-def checked_count(name: str, value: Any, least: int, most: int, *, clause: str | None = None) -> int:
+def parse_count(name: str, value: Any, least: int, most: int, *, clause: str | None = None) -> int:
     """Return `value` as an int in [least, most], or raise a ValidationError."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
@@ -28,7 +28,7 @@ def is_choice(value: Any, count: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) < count
 
 
-def checked_number(
+def parse_number(
     name: str,
     value: Any,
     *,

@@ -2,7 +2,7 @@
 
 Rule 1: nothing is consumed. A draw can be repeated, skipped or made in any order and gives the same bits, so a
     refused step leaves no trace, and an episode replays from its seed alone.
-Rule 2: `proctor.envs.compiled_chance` says the same for numba. A test compares them bit for bit; change both or none.
+Rule 2: `proctor.envs.vector.compiled_chance` says the same for numba. A test compares them bit for bit; change both or none.
 Rule 3: only integer operations and single IEEE operations, so that every platform agrees.
 """
 
@@ -49,30 +49,30 @@ def mix(word: int) -> int:
 
 def draw(episode_seed: int, stream: int, step: int, index: int) -> int:
     """Return the 64 random bits at this place; all four counters lie in [0, 2^32)."""
-    return draw_by(key_of(episode_seed, stream), step, index)
+    return draw_from_key(derive_key(episode_seed, stream), step, index)
 
 
-def key_of(episode_seed: int, stream: int) -> int:
+def derive_key(episode_seed: int, stream: int) -> int:
     """Return the part of a draw that stays the same for a stream of an episode."""
     return mix((episode_seed << 32) | stream)
 
 
-def draw_by(key: int, step: int, index: int) -> int:
-    """Return `draw(episode_seed, stream, step, index)`, given `key_of(episode_seed, stream)`."""
+def draw_from_key(key: int, step: int, index: int) -> int:
+    """Return `draw(episode_seed, stream, step, index)`, given `derive_key(episode_seed, stream)`."""
     return mix(key ^ ((step << 32) | index))
 
 
-def as_uniform(bits: int) -> float:
+def uniform_from_bits(bits: int) -> float:
     """Return a number in [0, 1) from the upper 53 bits."""
     return (bits >> 11) * UNIT
 
 
-def as_below(bits: int, limit: int) -> int:
+def integer_from_bits(bits: int, limit: int) -> int:
     """Return an integer in [0, limit)."""
-    return min(int(as_uniform(bits) * limit), limit - 1)
+    return min(int(uniform_from_bits(bits) * limit), limit - 1)
 
 
-def as_normal(bits: int) -> float:
+def normal_from_bits(bits: int) -> float:
     """Return a bell-shaped number of mean 0 and variance 1, within 3.47 of 0 (four uniforms added)."""
     total = (bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) + ((bits >> 32) & 0xFFFF) + (bits >> 48)
     return (total - NORMAL_MEAN) * NORMAL_SCALE
@@ -89,15 +89,15 @@ class Chance(msgspec.Struct, frozen=True, gc=False):
 
     def uniform(self, stream: int, step: int, index: int = 0) -> float:
         """Return a number in [0, 1)."""
-        return as_uniform(draw(self.episode_seed, stream, step, index))
+        return uniform_from_bits(draw(self.episode_seed, stream, step, index))
 
     def below(self, limit: int, stream: int, step: int, index: int = 0) -> int:
         """Return an integer in [0, limit)."""
-        return as_below(draw(self.episode_seed, stream, step, index), limit)
+        return integer_from_bits(draw(self.episode_seed, stream, step, index), limit)
 
     def normal(self, stream: int, step: int, index: int = 0) -> float:
         """Return a bell-shaped number of mean 0 and variance 1."""
-        return as_normal(draw(self.episode_seed, stream, step, index))
+        return normal_from_bits(draw(self.episode_seed, stream, step, index))
 
 
 def next_seed(root_seed: int, episode: int) -> int:

@@ -190,7 +190,7 @@ _COLUMN_POPPER: Final = {
 }
 
 
-def _lifecycle() -> Iterator[tuple[str, str]]:
+def _iterate_lifecycle_sentences() -> Iterator[tuple[str, str]]:
     """Yield one (rule, sentence) for each rule of the table, in its order."""
     for rule in dict.fromkeys(row.rule for row in TABLE):
         rows = [row for row in TABLE if row.rule == rule]
@@ -206,9 +206,9 @@ def _lifecycle() -> Iterator[tuple[str, str]]:
         yield rule, f"While {sources}, {rows[0].method}() {outcome}{condition}."
 
 
-def _all() -> Iterator[Clause]:
+def _iterate_clauses() -> Iterator[Clause]:
     groups = (
-        (Subject.ENVIRONMENT, {**_ENVIRONMENT, **dict(_lifecycle())}),
+        (Subject.ENVIRONMENT, {**_ENVIRONMENT, **dict(_iterate_lifecycle_sentences())}),
         (Subject.ACTION_PROCESSOR, _ACTION_PROCESSOR),
         (Subject.SENSOR, _SENSOR),
         (Subject.REWARD, _REWARD),
@@ -220,9 +220,9 @@ def _all() -> Iterator[Clause]:
             yield Clause(name, sentence, subject)
 
 
-CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType({clause.id: clause for clause in _all()})
+CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType({clause.id: clause for clause in _iterate_clauses()})
 
 
-def clauses_of(subject: Subject) -> tuple[Clause, ...]:
+def list_clauses(subject: Subject) -> tuple[Clause, ...]:
     """Return the clauses that speak of `subject`, in the order of the contract."""
     return tuple(clause for clause in CLAUSES.values() if clause.subject is subject)

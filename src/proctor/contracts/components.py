@@ -4,17 +4,22 @@ Rule 1: an environment knows its parts by these Protocols only; a user's own cla
 Rule 2: parts are pure. What changes from step to step is a value that the environment keeps and hands in, so that a
     step that fails half-way leaves nothing behind.
 Rule 3: chance comes in as `env_state["chance"]` (see `chance`), never from a generator of the part's own.
+Rule 4: what an injected part must bring, and what it may answer, is checked here: anything else is a ComponentError that
+    names the clause.
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from proctor.contracts.arguments import parse_number
 from proctor.contracts.chance import Chance
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
+from proctor.errors import ComponentError, ValidationError
 
 Observation = Any
 Metadata = dict[str, Any]
@@ -126,15 +131,63 @@ class RewardFunction(Protocol):
         """Return `type` and `parameters`."""
 
 
-def members_of(protocol: type) -> tuple[str, ...]:
+def list_members(protocol: type) -> tuple[str, ...]:
     """Return the names of the members that a Protocol asks for."""
     return tuple(name for name in vars(protocol) if not name.startswith("_"))
 
 
 # The members without which an injected part is refused, by the name of its constructor argument; one set is enough.
-REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "plume_model": (members_of(ConcentrationField), members_of(VaryingPlume)),
-    "action_processor": (members_of(ActionProcessor),),
-    "observation_model": (members_of(ObservationModel),),
-    "reward_fn": (members_of(RewardFunction),),
+REQUIRED_MEMBERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "plume_model": (list_members(ConcentrationField), list_members(VaryingPlume)),
+    "action_processor": (list_members(ActionProcessor),),
+    "observation_model": (list_members(ObservationModel),),
+    "reward_fn": (list_members(RewardFunction),),
 }
+
+
+def check_members(argument: str, part: Any) -> None:
+    """Raise a ComponentError if the part for this constructor argument lacks a member of its Protocol."""
+    choices = REQUIRED_MEMBERS[argument]
+    missing = [[name for name in names if not hasattr(part, name)] for names in choices]
+    if all(missing):
+        raise ComponentError(
+            f"{argument} lacks {', '.join(missing[0])}",
+            found=type(part).__name__,
+            expected=f"a part with {' or '.join(', '.join(names) for names in choices)}",
+            clause="ENV-INIT-P2",
+        )
+
+
+def off_grid_result_error(moved: AgentState, grid: GridSize) -> ComponentError:
+    """Return the error for an action processor that moved the agent off the grid."""
+    return ComponentError(
+        "the action processor left the grid",
+        found=(moved.position.x, moved.position.y),
+        expected=f"a cell of the grid of {grid.width} x {grid.height}",
+        clause="ACT-PROC-C2",
+    )
+
+
+def not_agent_state_error(moved: object) -> ComponentError:
+    """Return the error for an action processor that answered with something else."""
+    return ComponentError(
+        "the action processor returned no AgentState", found=moved, expected="an AgentState", clause="ACT-PROC-C1"
+    )
+
+
+def convert_reward(reward: Any) -> float:
+    """Return a reward that is a number of another type as a float, or raise a ComponentError."""
+    try:
+        return parse_number("the reward", reward)
+    except ValidationError as problem:
+        raise ComponentError(problem.message, found=reward, expected=problem.expected, clause="REWARD-2") from None
+
+
+def add_reward(state: AgentState, reward: float) -> AgentState:
+    """Return `state` with the reward added to its total."""
+    total = state.total_reward + reward
+    if not isfinite(total):
+        raise ComponentError(
+            "the reward is not finite", found=reward, expected="a finite total reward", clause="REWARD-2"
+        )
+    return AgentState(state.position, state.orientation, state.step_count, total, state.goal_reached)

@@ -3,27 +3,150 @@
 Rule 1: everything that can be known of a method is found out once for its class: the models, the schemas, the mistakes.
 Rule 2: a declaration that cannot work is a ComponentError that says what to do, when the first toolbox of the class is
     made.
-Rule 3: a method that is overridden stays a tool. What it takes, gives and says is the override's; how it was decorated is
-    inherited. None in its place takes the tool away.
+Rule 3: a method that is overridden stays a tool. What it takes, returns and says is the override's; how it was decorated
+    is inherited. None in its place takes the tool away.
+Rule 4: the return type alone decides what a tool does (actions to carry out, an observation to show, or a value to answer
+    with), and it must agree with the tool's safety. A mixture is a ComponentError, because nobody could know from the
+    outside whether a call acts.
+Rule 5: a docstring describes arguments in Google's style: a section `Args:` with a line or more for each name.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from inspect import Parameter
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
 from pydantic import Field
 from pydantic import ValidationError as ModelError
 from pydantic.fields import FieldInfo
 
-from proctor.contracts.docstrings import described_arguments
-from proctor.contracts.tool_arguments import Spoken, refusal_of, schema_of, spoken_model
-from proctor.contracts.tool_returns import Meaning, Return, read_return
-from proctor.contracts.tools import MARK, Mark, Tool
+from proctor.contracts.tool_arguments import ToolMessage, make_json_schema, make_message_model, make_refusal
+from proctor.contracts.tools import MARK_ATTRIBUTE, Tool, ToolMark, ToolSafety
 from proctor.errors import ComponentError
 from proctor.models.json_schemas import with_descriptions
+from proctor.models.wire import Action, Observation
+
+ROWS: Final = (list, tuple, Sequence)
+UNIONS: Final = (Union, UnionType)
+
+
+class ReturnKind(StrEnum):
+    """What a tool's answer is."""
+
+    ACTIONS = "actions"
+    OBSERVATION = "observation"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturn:
+    """What a tool returns: its meaning, and the actions or observations that it can be."""
+
+    kind: ReturnKind
+    types: tuple[type[Any], ...] = ()
+
+
+def read_return(annotation: Any, safety: ToolSafety, where: str) -> ToolReturn:
+    """Return what a return type means, or raise a ComponentError; `where` names the tool."""
+    if annotation is None or annotation is type(None):
+        raise ComponentError(
+            f"{where} does not say what it returns",
+            expected="-> an Action or a list of them if it acts, else -> an Observation or a value",
+        )
+    found = _classify_return(annotation, where)
+    acts = found.kind is ReturnKind.ACTIONS
+    if acts and safety is ToolSafety.READ:
+        raise ComponentError(
+            f"{where} is declared as READ and returns an Action",
+            found=annotation,
+            expected="WRITE or MIXED, or another return type",
+        )
+    if not acts and safety is not ToolSafety.READ:
+        raise ComponentError(
+            f"{where} is declared as {safety} and returns no Action",
+            found=annotation,
+            expected="-> an Action or a list of them, which is then carried out; or READ",
+        )
+    return found
+
+
+def _classify_return(annotation: Any, where: str) -> ToolReturn:
+    is_row = get_origin(_strip_annotation(annotation)) in ROWS
+    kinds = tuple(_iterate_types(annotation))
+    actions = [_is_subclass(each, Action) for each in kinds]
+    shown = [_is_subclass(each, Observation) for each in kinds]
+    if kinds and all(actions):
+        return ToolReturn(ReturnKind.ACTIONS, kinds)
+    if kinds and all(shown) and not is_row:
+        return ToolReturn(ReturnKind.OBSERVATION, kinds)
+    if any(actions) or any(shown):
+        raise ComponentError(
+            f"{where} returns a mixture",
+            found=annotation,
+            expected="an Action, a list of them (which may be empty), an Observation, or a value without either",
+        )
+    return ToolReturn(ReturnKind.VALUE)
+
+
+def _iterate_types(annotation: Any) -> Iterator[Any]:
+    """Yield what a return type is made of: itself, the members of a union, what is in a row."""
+    bare = _strip_annotation(annotation)
+    if get_origin(bare) in (*ROWS, *UNIONS):
+        for part in get_args(bare):
+            if part is not Ellipsis:
+                yield from _iterate_types(part)
+    else:
+        yield bare
+
+
+def _strip_annotation(annotation: Any) -> Any:
+    """Return a type without its notes; of a type variable its bound."""
+    if get_origin(annotation) is Annotated:
+        return get_args(annotation)[0]
+    if isinstance(annotation, TypeVar) and annotation.__bound__ is not None:
+        return annotation.__bound__
+    return annotation
+
+
+def _is_subclass(kind: Any, parent: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, parent)
+
+
+HEADING: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
+ENTRY: Final = re.compile(r"(\s+)\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
+
+
+def parse_argument_descriptions(doc: str) -> Iterator[tuple[str, str]]:
+    """Yield each argument with its description, from a docstring that `inspect.cleandoc` has cleaned."""
+    name, text, margin = "", "", ""
+    for line in _iterate_argument_lines(doc):
+        entry = ENTRY.fullmatch(line)
+        # What is indented deeper than the first name goes on with the description above it.
+        if entry and (not margin or entry[1] == margin):
+            if name:
+                yield name, text
+            margin, name, text = entry[1], entry[2], entry[3]
+        else:
+            text = f"{text} {line.strip()}".strip()
+    if name:
+        yield name, text
+
+
+def _iterate_argument_lines(doc: str) -> Iterator[str]:
+    """Yield the lines below the heading that are indented."""
+    inside = False
+    for line in doc.splitlines():
+        if inside and line and not line[0].isspace():
+            return
+        if inside and line.strip():
+            yield line.rstrip()
+        inside = inside or HEADING.fullmatch(line) is not None
+
 
 Method = Callable[..., Any]
 Hints = Mapping[str, Any]
@@ -34,86 +157,86 @@ BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredTool:
     """All that is known of a decorated method."""
 
     attribute: str
     tool: Tool
-    takes: type[Spoken]
-    names: tuple[str, ...]
+    arguments_model: type[ToolMessage]
+    parameter_names: tuple[str, ...]
     """The parameters, in the order of the fields of `takes`."""
-    gives: Return
-    answer: type[Spoken] | None
+    returns: ToolReturn
+    value_model: type[ToolMessage] | None
     """The model of a value, in its field `RESULT`; None if no value is returned."""
-    wrapped: bool
+    is_wrapped: bool
     """Whether a value travels under that name, because it is no object itself."""
-    later: bool
+    is_async: bool
     """Whether the method has to be awaited."""
 
-    def read(self, arguments: bytes) -> dict[str, Any]:
+    def parse_arguments(self, arguments: bytes) -> dict[str, Any]:
         """Return the keywords of the method that this JSON text says, or raise a ValidationError."""
         try:
-            made = self.takes.__pydantic_validator__.validate_json(arguments, strict=True)
+            made = self.arguments_model.__pydantic_validator__.validate_json(arguments, strict=True)
         except ModelError as problem:
-            raise refusal_of(self.tool, problem) from None
-        return dict(zip(self.names, made.__dict__.values(), strict=True))
+            raise make_refusal(self.tool, problem) from None
+        return dict(zip(self.parameter_names, made.__dict__.values(), strict=True))
 
-    def as_told(self, problem: ModelError) -> Exception:
+    def as_refusal(self, problem: ModelError) -> Exception:
         """Return what the method raised, as a refusal where it says that the arguments make no action."""
-        if any(problem.title == kind.__name__ for kind in self.gives.kinds):
-            return refusal_of(self.tool, problem)
+        if any(problem.title == kind.__name__ for kind in self.returns.types):
+            return make_refusal(self.tool, problem)
         return problem
 
 
-_KNOWN: Final[WeakKeyDictionary[type, tuple[Declared, ...]]] = WeakKeyDictionary()
+_KNOWN: Final[WeakKeyDictionary[type, tuple[DeclaredTool, ...]]] = WeakKeyDictionary()
 
 
-def declarations(cls: type) -> tuple[Declared, ...]:
+def find_declared_tools(cls: type) -> tuple[DeclaredTool, ...]:
     """Return what is declared by the decorated methods of `cls`, in the order of their definitions."""
     known = _KNOWN.get(cls)
     if known is None:
-        known = _KNOWN[cls] = tuple(_declared(cls, name, mark) for name, mark in _marks(cls).items())
+        known = _KNOWN[cls] = tuple(_declare_tool(cls, name, mark) for name, mark in _find_marks(cls).items())
     return known
 
 
-def _marks(cls: type) -> dict[str, Mark]:
-    found: dict[str, Mark] = {}
+def _find_marks(cls: type) -> dict[str, ToolMark]:
+    found: dict[str, ToolMark] = {}
     for each in reversed(cls.__mro__):
         for name, member in vars(each).items():
-            mark = vars(member).get(MARK) if inspect.isfunction(member) else None
-            if isinstance(mark, Mark):
+            mark = vars(member).get(MARK_ATTRIBUTE) if inspect.isfunction(member) else None
+            if isinstance(mark, ToolMark):
                 found[name] = mark
             elif not inspect.isfunction(member):
                 found.pop(name, None)
     return found
 
 
-def _declared(cls: type, attribute: str, mark: Mark) -> Declared:
+def _declare_tool(cls: type, attribute: str, mark: ToolMark) -> DeclaredTool:
     method: Method = getattr(cls, attribute)
     where = f"the tool {cls.__name__}.{attribute}"
-    doc = _doc(cls, attribute, where)
-    hints = _hints(method, where)
+    doc = _read_docstring(cls, attribute, where)
+    hints = _resolve_hints(method, where)
     name = mark.name or attribute
-    takes, names = _parameters(method, name, hints, where)
-    returned, later = _awaited(hints.get("return"))
+    takes, names = _make_arguments_model(method, name, hints, where)
+    returned, later = _unwrap_awaitable(hints.get("return"))
     gives = read_return(returned, mark.safety, where)
-    answer = spoken_model(name, {RESULT: (returned, ...)}, where) if gives.meaning is Meaning.VALUE else None
+    answer = make_message_model(name, {RESULT: (returned, ...)}, where) if gives.kind is ReturnKind.VALUE else None
     output, wrapped = (None, False) if answer is None else _output_schema(answer)
     described = Tool(
         name=name,
         description=doc,
         safety=mark.safety,
-        input_schema=with_descriptions(schema_of(takes), described_arguments(doc)),
+        input_schema=with_descriptions(make_json_schema(takes), parse_argument_descriptions(doc)),
         output_schema=output,
         title=mark.title,
         destructive=mark.destructive,
         max_arguments_bytes=mark.max_arguments_bytes,
     )
     later = later or inspect.iscoroutinefunction(method)
-    return Declared(attribute, described, takes, names, gives, answer, wrapped, later)
+    return DeclaredTool(attribute, described, takes, names, gives, answer, wrapped, later)
 
 
-def _doc(cls: type, attribute: str, where: str) -> str:
+def _read_docstring(cls: type, attribute: str, where: str) -> str:
     found = (vars(each)[attribute].__doc__ for each in cls.__mro__ if attribute in vars(each))
     doc = inspect.cleandoc(next((text for text in found if text), ""))
     if not doc:
@@ -123,7 +246,7 @@ def _doc(cls: type, attribute: str, where: str) -> str:
     return doc
 
 
-def _hints(method: Method, where: str) -> Hints:
+def _resolve_hints(method: Method, where: str) -> Hints:
     try:
         return get_type_hints(method, include_extras=True)
     except (NameError, TypeError) as problem:
@@ -132,20 +255,22 @@ def _hints(method: Method, where: str) -> Hints:
         ) from problem
 
 
-def _parameters(method: Method, name: str, hints: Hints, where: str) -> tuple[type[Spoken], tuple[str, ...]]:
+def _make_arguments_model(
+    method: Method, name: str, hints: Hints, where: str
+) -> tuple[type[ToolMessage], tuple[str, ...]]:
     """Return the model of a method's parameters, and their names."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     for each in parameters:
-        _check(each, hints, where)
+        _check_parameter(each, hints, where)
     # Under names of their own, so that a parameter may be called as a member of pydantic's is; `json`, for example.
     fields: dict[str, Any] = {
-        f"argument_{place}": (hints[each.name], Field(_default(each), alias=each.name))
+        f"argument_{place}": (hints[each.name], Field(_read_default(each), alias=each.name))
         for place, each in enumerate(parameters)
     }
-    return spoken_model(name, fields, where), tuple(each.name for each in parameters)
+    return make_message_model(name, fields, where), tuple(each.name for each in parameters)
 
 
-def _check(parameter: Parameter, hints: Hints, where: str) -> None:
+def _check_parameter(parameter: Parameter, hints: Hints, where: str) -> None:
     """Raise a ComponentError unless this parameter can be one of a JSON object's."""
     if parameter.kind not in BY_NAME:
         raise ComponentError(
@@ -163,20 +288,20 @@ def _check(parameter: Parameter, hints: Hints, where: str) -> None:
         )
 
 
-def _default(parameter: Parameter) -> Any:
+def _read_default(parameter: Parameter) -> Any:
     return ... if parameter.default is Parameter.empty else parameter.default
 
 
-def _awaited(returned: Any) -> tuple[Any, bool]:
+def _unwrap_awaitable(returned: Any) -> tuple[Any, bool]:
     """Return what a method gives in the end, and whether its annotation says that it has to be awaited."""
     if get_origin(returned) in (Awaitable, Coroutine):
         return get_args(returned)[-1], True
     return returned, False
 
 
-def _output_schema(answer: type[Spoken]) -> tuple[dict[str, Any], bool]:
+def _output_schema(answer: type[ToolMessage]) -> tuple[dict[str, Any], bool]:
     """Return the JSON Schema of the object that says a value, and whether the value is wrapped in it."""
-    wrapped = schema_of(answer, answers=True)
+    wrapped = make_json_schema(answer, answers=True)
     definitions = wrapped.get("$defs", {})
     inner = wrapped["properties"][RESULT]
     if set(inner) == {"$ref"}:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, get_args, 
 
 from pydantic import JsonValue
 
-from proctor.contracts.toolboxes import declared_toolbox, generated_toolbox
+from proctor.contracts.toolboxes import toolbox_from_methods, toolbox_from_types
 from proctor.contracts.tools import Toolbox
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.value_words import told_fields
+from proctor.models.value_text import describe_fields
 from proctor.models.wire import Action, Observation, State, WireModel, check_wire_type
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ActT = TypeVar("ActT", bound=Action)
 ObsT = TypeVar("ObsT", bound=Observation)
 StateT = TypeVar("StateT", bound=State)
 
-NAMES: Final[Mapping[str, type[WireModel]]] = {
+WIRE_TYPES: Final[Mapping[str, type[WireModel]]] = {
     "action_type": Action,
     "observation_type": Observation,
     "state_type": State,
@@ -59,16 +59,16 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        alias, _ = _parent(cls)
+        alias, _ = _find_parent(cls)
         if not get_args(alias):
             return  # the types are those of the parent
-        for (name, parent), found in zip(NAMES.items(), _assigned(cls).values(), strict=True):
+        for (name, parent), found in zip(WIRE_TYPES.items(), _resolve_type_parameters(cls).values(), strict=True):
             if name not in vars(cls) and not isinstance(found, TypeVar):
-                setattr(cls, name, _checked_type(cls, name, found, parent))
+                setattr(cls, name, _require_wire_type(cls, name, found, parent))
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Return an environment whose types are known, or raise a ComponentError."""
-        missing = [name for name in NAMES if not hasattr(cls, name)]
+        missing = [name for name in WIRE_TYPES if not hasattr(cls, name)]
         if missing and not isabstract(cls):
             raise ComponentError(
                 f"{cls.__name__} does not name its wire types",
@@ -102,15 +102,15 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
         A ComponentError says what is wrong with a declaration.
         """
-        declared = declared_toolbox(self, self.action_type, self.observation_type)
-        return generated_toolbox(self.action_type, self.observation_type) if declared is None else declared
+        declared = toolbox_from_methods(self, self.action_type, self.observation_type)
+        return toolbox_from_types(self.action_type, self.observation_type) if declared is None else declared
 
-    def told(self, observation: ObsT) -> str:
+    def describe_observation(self, observation: ObsT) -> str:
         """Return an observation as text for a language model; by default one line for each field.
 
         What agents may not see does not belong in it: the reward, the seed, what is hidden.
         """
-        return told_fields(observation)
+        return describe_fields(observation)
 
     def scene(self, *, begins: bool) -> JsonValue:
         """Return what a picture of where it stands needs: all of it when an episode `begins`, then what has changed.
@@ -144,22 +144,22 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         return None
 
 
-def _parent(cls: type) -> tuple[Any, Any]:
+def _find_parent(cls: type) -> tuple[Any, Any]:
     """Return the environment that `cls` derives from: with its parameters, if it has some, and without."""
     parents = ((alias, get_origin(alias) or alias) for alias in vars(cls).get("__orig_bases__", cls.__bases__))
     return next((alias, origin) for alias, origin in parents if issubclass(origin, Environment))
 
 
-def _assigned(cls: type) -> Mapping[Any, Any]:
+def _resolve_type_parameters(cls: type) -> Mapping[Any, Any]:
     """Return the value of each parameter of Environment, in their order, as `cls` sees it; an open one is a variable."""
     if cls is Environment:
         return {ActT: ActT, ObsT: ObsT, StateT: StateT}
-    alias, origin = _parent(cls)
+    alias, origin = _find_parent(cls)
     given = dict(zip(origin.__parameters__, get_args(alias), strict=False))
-    return {each: given.get(found, found) for each, found in _assigned(origin).items()}
+    return {each: given.get(found, found) for each, found in _resolve_type_parameters(origin).items()}
 
 
-def _checked_type(cls: type, name: str, found: Any, parent: type[WireModel]) -> type[WireModel]:
+def _require_wire_type(cls: type, name: str, found: Any, parent: type[WireModel]) -> type[WireModel]:
     if not isinstance(found, type) or not issubclass(found, parent):
         raise ComponentError(
             f"{cls.__name__}.{name} is no wire type", found=found, expected=f"a subclass of {parent.__name__}"

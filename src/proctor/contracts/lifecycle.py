@@ -23,7 +23,7 @@ class EnvironmentState(StrEnum):
     CLOSED = "closed"
 
 
-class Method(StrEnum):
+class LifecycleMethod(StrEnum):
     """The calls that the lifecycle judges."""
 
     RESET = "reset"
@@ -33,65 +33,65 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class LifecycleTransition:
     """One row: `method` called in `source` leads to `target`, or to a StateError where `target` is None."""
 
     rule: str
     source: EnvironmentState
-    method: Method
+    method: LifecycleMethod
     target: EnvironmentState | None
     when: str = ""
 
 
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
-RESET, STEP, RENDER, CLOSE = Method
+RESET, STEP, RENDER, CLOSE = LifecycleMethod
 
 TABLE: Final = (
-    Transition("RESET-FROM-CREATED", CREATED, RESET, READY, "seed valid"),
-    Transition("RESET-FROM-READY", READY, RESET, READY, "seed valid"),
-    Transition("RESET-AFTER-EPISODE", TERMINATED, RESET, READY, "seed valid"),
-    Transition("RESET-AFTER-EPISODE", TRUNCATED, RESET, READY, "seed valid"),
-    Transition("NO-RESET-AFTER-CLOSE", CLOSED, RESET, None),
-    Transition("STEP-CONTINUE", READY, STEP, READY, "no end"),
-    Transition("STEP-TERMINATE-GOAL", READY, STEP, TERMINATED, "terminated"),
-    Transition("STEP-TRUNCATE", READY, STEP, TRUNCATED, "truncated, not terminated"),
-    Transition("NO-STEP-BEFORE-RESET", CREATED, STEP, None),
-    Transition("NO-STEP-AFTER-END", TERMINATED, STEP, None),
-    Transition("NO-STEP-AFTER-END", TRUNCATED, STEP, None),
-    Transition("NO-STEP-AFTER-CLOSE", CLOSED, STEP, None),
-    Transition("RENDER", READY, RENDER, READY),
-    Transition("RENDER", TERMINATED, RENDER, TERMINATED),
-    Transition("RENDER", TRUNCATED, RENDER, TRUNCATED),
-    Transition("NO-RENDER-BEFORE-RESET", CREATED, RENDER, None),
-    Transition("NO-RENDER-AFTER-CLOSE", CLOSED, RENDER, None),
-    Transition("CLOSE", CREATED, CLOSE, CLOSED),
-    Transition("CLOSE", READY, CLOSE, CLOSED),
-    Transition("CLOSE", TERMINATED, CLOSE, CLOSED),
-    Transition("CLOSE", TRUNCATED, CLOSE, CLOSED),
-    Transition("CLOSE-AGAIN", CLOSED, CLOSE, CLOSED),
+    LifecycleTransition("RESET-FROM-CREATED", CREATED, RESET, READY, "seed valid"),
+    LifecycleTransition("RESET-FROM-READY", READY, RESET, READY, "seed valid"),
+    LifecycleTransition("RESET-AFTER-EPISODE", TERMINATED, RESET, READY, "seed valid"),
+    LifecycleTransition("RESET-AFTER-EPISODE", TRUNCATED, RESET, READY, "seed valid"),
+    LifecycleTransition("NO-RESET-AFTER-CLOSE", CLOSED, RESET, None),
+    LifecycleTransition("STEP-CONTINUE", READY, STEP, READY, "no end"),
+    LifecycleTransition("STEP-TERMINATE-GOAL", READY, STEP, TERMINATED, "terminated"),
+    LifecycleTransition("STEP-TRUNCATE", READY, STEP, TRUNCATED, "truncated, not terminated"),
+    LifecycleTransition("NO-STEP-BEFORE-RESET", CREATED, STEP, None),
+    LifecycleTransition("NO-STEP-AFTER-END", TERMINATED, STEP, None),
+    LifecycleTransition("NO-STEP-AFTER-END", TRUNCATED, STEP, None),
+    LifecycleTransition("NO-STEP-AFTER-CLOSE", CLOSED, STEP, None),
+    LifecycleTransition("RENDER", READY, RENDER, READY),
+    LifecycleTransition("RENDER", TERMINATED, RENDER, TERMINATED),
+    LifecycleTransition("RENDER", TRUNCATED, RENDER, TRUNCATED),
+    LifecycleTransition("NO-RENDER-BEFORE-RESET", CREATED, RENDER, None),
+    LifecycleTransition("NO-RENDER-AFTER-CLOSE", CLOSED, RENDER, None),
+    LifecycleTransition("CLOSE", CREATED, CLOSE, CLOSED),
+    LifecycleTransition("CLOSE", READY, CLOSE, CLOSED),
+    LifecycleTransition("CLOSE", TERMINATED, CLOSE, CLOSED),
+    LifecycleTransition("CLOSE", TRUNCATED, CLOSE, CLOSED),
+    LifecycleTransition("CLOSE-AGAIN", CLOSED, CLOSE, CLOSED),
 )
 
 REFUSALS: Final = {(row.source, row.method): row for row in TABLE if row.target is None}
 
 
-def targets(source: EnvironmentState, method: Method) -> frozenset[EnvironmentState]:
+def targets(source: EnvironmentState, method: LifecycleMethod) -> frozenset[EnvironmentState]:
     """Return the states that `method` can lead to from `source`; empty where the call is refused."""
     return frozenset(
         row.target for row in TABLE if row.source is source and row.method is method and row.target is not None
     )
 
 
-def legal_methods(source: EnvironmentState) -> tuple[Method, ...]:
+def legal_methods(source: EnvironmentState) -> tuple[LifecycleMethod, ...]:
     """Return the calls that are legal in `source`."""
-    return tuple(method for method in Method if targets(source, method))
+    return tuple(method for method in LifecycleMethod if targets(source, method))
 
 
 def reachable(source: EnvironmentState) -> frozenset[EnvironmentState]:
     """Return the states that one legal call can lead to from `source`."""
-    return frozenset().union(*(targets(source, method) for method in Method))
+    return frozenset().union(*(targets(source, method) for method in LifecycleMethod))
 
 
-def guard(state: EnvironmentState, method: Method) -> None:
+def guard(state: EnvironmentState, method: LifecycleMethod) -> None:
     """Raise a StateError that names the rule if `method` is not legal in `state`."""
     row = REFUSALS.get((state, method))
     if row is not None:
@@ -104,7 +104,7 @@ def guard(state: EnvironmentState, method: Method) -> None:
         )
 
 
-def sources(method: Method) -> frozenset[EnvironmentState]:
+def sources(method: LifecycleMethod) -> frozenset[EnvironmentState]:
     """Return the states in which `method` is legal."""
     return frozenset(row.source for row in TABLE if row.method is method and row.target is not None)
 
@@ -124,7 +124,7 @@ AFTER_STEP: Final = {
 }
 
 
-def diagram(rows: Iterable[Transition] = TABLE) -> str:
+def diagram(rows: Iterable[LifecycleTransition] = TABLE) -> str:
     """Return the table as a Mermaid state diagram; refused calls are left out, calls that keep a state are loops."""
     lines = ["stateDiagram-v2", f"    [*] --> {CREATED.name}: __init__()"]
     for row in rows:

@@ -30,7 +30,7 @@ def _as_int(value: SupportsIndex, what: str) -> int:
         raise ValidationError(f"{what} must be an integer", found=value, expected="an int") from None
 
 
-def heading(degrees: float) -> float:
+def normalize_heading(degrees: float) -> float:
     """Return `degrees` brought into [0, 360); a non-finite angle is refused."""
     if not math.isfinite(degrees):
         raise ValidationError("an orientation must be finite", found=degrees, expected="degrees", clause="ENV-I2")
@@ -97,4 +97,4 @@ class AgentState(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.orientation < 360.0:
-            force_setattr(self, "orientation", heading(self.orientation))
+            force_setattr(self, "orientation", normalize_heading(self.orientation))

@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from proctor.contracts.tools import Tool
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.json_schemas import arguments_in_words, tidied
+from proctor.models.json_schemas import describe_arguments, tidy_schema
 from proctor.models.wire import WireModel
 
 MOST_PROBLEMS: Final = 5
@@ -28,38 +28,38 @@ MOST_COUNTED: Final = 1000
 """With more of them none is told: to list them all takes pydantic longer than to find them."""
 LONGEST_NAME: Final = 40
 LONGEST_PROBLEM: Final = 200
-NOTHING: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
+EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The JSON Schema of a call without arguments."""
 
 
-class Spoken(WireModel):
+class ToolMessage(WireModel):
     """What a call carries, or what a tool answers with; without fields: nothing."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-def spoken_model(name: str, fields: dict[str, Any], where: str) -> type[Spoken]:
+def make_message_model(name: str, fields: dict[str, Any], where: str) -> type[ToolMessage]:
     """Return a model of these fields (name -> type and default), or raise a ComponentError about `where`."""
     try:
-        return create_model(name, __base__=Spoken, **fields)
+        return create_model(name, __base__=ToolMessage, **fields)
     except ComponentError as problem:
-        raise _unspeakable(where, str(problem.found)) from problem
+        raise _json_type_error(where, str(problem.found)) from problem
     except PydanticUserError as problem:
-        raise _unspeakable(where, problem.message.partition(". ")[0]) from problem
+        raise _json_type_error(where, problem.message.partition(". ")[0]) from problem
 
 
-def _unspeakable(where: str, reason: str) -> ComponentError:
+def _json_type_error(where: str, reason: str) -> ComponentError:
     return ComponentError(
         f"{where} has a type that JSON cannot say ({reason})",
         expected="numbers, text, enums, models, lists of those ...",
     )
 
 
-def schema_of(model: type[WireModel], *, answers: bool = False) -> dict[str, Any]:
+def make_json_schema(model: type[WireModel], *, answers: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a model without what only repeats names; of what it writes if it `answers`."""
-    schema = tidied(model.model_json_schema(mode="serialization" if answers else "validation"))
+    schema = tidy_schema(model.model_json_schema(mode="serialization" if answers else "validation"))
     schema.pop("description", None)
-    return {**NOTHING, **schema}
+    return {**EMPTY_SCHEMA, **schema}
 
 
 _NUMBER_BYTES: Final = 32
@@ -68,7 +68,7 @@ _SCALARS: Final = ("number", "integer", "boolean", "null")
 
 
 @dataclass(frozen=True, slots=True)
-class _Extent:
+class _JsonSize:
     """How long a JSON text can be, in bytes, how deep, and how many commas, colons, lists and objects it has; or infinite."""
 
     length: float
@@ -76,120 +76,121 @@ class _Extent:
     values: float = 0
 
 
-_ANYTHING: Final = _Extent(math.inf, math.inf, math.inf)
+_ANYTHING: Final = _JsonSize(math.inf, math.inf, math.inf)
 
 
-def longest_arguments(schema: Mapping[str, Any]) -> int | None:
+def max_argument_bytes(schema: Mapping[str, Any]) -> int | None:
     """Return how many bytes arguments of this schema need: numbers in full, text in ASCII; None if the schema does not say."""
-    length = _extent(schema, schema.get("$defs", {}), ()).length
+    length = _measure(schema, schema.get("$defs", {}), ()).length
     return None if math.isinf(length) else int(length)
 
 
-def deepest_arguments(schema: Mapping[str, Any]) -> int | None:
+def max_argument_depth(schema: Mapping[str, Any]) -> int | None:
     """Return how deep lists and objects are nested in arguments of this schema; None if the schema does not say."""
-    depth = _extent(schema, schema.get("$defs", {}), ()).depth
+    depth = _measure(schema, schema.get("$defs", {}), ()).depth
     return None if math.isinf(depth) else int(depth)
 
 
-def most_values(schema: Mapping[str, Any]) -> int | None:
+def max_argument_values(schema: Mapping[str, Any]) -> int | None:
     """Return how many commas, colons, lists and objects arguments of this schema have at most; None if it does not say."""
-    values = _extent(schema, schema.get("$defs", {}), ()).values
+    values = _measure(schema, schema.get("$defs", {}), ()).values
     return None if math.isinf(values) else int(values)
 
 
-def _extent(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+def _measure(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
     """Return the extent of what fits a schema; `inside` are the definitions that it stands in."""
     if not isinstance(schema, Mapping):
         return _ANYTHING
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name:
-        return _ANYTHING if name in inside else _extent(definitions.get(name), definitions, (*inside, name))
+        return _ANYTHING if name in inside else _measure(definitions.get(name), definitions, (*inside, name))
     choices = schema.get("anyOf") or schema.get("oneOf")
     if choices:
-        return _largest(_extent(each, definitions, inside) for each in choices)
+        return _largest(_measure(each, definitions, inside) for each in choices)
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if values is not None:
-        return _largest(_value_extent(each) for each in values)
+        return _largest(_measure_value(each) for each in values)
     kinds = schema.get("type")
     return _largest(
-        _type_extent(each, schema, definitions, inside)
+        _measure_type(each, schema, definitions, inside)
         for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
     )
 
 
-def _type_extent(
+def _measure_type(
     kind: str, schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]
-) -> _Extent:
+) -> _JsonSize:
     if kind in _SCALARS:
-        return _Extent(_NUMBER_BYTES, 0)
+        return _JsonSize(_NUMBER_BYTES, 0)
     if kind == "string":
-        return _Extent(schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
+        return _JsonSize(schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
     if kind == "array":
-        return _array_extent(schema, definitions, inside)
-    return _object_extent(schema, definitions, inside) if kind == "object" else _ANYTHING
+        return _measure_array(schema, definitions, inside)
+    return _measure_object(schema, definitions, inside) if kind == "object" else _ANYTHING
 
 
-def _array_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
-    first = [_extent(each, definitions, inside) for each in schema.get("prefixItems", ())]
+def _measure_array(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
+    first = [_measure(each, definitions, inside) for each in schema.get("prefixItems", ())]
     more = max(0, schema.get("maxItems", math.inf) - len(first))
     parts = [(each, 1.0) for each in first]
     if more:
-        parts.append((_extent(schema.get("items"), definitions, inside), more))
+        parts.append((_measure(schema.get("items"), definitions, inside), more))
     length = sum(count * part.length for part, count in parts)
     values = sum(count * (1 + part.values) for part, count in parts)
-    return _Extent(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0), 1 + values)
+    return _JsonSize(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0), 1 + values)
 
 
-def _object_extent(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _Extent:
+def _measure_object(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
     fields = schema.get("properties", {})
-    parts = {name: _extent(each, definitions, inside) for name, each in fields.items()}
+    parts = {name: _measure(each, definitions, inside) for name, each in fields.items()}
     length = sum(len(name) + part.length for name, part in parts.items()) + _NUMBER_BYTES
     values = sum(2 + part.values for part in parts.values())
     depths = [part.depth for part in parts.values()]
     others = schema.get("additionalProperties", True)
     if others is not False:
         length = values = math.inf
-        depths.append(_extent(others, definitions, inside).depth)
-    return _Extent(length, 1 + max(depths, default=0), 1 + values)
+        depths.append(_measure(others, definitions, inside).depth)
+    return _JsonSize(length, 1 + max(depths, default=0), 1 + values)
 
 
-def _value_extent(value: Any) -> _Extent:
-    return _ANYTHING if isinstance(value, list | dict) else _Extent(len(json.dumps(value)) + _NUMBER_BYTES, 0)
+def _measure_value(value: Any) -> _JsonSize:
+    return _ANYTHING if isinstance(value, list | dict) else _JsonSize(len(json.dumps(value)) + _NUMBER_BYTES, 0)
 
 
-def _largest(extents: Iterable[_Extent]) -> _Extent:
+def _largest(extents: Iterable[_JsonSize]) -> _JsonSize:
     found = list(extents)
-    return _Extent(
+    return _JsonSize(
         max(each.length for each in found), max(each.depth for each in found), max(each.values for each in found)
     )
 
 
-def refusal_of(tool: Tool, problem: ModelError) -> ValidationError:
+def make_refusal(tool: Tool, problem: ModelError) -> ValidationError:
     """Return what whoever called `tool` learns of arguments that do not fit."""
     return ValidationError(
-        f"these are no arguments of {tool.name}: {_problems(problem)}", expected=arguments_in_words(tool.input_schema)
+        f"these are no arguments of {tool.name}: {_format_problems(problem)}",
+        expected=describe_arguments(tool.input_schema),
     )
 
 
-def _problems(problem: ModelError) -> str:
+def _format_problems(problem: ModelError) -> str:
     count = problem.error_count()
     if count > MOST_COUNTED:
         return f"{count} problems"
     errors = problem.errors(include_url=False, include_input=False)
-    told = [_told(error) for error in errors[:MOST_PROBLEMS]]
+    told = [_format_problem(error) for error in errors[:MOST_PROBLEMS]]
     return "; ".join([*told, f"and {count - MOST_PROBLEMS} more"] if count > MOST_PROBLEMS else told)
 
 
-def _told(error: Any) -> str:
-    where = ".".join(_shown(str(part)[:LONGEST_NAME]) for part in error["loc"])
-    return f"{where}: {_reason(error)}" if where else _reason(error)
+def _format_problem(error: Any) -> str:
+    where = ".".join(_escape_name(str(part)[:LONGEST_NAME]) for part in error["loc"])
+    return f"{where}: {_format_reason(error)}" if where else _format_reason(error)
 
 
-def _shown(part: str) -> str:
+def _escape_name(part: str) -> str:
     return part if part.isprintable() else ascii(part)
 
 
-def _reason(error: Any) -> str:
+def _format_reason(error: Any) -> str:
     known = REASONS.get(error["type"])
     if known is not None:
         return known

@@ -24,7 +24,7 @@ from proctor.models.wire import Action, Observation
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RESERVED: Final = frozenset({"reset", "step", "state", "close", "seed"})
 """What only an orchestrator does: no tool is called like that."""
-MARK: Final = "__proctor_tool__"
+MARK_ATTRIBUTE: Final = "__proctor_tool__"
 SHORT: Final = 64
 """How much of an unknown name is repeated to whoever called it."""
 
@@ -72,7 +72,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Planned(msgspec.Struct, frozen=True):
+class ToolPlan(msgspec.Struct, frozen=True):
     """What a call asks for; one of the three.
 
     `actions` are to be carried out. `value` is a JSON object, the answer. `seen` is the observation to show. Nothing of
@@ -84,14 +84,14 @@ class Planned(msgspec.Struct, frozen=True):
     seen: Observation | None = None
 
 
-Plan: TypeAlias = Callable[[bytes], Planned | Awaitable[Planned]]
+PlanFunction: TypeAlias = Callable[[bytes], ToolPlan | Awaitable[ToolPlan]]
 """Reads a call's arguments, a JSON object, and returns what the call asks for."""
 
 
 class Toolbox:
     """The tools of one environment, in a fixed order."""
 
-    def __init__(self, plans: Iterable[tuple[Tool, Plan]]) -> None:
+    def __init__(self, plans: Iterable[tuple[Tool, PlanFunction]]) -> None:
         pairs = tuple(plans)
         self.tools: tuple[Tool, ...] = tuple(tool for tool, _ in pairs)
         self._plans = {tool.name: plan for tool, plan in pairs}
@@ -103,7 +103,7 @@ class Toolbox:
                 expected="a name of its own for every tool: tool(..., name=)",
             )
 
-    def plan(self, name: str, arguments: bytes) -> Planned | Awaitable[Planned]:
+    def plan(self, name: str, arguments: bytes) -> ToolPlan | Awaitable[ToolPlan]:
         """Return what a call of the tool `name` asks for, or raise a ValidationError; nothing is carried out.
 
         It is awaitable where the tool's method is a coroutine. What the method itself raises leaves as it is.
@@ -113,7 +113,7 @@ class Toolbox:
             raise ValidationError("there is no such tool", found=name[:SHORT], expected=self._names())
         return plan(arguments)
 
-    def noted(self, note: str) -> "Toolbox":
+    def with_note(self, note: str) -> "Toolbox":
         """Return a toolbox whose tools all say `note` besides: what holds for this environment and not for its class."""
         return Toolbox(
             (msgspec.structs.replace(tool, description=f"{tool.description}\n\n{note}"), self._plans[tool.name])
@@ -125,7 +125,7 @@ class Toolbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ToolMark:
     """What the decorator was told."""
 
     safety: ToolSafety
@@ -155,12 +155,12 @@ def tool(
             "a tool is not said to read or to act", found=safety, expected="@tool(ToolSafety.READ), ..."
         )
 
-    def marked(method: MethodT) -> MethodT:
+    def mark_method(method: MethodT) -> MethodT:
         if not inspect.isfunction(method):
             raise ComponentError(
                 "only methods can be tools", found=method, expected="@tool(...) directly above a method that takes self"
             )
-        setattr(method, MARK, Mark(safety, name, title, destructive, max_arguments_bytes))
+        setattr(method, MARK_ATTRIBUTE, ToolMark(safety, name, title, destructive, max_arguments_bytes))
         return method
 
-    return marked
+    return mark_method

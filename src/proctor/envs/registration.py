@@ -1,4 +1,4 @@
-"""The ids that Gymnasium learns from us; imports no environment (see `announce` for when this is called)."""
+"""The ids that Gymnasium learns from us; imports no environment (see `register_on_import` for when this is called)."""
 
 from typing import Final
 
@@ -6,19 +6,26 @@ from gymnasium.envs.registration import register as _register
 from gymnasium.envs.registration import registry
 
 IDS: Final = {
-    "proctor/PlumeSearch-v0": ("proctor.envs.plume.env:PlumeSearchEnv", "proctor.envs.plume.batch:BatchedPlumeSearch"),
+    "proctor/PlumeSearch-v0": (
+        "proctor.envs.plume.env:PlumeSearchEnv",
+        "proctor.envs.plume.vector.batched_env:BatchedPlumeSearch",
+    ),
     "proctor/ColumnPopper-v0": (
         "proctor.envs.popper.env:ColumnPopperEnv",
-        "proctor.envs.popper.batch:BatchedColumnPopper",
+        "proctor.envs.popper.vector.batched_env:BatchedColumnPopper",
     ),
     "SpecKitAI/ColumnPopper-v1": (
         "proctor.envs.popper.env:ContractColumnPopperEnv",
-        "proctor.envs.popper.batch:BatchedContractColumnPopper",
+        "proctor.envs.popper.vector.batched_env:BatchedContractColumnPopper",
     ),
 }
 """Each id with the class of one environment and the class of a batch."""
 
-REMOTE: Final = ("proctor/Remote-v0", "proctor.client.gym_env:RemoteEnv", "proctor.client.vector_env:RemoteVectorEnv")
+REMOTE: Final = (
+    "proctor/Remote-v0",
+    "proctor.client.remote_envs:RemoteEnv",
+    "proctor.client.remote_envs:RemoteVectorEnv",
+)
 """Whatever environment a server runs: no environment of ours, so it is not in `IDS`."""
 
 

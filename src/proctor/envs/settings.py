@@ -3,23 +3,61 @@
 Rule 1: a setting is a keyword of the environment's constructor or, for a plume search, a key of its configuration.
 Rule 2: a key that is not known is refused with the list of those that are.
 Rule 3: `render_mode` is a setting of every environment that draws, as it is for `gymnasium.make`.
+Rule 4: the current directory can be imported from, as with `python -m`, where a user names a module; never for what is
+    installed: a file that lies there by chance, or beside a record of somebody else, is nothing that was asked for.
+Rule 5: whatever a module raises while it is imported, an exit too, becomes a ValidationError that names the module.
 """
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TypeAlias, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from proctor.envs.episodes import Env
-from proctor.envs.imports import imported, member_of
+from proctor.envs.evaluation import Env
 from proctor.envs.plume.config import EnvironmentConfig
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import Kind
+from proctor.envs.plume.factories import ComponentKind
 from proctor.envs.registration import register
 from proctor.errors import RenderingError, ValidationError
+
+
+def add_working_directory() -> None:
+    """Let modules be found in the current directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def import_user_module(module: str, *, installed: bool = False) -> ModuleType:
+    """Return the module, one that is `installed` or also one that lies here; a ValidationError says why it cannot be imported."""
+    if not installed:
+        add_working_directory()
+    try:
+        return import_module(module)
+    # A user's module may raise anything, and a script may end with an exit; here it becomes a message.
+    except (Exception, SystemExit) as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        raise ValidationError(f"cannot import {module!r}: {reason}", expected="a module that imports") from problem
+
+
+def import_member(module: str, member: str, *, installed: bool = False) -> Any:
+    """Return what `module:member` names, a class or a function; dots in `member` go down."""
+    found: Any = import_user_module(module, installed=installed)
+    for part in member.split("."):
+        if not hasattr(found, part):
+            raise ValidationError(f"{module!r} has no such member", found=member, expected="a class or a function")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValidationError(f"{module}:{member} cannot be called", found=found, expected="a class or a function")
+    return found
+
 
 Tree: TypeAlias = dict[str, Any]
 RENDER_MODE: Final = "render_mode"
@@ -28,7 +66,7 @@ RENDER_MODE: Final = "render_mode"
 REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError, SystemExit)
 
 
-def parsed(settings: Iterable[str]) -> Tree:
+def parse_settings(settings: Iterable[str]) -> Tree:
     """Return `key=value` texts as a tree: dots go down, a value is JSON or else a string."""
     tree: Tree = {}
     for text in settings:
@@ -36,11 +74,11 @@ def parsed(settings: Iterable[str]) -> Tree:
         path = key.strip().split(".")
         if not equals or not all(path):
             raise ValidationError("not a setting", found=text, expected="KEY=VALUE, such as max_steps=200")
-        _put(tree, path, _value(value.strip()))
+        _put(tree, path, _parse_value(value.strip()))
     return tree
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -51,19 +89,19 @@ def _put(tree: Tree, path: Sequence[str], value: Any) -> None:
     """Set `value` at `path`; a part that is set as a whole and by its options is both: `plume=puffs` is its type."""
     *way, last = path
     for name in way:
-        tree[name] = _spec(tree.get(name, {}))
+        tree[name] = _as_component_spec(tree.get(name, {}))
         tree = tree[name]
-    tree[last] = {**tree[last], **_spec(value)} if isinstance(tree.get(last), dict) else value
+    tree[last] = {**tree[last], **_as_component_spec(value)} if isinstance(tree.get(last), dict) else value
 
 
-def _spec(value: Any) -> Tree:
+def _as_component_spec(value: Any) -> Tree:
     return value if isinstance(value, dict) else {"type": value}
 
 
-def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
+def make_env(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
     """Return the environment with these settings; a setting that it does not know is a ValidationError."""
-    spec = spec_of(env_id)
-    creator = creator_of(spec)
+    spec = find_spec(env_id)
+    creator = find_creator(spec)
     asked = tree.get(RENDER_MODE)
     tree = {key: value for key, value in tree.items() if key != RENDER_MODE}
     render_mode = asked if render_mode is None else render_mode
@@ -81,9 +119,9 @@ def made(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
         raise ValidationError(f"{env_id} could not be made: {reason}", found=tree, expected="other settings") from None
 
 
-def spec_of(env_id: str) -> EnvSpec:
+def find_spec(env_id: str) -> EnvSpec:
     """Return what Gymnasium knows of the id; `module:Id-v0` imports the module first."""
-    return gym.spec(known_id(env_id))
+    return gym.spec(resolve_id(env_id))
 
 
 def is_registered(env_id: str) -> bool:
@@ -92,16 +130,16 @@ def is_registered(env_id: str) -> bool:
     return env_id in gym.registry
 
 
-def known_id(env_id: str) -> str:
+def resolve_id(env_id: str) -> str:
     """Return the id alone, with all that may register it imported: Proctor, and the module in `module:Id-v0`."""
     register()
     module, _, name = env_id.rpartition(":")
     if module:
-        imported(module)
+        import_user_module(module)
     return name
 
 
-def creator_of(spec: EnvSpec) -> Callable[..., Any]:
+def find_creator(spec: EnvSpec) -> Callable[..., Any]:
     """Return the class or the function that makes the environment; who registered it could import it."""
     entry_point = spec.entry_point
     if entry_point is None:
@@ -109,7 +147,7 @@ def creator_of(spec: EnvSpec) -> Callable[..., Any]:
     if not isinstance(entry_point, str):
         return entry_point
     module, _, member = entry_point.partition(":")
-    return cast("Callable[..., Any]", member_of(module, member, installed=True))
+    return cast("Callable[..., Any]", import_member(module, member, installed=True))
 
 
 def is_plume(creator: Callable[..., Any]) -> bool:
@@ -117,7 +155,7 @@ def is_plume(creator: Callable[..., Any]) -> bool:
     return inspect.isclass(creator) and issubclass(creator, PlumeSearchEnv)
 
 
-def keywords_of(creator: Callable[..., Any]) -> dict[str, Any]:
+def list_keywords(creator: Callable[..., Any]) -> dict[str, Any]:
     """Return the keywords that can be set with their defaults; `...` marks those that must be."""
     if is_plume(creator):
         return {name: field.get_default() for name, field in EnvironmentConfig.model_fields.items()}
@@ -131,11 +169,11 @@ def keywords_of(creator: Callable[..., Any]) -> dict[str, Any]:
 def constructor_keywords(env_id: str, creator: Callable[..., Any], tree: Tree) -> dict[str, Any]:
     """Return the settings as keywords of the constructor, or raise a ValidationError for one that it does not know."""
     own = ["config"] if is_plume(creator) else ["max_episode_steps"]
-    known = [*keywords_of(creator), *own]
+    known = [*list_keywords(creator), *own]
     unknown = [key for key in tree if key not in known]
     if unknown and not _takes_anything(creator):
         raise ValidationError(f"{env_id} has no such setting", found=unknown[0], expected=f"one of {', '.join(known)}")
-    return {"config": _configured(tree)} if is_plume(creator) and tree else dict(tree)
+    return {"config": _build_plume_config(tree)} if is_plume(creator) and tree else dict(tree)
 
 
 def _takes_anything(creator: Callable[..., Any]) -> bool:
@@ -143,19 +181,19 @@ def _takes_anything(creator: Callable[..., Any]) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def _configured(tree: Tree) -> Tree:
+def _build_plume_config(tree: Tree) -> Tree:
     """Return a plume search's configuration: the file that `config` names, if any, with the settings on top."""
     values = EnvironmentConfig.of(tree.get("config")).model_dump(exclude_unset=True)
-    defaults = {str(kind): EnvironmentConfig.model_fields[kind].get_default().model_dump() for kind in Kind}
+    defaults = {str(kind): EnvironmentConfig.model_fields[kind].get_default().model_dump() for kind in ComponentKind}
     for key, value in tree.items():
         if key in defaults:
-            values[key] = _overlaid(values.get(key, defaults[key]), _spec(value))
+            values[key] = _overlay_part(values.get(key, defaults[key]), _as_component_spec(value))
         elif key != "config":
             values[key] = value
     return values
 
 
-def _overlaid(part: Mapping[str, Any], options: Mapping[str, Any]) -> Tree:
+def _overlay_part(part: Mapping[str, Any], options: Mapping[str, Any]) -> Tree:
     """Return `part` with `options` on top; another type of part keeps none of the old options."""
     return {**part, **options} if options.get("type", part["type"]) == part["type"] else dict(options)
 

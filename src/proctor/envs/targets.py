@@ -16,20 +16,28 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from proctor.contracts.environment import Environment
-from proctor.envs.adapted import GymEnvironment
-from proctor.envs.imports import member_of
+from proctor.envs.gym_adapter import GymEnvironment
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.served import PlumeEnvironment
+from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.served import PopperEnvironment
+from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.envs.registration import IDS
-from proctor.envs.settings import REFUSALS, Tree, constructor_keywords, creator_of, known_id, made, spec_of
+from proctor.envs.settings import (
+    REFUSALS,
+    Tree,
+    constructor_keywords,
+    find_creator,
+    find_spec,
+    import_member,
+    make_env,
+    resolve_id,
+)
 from proctor.errors import ComponentError, ValidationError
 
 AnyEnvironment = Environment[Any, Any, Any]
 Vector = VectorEnv[Any, Any, Any]
 
-SERVED: Final[tuple[tuple[type[gym.Env[Any, Any]], Callable[[Any], AnyEnvironment]], ...]] = (
+TYPED_ENVIRONMENTS: Final[tuple[tuple[type[gym.Env[Any, Any]], Callable[[Any], AnyEnvironment]], ...]] = (
     (PlumeSearchEnv, PlumeEnvironment),
     (ColumnPopperEnv, PopperEnvironment),
 )
@@ -51,16 +59,16 @@ class Target:
 
     def make(self) -> AnyEnvironment:
         """Return a new environment."""
-        found = self._made()
-        return found if isinstance(found, Environment) else served(found)
+        found = self._make_env()
+        return found if isinstance(found, Environment) else as_environment(found)
 
     def load(self) -> None:
         """Import what makes it, and make nothing."""
         if self._names_a_member:
             module, _, member = self.text.partition(":")
-            member_of(module, member)
+            import_member(module, member)
         else:
-            creator_of(spec_of(self.text))
+            find_creator(find_spec(self.text))
 
     def make_batch(self, num_envs: int, mode: str | None = None) -> Vector:
         """Return `num_envs` environments that are stepped together; `mode` is one of `MODES`, the first by default."""
@@ -68,13 +76,13 @@ class Target:
             raise ValidationError("unknown autoreset mode", found=mode, expected=f"one of {', '.join(MODES)}")
         wanted = MODES[mode or "next_step"]
         if self.has_engine:
-            return self._engine(num_envs, wanted)
-        return self._sync_vector(num_envs, wanted)
+            return self._make_engine(num_envs, wanted)
+        return self._make_sync_vector(num_envs, wanted)
 
     @property
     def has_engine(self) -> bool:
         """Whether a batch of it is stepped by one compiled loop."""
-        return not self._names_a_member and known_id(self.text) in IDS
+        return not self._names_a_member and resolve_id(self.text) in IDS
 
     @property
     def _names_a_member(self) -> bool:
@@ -82,11 +90,11 @@ class Target:
         _, _, member = self.text.partition(":")
         return bool(member) and all(part.isidentifier() for part in member.split("."))
 
-    def _made(self) -> AnyEnvironment | gym.Env[Any, Any]:
+    def _make_env(self) -> AnyEnvironment | gym.Env[Any, Any]:
         if not self._names_a_member:
-            return made(self.text, self.settings)
+            return make_env(self.text, self.settings)
         module, _, member = self.text.partition(":")
-        maker = member_of(module, member)
+        maker = import_member(module, member)
         try:
             found = maker(**self.settings)
         except REFUSALS as problem:
@@ -102,16 +110,16 @@ class Target:
             )
         return found
 
-    def _engine(self, num_envs: int, wanted: AutoresetMode) -> Vector:
-        spec = spec_of(self.text)
-        keywords = constructor_keywords(self.text, creator_of(spec), self.settings)
+    def _make_engine(self, num_envs: int, wanted: AutoresetMode) -> Vector:
+        spec = find_spec(self.text)
+        keywords = constructor_keywords(self.text, find_creator(spec), self.settings)
         return gym.make_vec(
             spec, num_envs=num_envs, vectorization_mode="vector_entry_point", autoreset_mode=wanted, **keywords
         )
 
-    def _sync_vector(self, num_envs: int, wanted: AutoresetMode) -> Vector:
+    def _make_sync_vector(self, num_envs: int, wanted: AutoresetMode) -> Vector:
         def one() -> gym.Env[Any, Any]:
-            found = self._made()
+            found = self._make_env()
             if isinstance(found, Environment):
                 raise ValidationError(
                     f"{self.text} cannot be batched", found=type(found).__name__, expected="a Gymnasium environment"
@@ -121,9 +129,9 @@ class Target:
         return SyncVectorEnv([one] * num_envs, autoreset_mode=wanted)
 
 
-def served(env: gym.Env[Any, Any]) -> AnyEnvironment:
+def as_environment(env: gym.Env[Any, Any]) -> AnyEnvironment:
     """Return a Gymnasium environment as an `Environment`: the typed one where there is one that fits, else adapted."""
-    for kind, typed in SERVED:
+    for kind, typed in TYPED_ENVIRONMENTS:
         if isinstance(env, kind):
             # A user's own sensor may observe what the typed models have no field for.
             with suppress(ComponentError):

@@ -10,14 +10,13 @@ from typing import Final, Unpack
 
 from msgspec.structs import replace
 
-from proctor.episode import parts
-from proctor.episode.coercion import opaque, packet_id, raw, word
-from proctor.episode.envelope import Evidence, Layer
-from proctor.episode.kinds import (
+from proctor.episode.packets import conversion
+from proctor.episode.packets.conversion import encode_raw, encode_values, packet_id, parse_word
+from proctor.episode.packets.enums import (
     CLEAR,
     DecisionOutcome,
     EscalationTrigger,
-    Method,
+    MethodKind,
     ObservationType,
     ResultStatus,
     SafetyClass,
@@ -25,8 +24,8 @@ from proctor.episode.kinds import (
     TaskType,
     UpdateType,
 )
-from proctor.episode.packets import AnyPacket, Packet
-from proctor.episode.payloads import (
+from proctor.episode.packets.envelope import Evidence, Layer
+from proctor.episode.packets.payloads import (
     Alert,
     AuthorizedScope,
     BeliefChange,
@@ -40,14 +39,15 @@ from proctor.episode.payloads import (
     EvidenceGap,
     ExecutionMetadata,
     ExecutionMethod,
-    Observation,
+    ObservationPayload,
     RecommendedStep,
-    Result,
+    TaskResult,
     Token,
     VerificationPlan,
     VerificationTarget,
 )
-from proctor.episode.writer import Said, Writer
+from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.packets.writer import PacketFields, PacketWriter
 from proctor.errors import ValidationError
 
 _CHECKED: Final = ConstraintsSatisfied(constitutional_check=True, budget_check=True, tier_check=True)
@@ -58,10 +58,10 @@ _OPTIONS: Final = ("go on", "stop")
 _GAPS: Final = ("what a human would choose",)
 
 
-class Author(Writer):
+class Author(PacketWriter):
     """Writes the packets of one episode.
 
-    Ids and times are counted (`Writer`). Every method takes what a packet can say besides its payload: `layer`, `at`,
+    Ids and times are counted (`PacketWriter`). Every method takes what a packet can say besides its payload: `layer`, `at`,
     `packet_id`, `previous`, `campaign_id`, the sections of the envelope (`intent`, `stakes`, `quality`, `budgets`,
     `epistemics`, `evidence`, `routing`) and `notes` (keys that begin with an underscore). `evidence` may be the packets
     that it rests on. A payload with rarer fields goes whole into `packet`.
@@ -88,12 +88,12 @@ class Author(Writer):
         *,
         type: str = "tool_output",  # noqa: A002  # the packet's own word
         tool: str | None = None,
-        **said: Unpack[Said],
-    ) -> Packet[Observation]:
+        **said: Unpack[PacketFields],
+    ) -> Packet[ObservationPayload]:
         """Return a packet that says what was seen; `type="user_input"` is what a human said."""
-        payload = Observation(
-            observation_type=word(ObservationType, type, "/payload/observation_type"),
-            data=opaque(data, "/payload/data"),
+        payload = ObservationPayload(
+            observation_type=parse_word(ObservationType, type, "/payload/observation_type"),
+            data=encode_values(data, "/payload/data"),
             source_tool=tool,
         )
         return self.packet(payload, **said)
@@ -105,7 +105,7 @@ class Author(Writer):
         domain: str = "world",
         type: str = "new_belief",  # noqa: A002  # the packet's own word
         integrates: Iterable[AnyPacket | str] | None = None,
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[BeliefUpdate]:
         """Return a packet that says what is believed now; unless said, it integrates the packets that are evidence."""
         grounds = said.get("evidence", ())
@@ -113,9 +113,9 @@ class Author(Writer):
             # Read twice: here, and for the envelope.
             said["evidence"] = grounds = list(grounds)
         payload = BeliefUpdate(
-            update_type=word(UpdateType, type, "/payload/update_type"),
-            belief_changes=parts.belief_changes(changes, domain),
-            evidence_integration=parts.integrated(grounds, integrates),
+            update_type=parse_word(UpdateType, type, "/payload/update_type"),
+            belief_changes=conversion.build_belief_changes(changes, domain),
+            evidence_integration=conversion.ids_to_integrate(grounds, integrates),
         )
         return self.packet(payload, **said)
 
@@ -126,14 +126,14 @@ class Author(Writer):
         *,
         constraints: ConstraintsSatisfied = _CHECKED,
         assumptions: Mapping[str, bool] | None = None,
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[Decision]:
         """Return a packet that says what was decided; `assumptions` bear the load, and say whether they are verified."""
         payload = Decision(
-            decision_outcome=word(DecisionOutcome, outcome, "/payload/decision_outcome"),
+            decision_outcome=parse_word(DecisionOutcome, outcome, "/payload/decision_outcome"),
             decision_summary=f"decided: {outcome}" if summary is None else summary,
             constraints_satisfied=constraints,
-            load_bearing_assumptions=parts.assumptions(assumptions),
+            load_bearing_assumptions=conversion.build_assumptions(assumptions),
         )
         packet = self.packet(payload, **said)
         self._decision_id = packet.header.packet_id
@@ -147,7 +147,7 @@ class Author(Writer):
         summary: str = "verify before acting",
         seconds: int = 60,
         tool_calls: int = 3,
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[VerificationPlan]:
         """Return a packet that says what will be verified, for `decision` or else the latest one of this author."""
         trigger = self._decision_id if decision is None else packet_id(decision)
@@ -157,7 +157,7 @@ class Author(Writer):
             plan_id=self.next_id("plan"),
             triggering_decision_id=trigger,
             plan_summary=summary,
-            targets=parts.targets(targets),
+            targets=conversion.build_targets(targets),
             max_verification_time_seconds=seconds,
             max_tool_calls=tool_calls,
         )
@@ -173,14 +173,14 @@ class Author(Writer):
         expiry: datetime | None = None,
         issuer: Layer = 5,
         token_id: str | None = None,
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[Token]:
         """Return a packet that permits `operations` with `tool_ids`, `uses` times; it lives as long as the policy says."""
         payload = Token(
             token_id=self.next_id("token") if token_id is None else token_id,
             authorized_scope=AuthorizedScope(
                 tool_ids=[tool_ids] if isinstance(tool_ids, str) else list(tool_ids),
-                operation_types=parts.operations(operations),
+                operation_types=conversion.parse_operations(operations),
             ),
             expiry=self._expiry(said.get("at", self.now)) if expiry is None else expiry,
             max_usage_count=uses,
@@ -189,9 +189,9 @@ class Author(Writer):
         )
         return self.packet(payload, **said)
 
-    def revocation(self, token: Packet[Token], **said: Unpack[Said]) -> Packet[Token]:
+    def revocation(self, token: Packet[Token], **said: Unpack[PacketFields]) -> Packet[Token]:
         """Return a packet by which Integrity takes `token` back."""
-        payload = parts.carried(Token, token, "/payload/token_id")
+        payload = conversion.require_payload(Token, token, "/payload/token_id")
         said.setdefault("layer", "Integrity")
         return self.packet(replace(payload, revoked=True), **said)
 
@@ -206,21 +206,23 @@ class Author(Writer):
         params: Mapping[str, object] | None = None,
         timeout: int | None = None,
         task_id: str | None = None,
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[Directive]:
         """Return a packet that gives a task out; `safety=None` states no class, and `task_type` follows the class."""
         if task_type is None:
             task_type = TaskType.TOOL_READ if safety in (None, SafetyClass.READ) else TaskType.TOOL_WRITE
         payload = Directive(
             task_id=self.next_id("task") if task_id is None else task_id,
-            task_type=word(TaskType, task_type, "/payload/task_type"),
+            task_type=parse_word(TaskType, task_type, "/payload/task_type"),
             execution_method=ExecutionMethod(
-                method=word(Method, method, "/payload/execution_method/method"),
+                method=parse_word(MethodKind, method, "/payload/execution_method/method"),
                 tool_id=tool_id,
-                tool_params=None if params is None else opaque(params, "/payload/execution_method/tool_params"),
+                tool_params=None if params is None else encode_values(params, "/payload/execution_method/tool_params"),
             ),
-            tool_safety_class=None if safety is None else word(SafetyClass, safety, "/payload/tool_safety_class"),
-            authorization_token_id=None if token is None else parts.token_id(token, "/payload/authorization_token_id"),
+            tool_safety_class=None if safety is None else parse_word(SafetyClass, safety, "/payload/tool_safety_class"),
+            authorization_token_id=None
+            if token is None
+            else conversion.token_id(token, "/payload/authorization_token_id"),
             timeout_seconds=timeout,
         )
         return self.packet(payload, **said)
@@ -234,16 +236,16 @@ class Author(Writer):
         error: ErrorDetails | None = None,
         cost: ExecutionMetadata | None = None,
         observation: AnyPacket | str | None = None,
-        **said: Unpack[Said],
-    ) -> Packet[Result]:
+        **said: Unpack[PacketFields],
+    ) -> Packet[TaskResult]:
         """Return a packet that says how the task of `directive` ended, and at what `cost`."""
-        task = parts.carried(Directive, directive, "/payload/task_id")
-        result_status = word(ResultStatus, status, "/payload/result_status")
-        payload = Result(
+        task = conversion.require_payload(Directive, directive, "/payload/task_id")
+        result_status = parse_word(ResultStatus, status, "/payload/result_status")
+        payload = TaskResult(
             task_id=task.task_id,
             directive_packet_id=directive.header.packet_id,
             result_status=result_status,
-            result_data=raw(data, "/payload/result_data"),
+            result_data=encode_raw(data, "/payload/result_data"),
             error_details=_FAILED if error is None and result_status is ResultStatus.FAILURE else error,
             execution_metadata=cost,
             observation_packet_id=None if observation is None else packet_id(observation),
@@ -258,13 +260,13 @@ class Author(Writer):
         recommended: str = "choose one of the options",
         rationale: str = "it is not the author's to choose",
         trigger: str = "user_override_required",
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[Escalation]:
         """Return a packet that asks a human to choose one of two or three `options`."""
         payload = Escalation(
-            escalation_trigger=word(EscalationTrigger, trigger, "/payload/escalation_trigger"),
-            top_options=parts.options(options),
-            evidence_gaps=parts.gaps(gaps),
+            escalation_trigger=parse_word(EscalationTrigger, trigger, "/payload/escalation_trigger"),
+            top_options=conversion.build_options(options),
+            evidence_gaps=conversion.build_gaps(gaps),
             recommended_next_step=RecommendedStep(step=recommended, rationale=rationale),
             blocking_decision_packet_id=self._decision_id,
         )
@@ -277,21 +279,21 @@ class Author(Writer):
         *,
         type: str = "anomaly",  # noqa: A002  # the packet's own word
         revokes: Iterable[Packet[Token] | str] = (),
-        **said: Unpack[Said],
+        **said: Unpack[PacketFields],
     ) -> Packet[Alert]:
         """Return a packet about the machine itself; CRITICAL halts the episode, `revokes` takes tokens back."""
         payload = Alert(
             alert_id=self.next_id("alert"),
             alert_type=type,
-            severity=word(Severity, severity, "/payload/severity"),
+            severity=parse_word(Severity, severity, "/payload/severity"),
             summary=summary,
             detected_at=said.get("at", self.now),
             detection_method="stated by the author",
-            revoked_token_ids=[parts.token_id(token, "/payload/revoked_token_ids") for token in revokes] or None,
+            revoked_token_ids=[conversion.token_id(token, "/payload/revoked_token_ids") for token in revokes] or None,
         )
         return self.packet(payload, **said)
 
-    def clear(self, summary: str = "it is safe to go on", **said: Unpack[Said]) -> Packet[Alert]:
+    def clear(self, summary: str = "it is safe to go on", **said: Unpack[PacketFields]) -> Packet[Alert]:
         """Return the alert that lifts safe mode."""
         return self.alert("INFO", summary, type=CLEAR, **said)
 

@@ -12,10 +12,21 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from proctor.episode.states import CLOSES, EVENTS, PACKETS, STATES, Event, Position, State
-from proctor.episode.table import TABLE, Option, Row, starts_of
+from proctor.episode.legal_moves import event_label
+from proctor.episode.transition_table import (
+    CLOSES,
+    EVENTS,
+    PACKETS,
+    STATES,
+    TABLE,
+    Event,
+    Position,
+    ProtocolState,
+    TableOption,
+    TransitionRow,
+    starting_states,
+)
 from proctor.episode.verdicts import Verdict
-from proctor.episode.ways import label_of
 
 
 class Notation(StrEnum):
@@ -25,7 +36,7 @@ class Notation(StrEnum):
     DOT = "dot"
 
 
-class Line(StrEnum):
+class LineStyle(StrEnum):
     """How an edge is drawn where the notation can: an option's edge is dotted, one of a declared set's is dashed."""
 
     SOLID = "solid"
@@ -39,10 +50,10 @@ class Edge(NamedTuple):
     source: str
     target: str
     label: tuple[str, ...]
-    line: Line = Line.SOLID
+    line: LineStyle = LineStyle.SOLID
 
 
-class Note(NamedTuple):
+class DiagramNote(NamedTuple):
     """Words beside a node; an alarming one is red."""
 
     node: str
@@ -50,12 +61,12 @@ class Note(NamedTuple):
     alarming: bool = False
 
 
-class Picture(NamedTuple):
+class Diagram(NamedTuple):
     """What is drawn; `everywhere` says whether there is a node that stands for every state."""
 
-    states: tuple[State, ...]
+    states: tuple[ProtocolState, ...]
     edges: tuple[Edge, ...]
-    notes: tuple[Note, ...] = ()
+    notes: tuple[DiagramNote, ...] = ()
     everywhere: bool = False
 
 
@@ -68,46 +79,46 @@ START: Final = "START"
 MOST_RANGES: Final = 6
 MOST_REFUSALS: Final = 8
 # Both profiles together are no condition.
-_BOTH: Final = frozenset({Option.STRICT, Option.LENIENT})
+_BOTH: Final = frozenset({TableOption.STRICT, TableOption.LENIENT})
 # Where the rows that hold everywhere need not hold: they are drawn there as they are.
 _APART: Final = frozenset({Position.SAFEMODE, Position.CLOSED})
 
 
-def machine(notation: Notation = Notation.MERMAID, rows: Iterable[Row] = TABLE) -> str:
+def draw_machine(notation: Notation = Notation.MERMAID, rows: Iterable[TransitionRow] = TABLE) -> str:
     """Return the machine as a picture of its ten states."""
-    return _WRITERS[notation](machine_picture(rows))
+    return _WRITERS[notation](machine_diagram(rows))
 
 
-def walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID) -> str:
+def draw_walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID) -> str:
     """Return one episode's walk: edges are numbered by the order of its lines, refusals stand where they happened."""
-    return _WRITERS[notation](_walk_picture(verdicts))
+    return _WRITERS[notation](_walk_diagram(verdicts))
 
 
 # ------------------------------------------------------------------------------------------------------ the machine
 class _Hop(NamedTuple):
     """One row, or one micro-step of it, between two states."""
 
-    source: State
-    target: State
+    source: ProtocolState
+    target: ProtocolState
     event: Event
-    option: Option | None
+    option: TableOption | None
     declared: bool
 
 
-def machine_picture(rows: Iterable[Row] = TABLE) -> Picture:
+def machine_diagram(rows: Iterable[TransitionRow] = TABLE) -> Diagram:
     """Return what is drawn of the machine: its states, its edges, and what holds everywhere."""
     rows = tuple(rows)
-    folded = everywhere(rows)
+    folded = rows_everywhere(rows)
     drawn = (row for row in rows if row not in folded)
     edges = sorted(_machine_edges(hop for row in drawn for hop in _hops(row)), key=lambda edge: edge.source)
-    edges += _folded_edges(row for row in rows if row in folded)
-    return Picture(tuple(State), tuple(edges), tuple(_machine_notes(rows, folded)), everywhere=bool(folded))
+    edges += _edges_from_everywhere(row for row in rows if row in folded)
+    return Diagram(tuple(ProtocolState), tuple(edges), tuple(_machine_notes(rows, folded)), everywhere=bool(folded))
 
 
-def _hops(row: Row) -> Iterator[_Hop]:
+def _hops(row: TransitionRow) -> Iterator[_Hop]:
     """Yield `row` between states: each micro-step, for each state that a declared set can turn out as."""
     stays = row.source is row.target
-    for start in starts_of(row):
+    for start in starting_states(row):
         ends = (start,) if stays else STATES[row.target]
         for end in ends:
             for before, after in pairwise((start, *row.through, end)):
@@ -115,7 +126,7 @@ def _hops(row: Row) -> Iterator[_Hop]:
 
 
 def _machine_edges(hops: Iterable[_Hop]) -> Iterator[Edge]:
-    grouped: dict[tuple[State, State, bool], dict[Event, set[Option | None]]] = defaultdict(dict)
+    grouped: dict[tuple[ProtocolState, ProtocolState, bool], dict[Event, set[TableOption | None]]] = defaultdict(dict)
     for hop in hops:
         events = grouped[hop.source, hop.target, hop.declared]
         events.setdefault(hop.event, set()).add(hop.option)
@@ -129,29 +140,29 @@ def _machine_edges(hops: Iterable[_Hop]) -> Iterator[Edge]:
         if declared:
             label.append(_set_words(Position.SETTLE))
         optional = all(conditions.values())
-        yield Edge(source, target, tuple(label), _line(declared=declared, optional=optional))
+        yield Edge(source, target, tuple(label), _line_style(declared=declared, optional=optional))
 
 
-def _condition(options: set[Option | None]) -> str:
+def _condition(options: set[TableOption | None]) -> str:
     """Return what must be switched on, as the end of a label; nothing if the row is always there."""
     if None in options or options >= _BOTH:
         return ""
     return f" [{' or '.join(sorted(option for option in options if option is not None))}]"
 
 
-def _line(*, declared: bool, optional: bool) -> Line:
+def _line_style(*, declared: bool, optional: bool) -> LineStyle:
     if declared:
-        return Line.DASHED
-    return Line.DOTTED if optional else Line.SOLID
+        return LineStyle.DASHED
+    return LineStyle.DOTTED if optional else LineStyle.SOLID
 
 
 def _set_words(position: Position) -> str:
     return f"{{{', '.join(state.partition('_')[0] for state in STATES[position])}}}"
 
 
-def everywhere(rows: Iterable[Row]) -> frozenset[Row]:
+def rows_everywhere(rows: Iterable[TransitionRow]) -> frozenset[TransitionRow]:
     """Return the rows of every event that does the same in all positions: stays there, or leads to one place."""
-    found: dict[tuple[Event, Position | None], list[Row]] = defaultdict(list)
+    found: dict[tuple[Event, Position | None], list[TransitionRow]] = defaultdict(list)
     for row in rows:
         found[row.event, None if row.target is row.source else row.target].append(row)
         if row.target is row.source and row.source in _APART:
@@ -161,8 +172,8 @@ def everywhere(rows: Iterable[Row]) -> frozenset[Row]:
     return frozenset(row for same in found.values() if needed <= {row.source for row in same} for row in same)
 
 
-def _folded_edges(folded: Iterable[Row]) -> Iterator[Edge]:
-    led: dict[State, list[Event]] = defaultdict(list)
+def _edges_from_everywhere(folded: Iterable[TransitionRow]) -> Iterator[Edge]:
+    led: dict[ProtocolState, list[Event]] = defaultdict(list)
     for row in folded:
         if row.target is not row.source:
             led[STATES[row.target][0]].append(row.event)
@@ -170,7 +181,7 @@ def _folded_edges(folded: Iterable[Row]) -> Iterator[Edge]:
         yield Edge(EVERY, target, tuple(_names(events)))
 
 
-def _machine_notes(rows: Iterable[Row], folded: frozenset[Row]) -> Iterator[Note]:
+def _machine_notes(rows: Iterable[TransitionRow], folded: frozenset[TransitionRow]) -> Iterator[DiagramNote]:
     moving = {row.event for row in folded if row.target is not row.source}
     staying: dict[Event, set[Position]] = defaultdict(set)
     for row in rows:
@@ -180,9 +191,11 @@ def _machine_notes(rows: Iterable[Row], folded: frozenset[Row]) -> Iterator[Note
         everywhere = [event for event, sources in staying.items() if Position.SAFEMODE in sources]
         nearly = [event for event in staying if event not in everywhere]
         text = [EVERYWHERE, *_names(everywhere), *(f"{name} (not in S9)" for name in _names(nearly))]
-        yield Note(EVERY, tuple(text))
+        yield DiagramNote(EVERY, tuple(text))
     if any(len(STATES[row.target]) > 1 for row in rows):
-        yield Note(State.REVIEW, (f"{_set_words(Position.SETTLE)} is one place", "the next packet tells which it was"))
+        yield DiagramNote(
+            ProtocolState.REVIEW, (f"{_set_words(Position.SETTLE)} is one place", "the next packet tells which it was")
+        )
 
 
 def _names(events: Iterable[Event]) -> list[str]:
@@ -210,11 +223,11 @@ def _variants(kind: str, events: Sequence[Event]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ a walk
-def _walk_picture(verdicts: Iterable[Verdict]) -> Picture:
-    steps: dict[tuple[State, State], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    told: dict[tuple[State, State], list[int]] = defaultdict(list)
-    refused: dict[State, list[str]] = defaultdict(list)
-    stands = State.IDLE
+def _walk_diagram(verdicts: Iterable[Verdict]) -> Diagram:
+    steps: dict[tuple[ProtocolState, ProtocolState], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    told: dict[tuple[ProtocolState, ProtocolState], list[int]] = defaultdict(list)
+    refused: dict[ProtocolState, list[str]] = defaultdict(list)
+    stands = ProtocolState.IDLE
     visited = {stands}
     for number, verdict in enumerate(verdicts, 1):
         path = verdict.path or (stands,)
@@ -232,33 +245,34 @@ def _walk_picture(verdicts: Iterable[Verdict]) -> Picture:
         for (before, after), labels in steps.items()
     ]
     edges += [
-        Edge(before, after, (f"told by {_ranges(numbers)}",), Line.DASHED) for (before, after), numbers in told.items()
+        Edge(before, after, (f"told by {_ranges(numbers)}",), LineStyle.DASHED)
+        for (before, after), numbers in told.items()
     ]
-    notes = [Note(state, tuple(_shortened(lines)), alarming=True) for state, lines in refused.items()]
+    notes = [DiagramNote(state, tuple(_limit_lines(lines)), alarming=True) for state, lines in refused.items()]
     shown = visited | refused.keys()
-    return Picture(tuple(state for state in State if state in shown), tuple(edges), tuple(notes))
+    return Diagram(tuple(state for state in ProtocolState if state in shown), tuple(edges), tuple(notes))
 
 
 def _labels(verdict: Verdict) -> list[str]:
     """Return one label for each step of an accepted path; the machine's own transition has its own."""
-    name = _said(verdict)
+    name = _describe_line(verdict)
     labels = [name] * (len(verdict.path) - 1)
     if verdict.synthetic:
         labels[-1] = verdict.synthetic[-1].event
     return labels
 
 
-def _said(verdict: Verdict) -> str:
+def _describe_line(verdict: Verdict) -> str:
     if verdict.event is not None:
-        return label_of(verdict.event)
+        return event_label(verdict.event)
     return "open record" if verdict.accepted else "a line that has no event"
 
 
 def _refusal(number: int, verdict: Verdict) -> str:
-    return f"{number} refused {_said(verdict)}, {', '.join(verdict.rules)}"
+    return f"{number} refused {_describe_line(verdict)}, {', '.join(verdict.rules)}"
 
 
-def _shortened(lines: Sequence[str]) -> Iterator[str]:
+def _limit_lines(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:MOST_REFUSALS]
     if len(lines) > MOST_REFUSALS:
         yield f"and {len(lines) - MOST_REFUSALS} more"
@@ -279,7 +293,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- the notations
-def _mermaid(picture: Picture) -> str:
+def _mermaid(picture: Diagram) -> str:
     lines = ["stateDiagram-v2"]
     if picture.everywhere:
         lines.append(f'    state "{EVERY_LABEL}" as {EVERY}')
@@ -306,7 +320,7 @@ _DOT_NOTE: Final = {
 }
 
 
-def _dot(picture: Picture) -> str:
+def _dot(picture: Diagram) -> str:
     alarmed = {note.node for note in picture.notes if note.alarming}
     lines = [
         "digraph episode {",

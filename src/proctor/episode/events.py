@@ -1,24 +1,233 @@
-"""What the table sees of a packet or a record, told from its content alone."""
+"""What the table sees of a packet or a record, told from its content alone; and which fields of the episode it changes once accepted.
+
+Rule 1: nothing here refuses; what changes an episode was accepted.
+Rule 2: position, clock and the packet's number change with every packet (`machine.py`); here is the rest.
+"""
 
 from collections.abc import Callable
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, TypeAlias
 
-from proctor.episode.envelope import Layer
-from proctor.episode.kinds import (
+from msgspec.structs import replace
+
+from proctor.episode.episode_state import (
+    END,
+    NOTHING,
+    Amounts,
+    EpisodeState,
+    GoverningDecision,
+    IssuedToken,
+    OpenTask,
+    Verification,
+    add_seconds,
+    packet_budget,
+    token_digest,
+)
+from proctor.episode.packets.enums import (
     CLEAR,
     DecisionOutcome,
+    EpistemicStatus,
+    MethodKind,
     ObservationType,
     PacketKind,
     RecordKind,
+    RecordSource,
+    ResultStatus,
     SafetyClass,
     Severity,
-    Speaker,
     TaskType,
 )
-from proctor.episode.packets import AnyPacket, Packet
-from proctor.episode.payloads import Alert, Decision, Directive, Observation, Token
-from proctor.episode.records import Record
-from proctor.episode.states import EVENTS, Event
+from proctor.episode.packets.envelope import Layer
+from proctor.episode.packets.payloads import (
+    Alert,
+    Approval,
+    BeliefUpdate,
+    Decision,
+    Directive,
+    ObservationPayload,
+    Record,
+    TaskResult,
+    Token,
+)
+from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.transition_table import DECISIONS, EVENTS, Event, Position
+
+Changes: TypeAlias = dict[str, Any]
+ChangeFunction: TypeAlias = Callable[[EpisodeState, Any, datetime], Changes]
+
+UNCHANGED: Final[Changes] = {}
+# Looked up here once: every packet asks for them.
+_VERIFY: Final = Position.VERIFY
+_EXECUTE: Final = Position.EXECUTE
+_ESCALATED: Final = Position.ESCALATED
+_OBSERVED: Final = EpistemicStatus.OBSERVED
+_SUCCESS: Final = ResultStatus.SUCCESS
+_TOOL: Final = MethodKind.TOOL
+
+
+def _change_nothing(episode: EpisodeState, packet: AnyPacket, now: datetime) -> Changes:
+    return UNCHANGED
+
+
+def _apply_observation(episode: EpisodeState, packet: Packet[ObservationPayload], now: datetime) -> Changes:
+    if episode.position is not _VERIFY or episode.loop is None:
+        return UNCHANGED
+    seen = packet.compliance.epistemics.status is _OBSERVED
+    return {"loop": replace(episode.loop, begun=True, observed=episode.loop.observed or seen)}
+
+
+def _apply_answer(episode: EpisodeState, packet: AnyPacket | Record, now: datetime) -> Changes:
+    """A human's answer forgives what was spent; elsewhere user input is an observation like others."""
+    if episode.position is _ESCALATED:
+        return {"spent": NOTHING}
+    return UNCHANGED if isinstance(packet, Record) else _apply_observation(episode, packet, now)
+
+
+def _apply_belief(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime) -> Changes:
+    if episode.position is _VERIFY and episode.loop is not None:
+        return {"believed": True, "loop": replace(episode.loop, integrated=True)}
+    return UNCHANGED if episode.believed else {"believed": True}
+
+
+def _apply_decision(episode: EpisodeState, packet: Packet[Decision], now: datetime) -> Changes:
+    return {"governing": GoverningDecision(packet.payload.decision_outcome, packet_budget(packet)), "loop": None}
+
+
+def _apply_verify_first(episode: EpisodeState, packet: Packet[Decision], now: datetime) -> Changes:
+    return {**_apply_decision(episode, packet, now), "loop": Verification(began=episode.packets + 1)}
+
+
+def _apply_plan(episode: EpisodeState, packet: AnyPacket, now: datetime) -> Changes:
+    return UNCHANGED if episode.loop is None else {"loop": replace(episode.loop, begun=True, planned=True)}
+
+
+def _apply_token(episode: EpisodeState, packet: Packet[Token], now: datetime) -> Changes:
+    payload = packet.payload
+    begun = UNCHANGED if episode.loop is None else {"loop": replace(episode.loop, begun=True)}
+    if payload.token_id in episode.tokens:
+        return begun
+    permit = IssuedToken(
+        payload.token_id,
+        tuple(payload.authorized_scope.tool_ids),
+        tuple(payload.authorized_scope.operation_types),
+        payload.expiry,
+        payload.max_usage_count,
+        payload.usage_count,
+        False,
+        token_digest(payload),
+    )
+    return {**begun, "tokens": {**episode.tokens, payload.token_id: permit}}
+
+
+def _apply_revocation(episode: EpisodeState, packet: Packet[Token], now: datetime) -> Changes:
+    return {"tokens": _revoke_tokens(episode, (packet.payload.token_id,))}
+
+
+def _apply_alert(episode: EpisodeState, packet: Packet[Alert], now: datetime) -> Changes:
+    named = packet.payload.revoked_token_ids
+    return {"tokens": _revoke_tokens(episode, named)} if named else UNCHANGED
+
+
+def _revoke_tokens(episode: EpisodeState, named: Any) -> dict[str, IssuedToken]:
+    """Return the tokens with those that are named revoked; a name that nobody has is passed over."""
+    revoked = {name: replace(episode.tokens[name], revoked=True) for name in named if name in episode.tokens}
+    return {**episode.tokens, **revoked}
+
+
+def _apply_directive(episode: EpisodeState, packet: Packet[Directive], now: datetime) -> Changes:
+    payload = packet.payload
+    wait = payload.timeout_seconds
+    task = OpenTask(
+        packet.header.packet_id,
+        payload.task_id,
+        payload.execution_method.method is _TOOL,
+        add_seconds(now, packet.compliance.budgets.time_budget_seconds),
+        None if wait is None else add_seconds(now, wait),
+    )
+    changes: Changes = {"tasks": {**episode.tasks, task.packet_id: task}, "due": min(episode.due, task.due)}
+    if payload.authorization_token_id is not None:
+        token = episode.tokens[payload.authorization_token_id]
+        changes["tokens"] = {**episode.tokens, token.token_id: replace(token, used=token.used + 1)}
+    if episode.position is _VERIFY and episode.loop is not None:
+        changes["loop"] = replace(episode.loop, begun=True, read=True)
+    elif episode.position is not _EXECUTE:
+        changes["succeeded"] = True
+    return changes
+
+
+def _apply_result(episode: EpisodeState, packet: Packet[TaskResult], now: datetime) -> Changes:
+    payload = packet.payload
+    tasks = dict(episode.tasks)
+    task = tasks.pop(payload.directive_packet_id)
+    success = payload.result_status is _SUCCESS
+    spent = episode.spent.plus(result_cost(payload, task))
+    changes: Changes = {"tasks": tasks, "due": next_due(tasks), "spent": spent}
+    if episode.position is _VERIFY and episode.loop is not None:
+        changes["loop"] = replace(episode.loop, begun=True, succeeded=episode.loop.succeeded or success)
+    elif not success:
+        changes["succeeded"] = False
+    return changes
+
+
+def next_due(tasks: dict[str, OpenTask]) -> datetime:
+    """Return the first moment after which one of the tasks is owed a warning."""
+    return min(task.due for task in tasks.values()) if tasks else END
+
+
+def result_cost(payload: TaskResult, task: OpenTask) -> Amounts:
+    """Return what a result says it cost; a tool's directive that says nothing cost one call."""
+    stated = payload.execution_metadata
+    calls = int(task.uses_tool)
+    if stated is None:
+        return Amounts(calls=calls)
+    return Amounts(
+        stated.tokens_used or 0,
+        calls if stated.tool_calls_used is None else stated.tool_calls_used,
+        stated.execution_time_ms or 0.0,
+    )
+
+
+def _apply_approval(episode: EpisodeState, record: Record, now: datetime) -> Changes:
+    given = record.data
+    if not isinstance(given, Approval):
+        return UNCHANGED
+    added = Amounts(given.token_budget, given.tool_call_budget, given.time_budget_seconds * 1000.0)
+    return {"approved": episode.approved.plus(added)}
+
+
+def _void_open_work(episode: EpisodeState, packet: object, now: datetime) -> Changes:
+    """Everything that was under way is void; tokens stay."""
+    return {"tasks": {}, "due": END, "loop": None, "governing": None}
+
+
+def _apply_halt(episode: EpisodeState, packet: object, now: datetime) -> Changes:
+    """Everything that was under way is void, and no token opens anything any more."""
+    return {**_void_open_work(episode, packet, now), "tokens": _revoke_tokens(episode, episode.tokens)}
+
+
+CHANGES: Final[dict[Event, ChangeFunction]] = {
+    **dict.fromkeys(Event, _change_nothing),
+    **dict.fromkeys(DECISIONS, _apply_decision),
+    Event.OBSERVATION: _apply_observation,
+    Event.USER_INPUT: _apply_answer,
+    Event.ANSWER: _apply_answer,
+    Event.BELIEF: _apply_belief,
+    Event.VERIFY_FIRST: _apply_verify_first,
+    Event.PLAN: _apply_plan,
+    Event.TOKEN: _apply_token,
+    Event.REVOCATION: _apply_revocation,
+    Event.READ: _apply_directive,
+    Event.WRITE: _apply_directive,
+    Event.RESULT: _apply_result,
+    Event.ALERT: _apply_alert,
+    Event.CLEAR: _apply_alert,
+    Event.APPROVAL: _apply_approval,
+    Event.CRITICAL: _apply_halt,
+    Event.HALT: _apply_halt,
+    Event.OVERRUN_HALT: _apply_halt,
+    Event.OVERRUN_ESCALATE: _void_open_work,
+}
+
 
 # Who may lift safe mode.
 CLEARING: Final[tuple[Layer, ...]] = ("Integrity", 1)
@@ -46,13 +255,13 @@ _TOKEN: Final = Event.TOKEN
 _REVOCATION: Final = Event.REVOCATION
 
 
-def conflicting(payload: Directive) -> bool:
+def contradicts_itself(payload: Directive) -> bool:
     """Return whether a directive's class says the opposite of its task type."""
     stated = payload.tool_safety_class
     return stated is not None and STATED[stated] is not INFERRED[payload.task_type]
 
 
-def safety_of(payload: Directive) -> Event:
+def classify_directive(payload: Directive) -> Event:
     """Return READ or WRITE; a directive that contradicts itself counts as a WRITE."""
     inferred = INFERRED[payload.task_type]
     if payload.tool_safety_class is None or STATED[payload.tool_safety_class] is inferred:
@@ -60,24 +269,24 @@ def safety_of(payload: Directive) -> Event:
     return _WRITE
 
 
-def _observed(packet: Packet[Observation]) -> Event:
+def _classify_observation(packet: Packet[ObservationPayload]) -> Event:
     is_input = packet.payload.observation_type is _INPUT
     return _USER_INPUT if is_input else _OBSERVATION
 
 
-def _decided(packet: Packet[Decision]) -> Event:
+def _classify_decision(packet: Packet[Decision]) -> Event:
     return _DECIDED[packet.payload.decision_outcome]
 
 
-def _issued(packet: Packet[Token]) -> Event:
+def _classify_token(packet: Packet[Token]) -> Event:
     return _REVOCATION if packet.payload.revoked else _TOKEN
 
 
-def _directed(packet: Packet[Directive]) -> Event:
-    return safety_of(packet.payload)
+def _classify_directive_packet(packet: Packet[Directive]) -> Event:
+    return classify_directive(packet.payload)
 
 
-def _alerted(packet: Packet[Alert]) -> Event:
+def _classify_alert(packet: Packet[Alert]) -> Event:
     if packet.payload.severity is Severity.CRITICAL:
         return Event.CRITICAL
     lifts = packet.payload.alert_type == CLEAR and packet.header.layer_source in CLEARING
@@ -85,12 +294,12 @@ def _alerted(packet: Packet[Alert]) -> Event:
 
 
 # How it is told which of its events a packet is; the other kinds have only one.
-_TOLD: Final[dict[PacketKind, Callable[[Packet[Any]], Event]]] = {
-    PacketKind.OBSERVATION: _observed,
-    PacketKind.DECISION: _decided,
-    PacketKind.TOKEN: _issued,
-    PacketKind.DIRECTIVE: _directed,
-    PacketKind.ALERT: _alerted,
+_CLASSIFIERS: Final[dict[PacketKind, Callable[[Packet[Any]], Event]]] = {
+    PacketKind.OBSERVATION: _classify_observation,
+    PacketKind.DECISION: _classify_decision,
+    PacketKind.TOKEN: _classify_token,
+    PacketKind.DIRECTIVE: _classify_directive_packet,
+    PacketKind.ALERT: _classify_alert,
 }
 _ONLY: Final = {kind: events[0] for kind, events in EVENTS.items() if len(events) == 1}
 _RECORDED: Final = {
@@ -100,15 +309,15 @@ _RECORDED: Final = {
 }
 
 
-def event_of(packet: AnyPacket) -> Event:
+def classify_packet(packet: AnyPacket) -> Event:
     """Return what the table sees of `packet`."""
     kind = packet.header.packet_type
     only = _ONLY.get(kind)
-    return _TOLD[kind](packet) if only is None else only
+    return _CLASSIFIERS[kind](packet) if only is None else only
 
 
-def event_of_record(record: Record) -> Event:
+def classify_record(record: Record) -> Event:
     """Return what the table sees of `record`, which is no `open`."""
     if record.record is RecordKind.CLOSE:
-        return Event.OPERATOR_CLOSE if record.by is Speaker.OPERATOR else Event.CLOSE
+        return Event.OPERATOR_CLOSE if record.by is RecordSource.OPERATOR else Event.CLOSE
     return _RECORDED[record.record]

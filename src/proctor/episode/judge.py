@@ -3,6 +3,8 @@
 Rule 1: `check` asks what if; `apply` asks and commits. A refused line changes nothing but the count of refusals.
 Rule 2: memory is bounded: a closed episode leaves a summary, and no more episodes are open than the limits say.
 Rule 3: the judge has no clock of its own: time is what packets say, or what `now` says where an episode asks for it.
+Rule 4: the judge keeps of an episode, open, in a snapshot or closed, what was refused and warned of; what the episode itself
+    remembers is in `episode_state.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,27 +15,109 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proctor.episode.cases import Case, Kept, Summary, counted
-from proctor.episode.coercion import checked, opaque, word
-from proctor.episode.events import event_of, event_of_record
-from proctor.episode.history import begin
-from proctor.episode.house_rules import HouseRule, unmarked
-from proctor.episode.kinds import RecordKind, Speaker
-from proctor.episode.machine import EVIDENCE, Machine, findings_of
-from proctor.episode.packets import Malformed, Packet, read
-from proctor.episode.records import Approval, Opening, Record
-from proctor.episode.rulebook import Finding, Rule
-from proctor.episode.rules import EPISODE_CLOSED, LIMIT_1, record_1
+from proctor.episode.episode_state import EpisodeState, new_episode
+from proctor.episode.events import classify_packet, classify_record
+from proctor.episode.machine import EVIDENCE, Machine, findings_from_errors
+from proctor.episode.packets.conversion import encode_values, parse_word, read_back
+from proctor.episode.packets.enums import RecordKind, RecordSource
+from proctor.episode.packets.payloads import Approval, OpeningSettings, Record
+from proctor.episode.packets.reader import Malformed, Packet, read
+from proctor.episode.rules.catalogue import EPISODE_CLOSED, LIMIT_1, record_1
+from proctor.episode.rules.house_rules import HouseRule, initial_marks
+from proctor.episode.rules.rule import Rule, RuleFinding
 from proctor.episode.settings import Clock, Limits, Settings
-from proctor.episode.states import Event, Position
-from proctor.episode.verdicts import Context, Outcome, Verdict
+from proctor.episode.transition_table import Event, Position, ProtocolState
+from proctor.episode.verdicts import JudgingContext, Obligation, Outcome, Verdict, list_obligations
 from proctor.errors import ValidationError
 
-Said: TypeAlias = Packet[Any] | Record | Malformed
-Line: TypeAlias = bytes | bytearray | memoryview | str | Said
+
+class JudgeSummary(Struct, frozen=True):
+    """What is left of an episode, or what is known of it so far."""
+
+    correlation_id: str
+    outcome: Outcome
+    state: ProtocolState
+    packets: int
+    refusals: int
+    warnings: int
+    broken: dict[str, int]
+    campaign_id: str | None = None
+    obligations: tuple[Obligation, ...] = ()
+
+
+class EpisodeCase:
+    """An episode and what is counted about it; `bar` is the rule by which there can be none."""
+
+    __slots__ = ("bar", "begun", "broken", "campaign_id", "episode", "machine", "refusals", "warnings")
+
+    def __init__(self, episode: EpisodeState, machine: Machine, bar: Rule | None = None) -> None:
+        self.episode = episode
+        self.machine = machine
+        self.bar = bar
+        # Whether anything was accepted in it.
+        self.begun = False
+        self.refusals = 0
+        self.warnings = 0
+        self.broken: dict[str, int] = {}
+        self.campaign_id: str | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is to be said of the episode so far."""
+        if self.refusals:
+            return Outcome.VIOLATED
+        return Outcome.CONFORMING if self.episode.position is Position.CLOSED else Outcome.OPEN
+
+    def summary(self) -> JudgeSummary:
+        """Return what is known of the episode; a closed one owes nothing."""
+        closed = self.episode.position is Position.CLOSED
+        return JudgeSummary(
+            self.episode.correlation_id,
+            self.outcome,
+            self.episode.state,
+            self.episode.packets,
+            self.refusals,
+            self.warnings,
+            self.broken,
+            self.campaign_id,
+            () if closed else list_obligations(self.episode, self.machine.context),
+        )
+
+    def snapshot(self) -> "CaseSnapshot":
+        """Return the case for a snapshot."""
+        settings = self.machine.context.settings
+        return CaseSnapshot(self.episode, settings, self.refusals, self.warnings, self.broken, self.campaign_id)
+
+
+class CaseSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
+    """A case in a snapshot."""
+
+    episode: EpisodeState
+    settings: Settings
+    refusals: int
+    warnings: int
+    broken: dict[str, int]
+    campaign_id: str | None
+
+    def case(self, machine: Machine) -> EpisodeCase:
+        """Return the case that was kept."""
+        case = EpisodeCase(self.episode, machine)
+        case.begun = True
+        case.refusals, case.warnings = self.refusals, self.warnings
+        case.broken, case.campaign_id = self.broken, self.campaign_id
+        return case
+
+
+def count_broken_rules(broken: dict[str, int], verdict: Verdict) -> dict[str, int]:
+    """Return how often each rule was broken, the verdict counted in."""
+    return broken | {rule: broken.get(rule, 0) + 1 for rule in verdict.rules}
+
+
+ParsedLine: TypeAlias = Packet[Any] | Record | Malformed
+JudgeInput: TypeAlias = bytes | bytearray | memoryview | str | ParsedLine
 
 # Why there is no episode to judge a line in, by the rule that says so.
-_WHY: Final = {
+_BLOCK_REASONS: Final = {
     EPISODE_CLOSED.id: "the episode is closed",
     LIMIT_1.id: "as many episodes are open as may be",
     record_1.id: "the judge has no clock of its own, so an episode cannot ask for it",
@@ -46,9 +130,9 @@ class _Snapshot(Struct, frozen=True, forbid_unknown_fields=True, tag="proctor ju
     settings: Settings
     limits: Limits
     rules: tuple[str, ...]
-    cases: list[Kept]
-    closed: list[Summary]
-    refused: list[Summary]
+    cases: list[CaseSnapshot]
+    closed: list[JudgeSummary]
+    refused: list[JudgeSummary]
 
 
 class Judge:
@@ -73,26 +157,26 @@ class Judge:
         self._require_clock(self._settings)
         self._machines: Final[dict[Settings, Machine]] = {}
         self._machine: Final = self._machine_for(self._settings)
-        self._cases: Final[dict[str, Case]] = {}
-        self._closed: Final[dict[str, Summary]] = {}
+        self._cases: Final[dict[str, EpisodeCase]] = {}
+        self._closed: Final[dict[str, JudgeSummary]] = {}
         # Episodes of which nothing but refusals is known.
-        self._refused: Final[dict[str, Summary]] = {}
+        self._refused: Final[dict[str, JudgeSummary]] = {}
 
     # ------------------------------------------------------------------------------------------------------- judging
-    def apply(self, line: Line) -> Verdict:
+    def apply(self, line: JudgeInput) -> Verdict:
         """Return the verdict on `line`; if it is accepted, the episode has moved on."""
-        said = read(line, self._limits.errors) if type(line) is bytes else _said(line, self._limits.errors)
+        said = read(line, self._limits.errors) if type(line) is bytes else _parse_line(line, self._limits.errors)
         if not isinstance(said, Packet):
             return self._apply_other(said)
         header = said.header
         case = self._cases.get(header.correlation_id)
         if case is None:
-            case = self._unbegun(header.correlation_id, said)
+            case = self._case_without_packets(header.correlation_id, said)
         if case.campaign_id is None:
             case.campaign_id = header.campaign_id
         # What every packet comes by: an episode that is open, and whose time is the packets' own.
         plain = case.bar is None and not case.machine.timed
-        verdict = case.machine.judge(case.episode, said) if plain else self._judged(case, said)
+        verdict = case.machine.judge(case.episode, said) if plain else self._judge_line(case, said)
         after = verdict.after
         if not verdict.accepted or after is None:
             self._count_refusal(case, verdict)
@@ -105,13 +189,13 @@ class Judge:
             case.warnings += len(verdict.warnings)
         return verdict
 
-    def check(self, line: Line) -> Verdict:
+    def check(self, line: JudgeInput) -> Verdict:
         """Return the verdict that `apply` would give; nothing changes."""
-        said = _said(line, self._limits.errors)
-        name = _name_of(said)
+        said = _parse_line(line, self._limits.errors)
+        name = _correlation_id(said)
         if name is None:
-            return _nameless(said)
-        return self._judged(self._cases.get(name) or self._unbegun(name, said), said)
+            return _refuse_without_episode(said)
+        return self._judge_line(self._cases.get(name) or self._case_without_packets(name, said), said)
 
     def stream(self, lines: Iterable[bytes | str]) -> Iterator[Verdict]:
         """Yield the verdict on each of `lines` in turn; blank ones are passed over."""
@@ -126,7 +210,7 @@ class Judge:
     ) -> Verdict:
         """Open an episode under settings of its own."""
         stated = self._settings if settings is None else settings
-        return self._record(RecordKind.OPEN, correlation_id, at, by, Opening(**msgspec.structs.asdict(stated)))
+        return self._record(RecordKind.OPEN, correlation_id, at, by, OpeningSettings(**msgspec.structs.asdict(stated)))
 
     def close(self, correlation_id: str, *, at: datetime, by: str = "system") -> Verdict:
         """Close an episode: from S7, or from S9 by the operator, with nothing open."""
@@ -137,7 +221,7 @@ class Judge:
     ) -> Verdict:
         """Give a human's answer to the escalation that was presented."""
         return self._record(
-            RecordKind.USER_INPUT, correlation_id, at, by, opaque({} if data is None else data, "/data")
+            RecordKind.USER_INPUT, correlation_id, at, by, encode_values({} if data is None else data, "/data")
         )
 
     def approve(
@@ -157,7 +241,7 @@ class Judge:
     def halt(self, correlation_id: str, *, at: datetime, by: str = "operator", reason: str = "") -> Verdict:
         """Put an episode into safe mode."""
         return self._record(
-            RecordKind.SAFEMODE, correlation_id, at, by, opaque({"reason": reason} if reason else {}, "/data")
+            RecordKind.SAFEMODE, correlation_id, at, by, encode_values({"reason": reason} if reason else {}, "/data")
         )
 
     # ------------------------------------------------------------------------------------------------ what is known
@@ -169,7 +253,7 @@ class Judge:
         case = self._cases.get(correlation_id)
         return Outcome.OPEN if case is None else case.outcome
 
-    def summaries(self) -> Iterator[Summary]:
+    def summaries(self) -> Iterator[JudgeSummary]:
         """Yield what is known of every episode: closed ones, then those that were only refused, then open ones."""
         yield from self._closed.values()
         yield from self._refused.values()
@@ -184,7 +268,7 @@ class Judge:
                 self._settings,
                 self._limits,
                 tuple(rule.text for rule in self._rules),
-                [case.kept() for case in self._cases.values()],
+                [case.snapshot() for case in self._cases.values()],
                 list(self._closed.values()),
                 list(self._refused.values()),
             )
@@ -223,20 +307,20 @@ class Judge:
     def _machine_for(self, settings: Settings) -> Machine:
         machine = self._machines.get(settings)
         if machine is None:
-            machine = self._machines[settings] = Machine(Context(settings, self._rules), self._limits)
+            machine = self._machines[settings] = Machine(JudgingContext(settings, self._rules), self._limits)
         return machine
 
-    def _machine_of(self, said: Said) -> Machine:
+    def _machine_of(self, said: ParsedLine) -> Machine:
         """Return the machine for a new episode: an opening states what differs from the judge's settings."""
-        if isinstance(said, Record) and isinstance(said.data, Opening):
+        if isinstance(said, Record) and isinstance(said.data, OpeningSettings):
             return self._machine_for(said.data.over(self._settings))
         return self._machine
 
-    def _unbegun(self, name: str, said: Said) -> Case:
+    def _case_without_packets(self, name: str, said: ParsedLine) -> EpisodeCase:
         """Return the case of an episode in which nothing was accepted yet, or that is closed."""
         if name in self._closed:
-            return Case(replace(begin(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
-        case = Case(begin(name, unmarked(self._rules)), self._machine_of(said))
+            return EpisodeCase(replace(new_episode(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
+        case = EpisodeCase(new_episode(name, initial_marks(self._rules)), self._machine_of(said))
         refused = self._refused.get(name)
         if refused is not None:
             case.refusals, case.warnings, case.broken = refused.refusals, refused.warnings, refused.broken
@@ -247,33 +331,33 @@ class Judge:
             case.bar = LIMIT_1
         return case
 
-    def _begin(self, case: Case) -> None:
+    def _begin(self, case: EpisodeCase) -> None:
         """Keep an episode in which something was accepted for the first time."""
         case.begun = True
         name = case.episode.correlation_id
         self._cases[name] = case
         self._refused.pop(name, None)
 
-    def _judged(self, case: Case, said: Said) -> Verdict:
+    def _judge_line(self, case: EpisodeCase, said: ParsedLine) -> Verdict:
         """Return the verdict on what was said in an episode that is open, closed or not begun."""
         machine = case.machine
         if case.bar is not None and not (case.bar is LIMIT_1 and isinstance(said, Malformed)):
-            return _barred(said, case, case.bar)
+            return _refuse_blocked_line(said, case, case.bar)
         wall = self._wall() if machine.timed and self._wall is not None else None
         if isinstance(said, Packet):
             return machine.judge(case.episode, said, wall)
         if isinstance(said, Record):
             return machine.judge_record(case.episode, said, known=case.begun, wall=wall)
-        verdict = machine.malformed(case.episode, said)
+        verdict = machine.judge_unreadable(case.episode, said)
         return verdict if case.begun else replace(verdict, path=())
 
     def _apply_other(self, said: Record | Malformed) -> Verdict:
         """Judge and commit what is no packet."""
-        name = _name_of(said)
+        name = _correlation_id(said)
         if name is None:
-            return _nameless(said)
-        case = self._cases.get(name) or self._unbegun(name, said)
-        verdict = self._judged(case, said)
+            return _refuse_without_episode(said)
+        case = self._cases.get(name) or self._case_without_packets(name, said)
+        verdict = self._judge_line(case, said)
         if not verdict.accepted or verdict.after is None:
             self._count_refusal(case, verdict)
             return verdict
@@ -286,33 +370,33 @@ class Judge:
             self._keep(case.summary())
         return verdict
 
-    def _count_refusal(self, case: Case, verdict: Verdict) -> None:
+    def _count_refusal(self, case: EpisodeCase, verdict: Verdict) -> None:
         """Remember that a line of an episode was refused, also where the episode is closed or has not begun."""
         case.refusals += 1
         case.warnings += len(verdict.warnings)
-        case.broken = counted(case.broken, verdict)
+        case.broken = count_broken_rules(case.broken, verdict)
         name = case.episode.correlation_id
         closed = self._closed.get(name)
         if closed is not None:
-            broken = counted(closed.broken, verdict)
+            broken = count_broken_rules(closed.broken, verdict)
             self._closed[name] = replace(closed, outcome=Outcome.VIOLATED, refusals=closed.refusals + 1, broken=broken)
         elif not case.begun:
             self._refused[name] = case.summary()
-            _forget(self._refused, self._limits.closed_episodes)
+            _drop_oldest(self._refused, self._limits.closed_episodes)
 
-    def _keep(self, summary: Summary) -> None:
+    def _keep(self, summary: JudgeSummary) -> None:
         """Remember a closed episode."""
         self._closed[summary.correlation_id] = summary
-        _forget(self._closed, self._limits.closed_episodes)
+        _drop_oldest(self._closed, self._limits.closed_episodes)
 
     def _record(self, kind: RecordKind, name: str, at: datetime, by: str, data: Any) -> Verdict:
         """Apply a record, and return its verdict with the line that states it."""
-        record = checked(Record(kind, name, at, word(Speaker, by, "/by"), data))
+        record = read_back(Record(kind, name, at, parse_word(RecordSource, by, "/by"), data))
         verdict = self.apply(record)
         return replace(verdict, line=record.line())
 
 
-def _said(line: Line, most_errors: int) -> Said:
+def _parse_line(line: JudgeInput, most_errors: int) -> ParsedLine:
     """Return what a line says; what was read already says it itself."""
     if isinstance(line, str):
         # A lone surrogate is no text; its bytes are no UTF-8 either, so that the reader says so.
@@ -324,40 +408,40 @@ def _said(line: Line, most_errors: int) -> Said:
     raise ValidationError("this is no line", found=line, expected="bytes, text, a Packet or a Record")
 
 
-def _name_of(said: Said) -> str | None:
+def _correlation_id(said: ParsedLine) -> str | None:
     """Return the episode that a line belongs to, if it says so."""
     return said.header.correlation_id if isinstance(said, Packet) else said.correlation_id
 
 
-def _event_of(said: Said) -> Event | None:
+def _classify_line(said: ParsedLine) -> Event | None:
     """Return what the table would see of a line, if anything."""
     if isinstance(said, Packet):
-        return event_of(said)
-    return event_of_record(said) if isinstance(said, Record) and said.record is not RecordKind.OPEN else None
+        return classify_packet(said)
+    return classify_record(said) if isinstance(said, Record) and said.record is not RecordKind.OPEN else None
 
 
-def _packet_id_of(said: Said) -> str | None:
+def _packet_id(said: ParsedLine) -> str | None:
     if isinstance(said, Packet):
         return str(said.header.packet_id)
     return said.packet_id if isinstance(said, Malformed) else None
 
 
-def _nameless(said: Said) -> Verdict:
+def _refuse_without_episode(said: ParsedLine) -> Verdict:
     """Return the verdict on a line that belongs to no episode."""
     errors = said.errors if isinstance(said, Malformed) else ()
-    return Verdict(False, None, _packet_id_of(said), None, (), findings_of(errors), (), None, None)
+    return Verdict(False, None, _packet_id(said), None, (), findings_from_errors(errors), (), None, None)
 
 
-def _barred(said: Said, case: Case, bar: Rule) -> Verdict:
+def _refuse_blocked_line(said: ParsedLine, case: EpisodeCase, bar: Rule) -> Verdict:
     """Return the refusal of a line for which there is no open episode."""
     episode = case.episode
     return Verdict(
         False,
         episode.correlation_id,
-        _packet_id_of(said),
-        _event_of(said),
+        _packet_id(said),
+        _classify_line(said),
         (episode.state,),
-        (Finding(bar.id, "", _WHY[bar.id]),),
+        (RuleFinding(bar.id, "", _BLOCK_REASONS[bar.id]),),
         (),
         episode,
         episode,
@@ -365,7 +449,7 @@ def _barred(said: Said, case: Case, bar: Rule) -> Verdict:
     )
 
 
-def _forget(summaries: dict[str, Summary], limit: int) -> None:
+def _drop_oldest(summaries: dict[str, JudgeSummary], limit: int) -> None:
     """Drop the oldest beyond `limit`."""
     while len(summaries) > limit:
         del summaries[next(iter(summaries))]

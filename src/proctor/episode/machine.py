@@ -12,23 +12,41 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from proctor.episode.changes import CHANGES, Changing, next_due
-from proctor.episode.conditions import ShapeError
-from proctor.episode.events import event_of, event_of_record
-from proctor.episode.history import Episode, Task
-from proctor.episode.house_rules import after as marked
-from proctor.episode.house_rules import broken
-from proctor.episode.invariants import MISFITS, is_late
-from proctor.episode.kinds import RecordKind, ToolsState
-from proctor.episode.packets import AnyPacket, Malformed
-from proctor.episode.records import Record
-from proctor.episode.rulebook import Finding, Findings, Gravity, Judging
-from proctor.episode.rules import EPISODE_CLOSED, FSM, LIMIT_2, asked_of_legal, asked_of_refused, id_1, record_1
+from proctor.episode.episode_state import EpisodeState, OpenTask
+from proctor.episode.events import CHANGES, ChangeFunction, classify_packet, classify_record, next_due
+from proctor.episode.legal_moves import event_label, rows_for_settings
+from proctor.episode.packets.enums import RecordKind, ToolsState
+from proctor.episode.packets.field_conditions import ShapeError
+from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.reader import AnyPacket, Malformed
+from proctor.episode.rules.catalogue import (
+    EPISODE_CLOSED,
+    FSM,
+    LIMIT_2,
+    id_1,
+    record_1,
+    select_for_illegal_event,
+    select_for_legal_event,
+)
+from proctor.episode.rules.house_rules import find_violations
+from proctor.episode.rules.house_rules import next_marks as marked
+from proctor.episode.rules.invariants import MISFITS, is_late
+from proctor.episode.rules.rule import Findings, Gravity, RuleFinding, RuleFunction
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
-from proctor.episode.states import DIRECTIVES, EMERGENCIES, OBSERVATIONS, RECORDS, STATES, Event, Position, State, shown
-from proctor.episode.table import Row, starts_of
-from proctor.episode.verdicts import Context, Synthetic, Verdict
-from proctor.episode.ways import label_of, rows_for
+from proctor.episode.transition_table import (
+    DIRECTIVES,
+    EMERGENCIES,
+    OBSERVATIONS,
+    RECORDS,
+    STATES,
+    Event,
+    Position,
+    ProtocolState,
+    TransitionRow,
+    starting_states,
+    visible_state,
+)
+from proctor.episode.verdicts import JudgingContext, SyntheticTransition, Verdict
 
 # What makes an episode hold more than packets.
 CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
@@ -36,36 +54,36 @@ CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
 EVIDENCE: Final = frozenset({*OBSERVATIONS, Event.RESULT})
 _OVERRUN: Final = {OnOverrun.SAFEMODE: Event.OVERRUN_HALT, OnOverrun.ESCALATE: Event.OVERRUN_ESCALATE}
 _NONE: Final[Findings] = ()
-CLOSED: Final[Findings] = (Finding(EPISODE_CLOSED.id, "", "the episode is closed"),)
+CLOSED: Final[Findings] = (RuleFinding(EPISODE_CLOSED.id, "", "the episode is closed"),)
 # Looked up here once: a member of an enum costs more than a rule where it is asked for by every packet.
 _RESULT: Final = Event.RESULT
 _TOOLS_OK: Final = ToolsState.OK
 
 
-class Route(NamedTuple):
+class PreparedRow(NamedTuple):
     """A row, made ready: what is asked, what changes, and the path, unless it depends on the results."""
 
-    row: Row
-    path: tuple[State, ...] | None
-    asked: tuple[Judging, ...]
-    asked_of_remarkable: tuple[Judging, ...]
-    change: Changing
+    row: TransitionRow
+    path: tuple[ProtocolState, ...] | None
+    asked: tuple[RuleFunction, ...]
+    asked_of_remarkable: tuple[RuleFunction, ...]
+    change: ChangeFunction
     # Whether the episode holds more after it than packets alone.
     crowds: bool
 
 
 @cache
-def routes_for(settings: Settings) -> Mapping[Position, Mapping[Event, Route]]:
+def prepare_rows(settings: Settings) -> Mapping[Position, Mapping[Event, PreparedRow]]:
     """Return the rows that exist under `settings`, made ready."""
-    rows = rows_for(settings)
-    return {position: {event: _route(row) for event, row in rows[position].items()} for position in Position}
+    rows = rows_for_settings(settings)
+    return {position: {event: _prepare_row(row) for event, row in rows[position].items()} for position in Position}
 
 
-def _route(row: Row) -> Route:
+def _prepare_row(row: TransitionRow) -> PreparedRow:
     settled = len(STATES[row.source]) == len(STATES[row.target]) == 1
     path = (STATES[row.source][0], *row.through, STATES[row.target][0]) if settled else None
-    asked, more = (asked_of_legal(row.source, row.event, remarkable=remarkable) for remarkable in (False, True))
-    return Route(row, path, asked, more, CHANGES[row.event], row.event in CROWDING)
+    asked, more = (select_for_legal_event(row.source, row.event, remarkable=remarkable) for remarkable in (False, True))
+    return PreparedRow(row, path, asked, more, CHANGES[row.event], row.event in CROWDING)
 
 
 class Machine:
@@ -73,24 +91,24 @@ class Machine:
 
     __slots__ = ("_limits", "_routes", "_settings", "context", "timed")
 
-    def __init__(self, context: Context, limits: Limits) -> None:
+    def __init__(self, context: JudgingContext, limits: Limits) -> None:
         self.context: Final = context
         # Whether the caller's clock is asked.
         self.timed: Final = context.settings.clock is Clock.WALL
         self._settings: Final = context.settings
         self._limits: Final = limits
-        self._routes: Final = routes_for(context.settings)
+        self._routes: Final = prepare_rows(context.settings)
 
-    def judge(self, episode: Episode, packet: AnyPacket, wall: datetime | None = None) -> Verdict:
+    def judge(self, episode: EpisodeState, packet: AnyPacket, wall: datetime | None = None) -> Verdict:
         """Return the verdict on `packet` arriving in `episode`; `wall` is the time if the clock is the caller's."""
         header = packet.header
-        event = event_of(packet)
+        event = classify_packet(packet)
         now = header.created_at if wall is None else wall
         if now < episode.clock:
             now = episode.clock
         route = self._routes[episode.position].get(event)
         if route is None:
-            return self._no_route(episode, packet, event, now)
+            return self._refuse_without_row(episode, packet, event, now)
         row, path, asked, more, change, crowds = route
         # Whether a rule about what seldom happens could be broken: ID-1, ID-2, TIME-1, INV-011, INV-012.
         remarkable = (
@@ -107,19 +125,19 @@ class Machine:
             if said:
                 found += said
         if crowds or episode.packets >= self._limits.packets:
-            found += self._limited(episode, event, packet)
+            found += self._check_limits(episode, event, packet)
         if episode.marks:
-            found += self._house(episode, event)
+            found += self._check_house_rules(episode, event)
         warnings: Findings = _NONE
         if found:
-            errors, warnings = _parted(found, event)
+            errors, warnings = _split_by_gravity(found, event)
             if errors:
-                return self._refused(episode, event, header.packet_id, errors, warnings)
-        after = self._after(episode, packet, row, change, now)
-        path = path or path_of(row, episode, after)
-        synthetic = self._overrun(after, now) if event is _RESULT else ()
+                return self._refuse(episode, event, header.packet_id, errors, warnings)
+        after = self._next_state(episode, packet, row, change, now)
+        path = path or path_through(row, episode, after)
+        synthetic = self._check_overrun(after, now) if event is _RESULT else ()
         if synthetic:
-            after = self._carried(after, synthetic[0])
+            after = self._apply_synthetic(after, synthetic[0])
             path += (after.state,)
         return Verdict(
             True,
@@ -135,33 +153,38 @@ class Machine:
             synthetic,
         )
 
-    def _no_route(self, episode: Episode, packet: AnyPacket, event: Event, now: datetime) -> Verdict:
+    def _refuse_without_row(self, episode: EpisodeState, packet: AnyPacket, event: Event, now: datetime) -> Verdict:
         """Return the refusal of a packet that the table has no row for, with all that it breaks besides."""
         if episode.position is Position.CLOSED:
-            return self._refused(episode, event, packet.header.packet_id, CLOSED)
-        found = self._no_row(episode, event)
-        for ask in asked_of_refused(episode.position, event):
+            return self._refuse(episode, event, packet.header.packet_id, CLOSED)
+        found = self._explain_missing_row(episode, event)
+        for ask in select_for_illegal_event(episode.position, event):
             found += ask(episode, packet, now, self._settings)
-        found += self._limited(episode, event, packet)
-        return self._refused(
-            episode, event, packet.header.packet_id, *_parted(found + self._house(episode, event), event)
+        found += self._check_limits(episode, event, packet)
+        return self._refuse(
+            episode,
+            event,
+            packet.header.packet_id,
+            *_split_by_gravity(found + self._check_house_rules(episode, event), event),
         )
 
-    def judge_record(self, episode: Episode, record: Record, *, known: bool, wall: datetime | None = None) -> Verdict:
+    def judge_record(
+        self, episode: EpisodeState, record: Record, *, known: bool, wall: datetime | None = None
+    ) -> Verdict:
         """Return the verdict on `record`; `known` is whether the episode was there before."""
         if record.record is RecordKind.OPEN:
-            return self._opened(episode, record.at if wall is None else wall, known=known)
-        event = event_of_record(record)
+            return self._judge_opening(episode, record.at if wall is None else wall, known=known)
+        event = classify_record(record)
         if episode.position is Position.CLOSED:
-            return self._refused(episode, event, None, CLOSED)
+            return self._refuse(episode, event, None, CLOSED)
         now = max(episode.clock, record.at if wall is None else wall)
         route = self._routes[episode.position].get(event)
-        found = _NONE if route is not None else self._no_row(episode, event)
-        for ask in asked_of_refused(episode.position, event):
+        found = _NONE if route is not None else self._explain_missing_row(episode, event)
+        for ask in select_for_illegal_event(episode.position, event):
             found += ask(episode, record, now, self._settings)
-        errors, warnings = _parted(found + self._house(episode, event), event)
+        errors, warnings = _split_by_gravity(found + self._check_house_rules(episode, event), event)
         if errors or route is None:
-            return self._refused(episode, event, None, errors, warnings)
+            return self._refuse(episode, event, None, errors, warnings)
         after = replace(
             episode,
             position=route.row.target,
@@ -169,29 +192,31 @@ class Machine:
             marks=marked(self.context.house_rules, episode.marks, event),
             **route.change(episode, record, now),
         )
-        return self._accepted(episode, after, event, path_of(route.row, episode, after), warnings)
+        return self._accept(episode, after, event, path_through(route.row, episode, after), warnings)
 
-    def malformed(self, episode: Episode, line: Malformed) -> Verdict:
+    def judge_unreadable(self, episode: EpisodeState, line: Malformed) -> Verdict:
         """Return the verdict on a line that says which episode it belongs to, and cannot be read otherwise."""
-        return self._refused(episode, None, line.packet_id, findings_of(line.errors))
+        return self._refuse(episode, None, line.packet_id, findings_from_errors(line.errors))
 
-    def _opened(self, episode: Episode, now: datetime, *, known: bool) -> Verdict:
+    def _judge_opening(self, episode: EpisodeState, now: datetime, *, known: bool) -> Verdict:
         if known:
-            return self._refused(episode, None, None, (Finding(record_1.id, "/record", "the episode exists already"),))
+            return self._refuse(
+                episode, None, None, (RuleFinding(record_1.id, "/record", "the episode exists already"),)
+            )
         after = replace(episode, clock=now)
-        return self._accepted(episode, after, None, (State.IDLE,), _NONE)
+        return self._accept(episode, after, None, (ProtocolState.IDLE,), _NONE)
 
-    def _no_row(self, episode: Episode, event: Event) -> Findings:
+    def _explain_missing_row(self, episode: EpisodeState, event: Event) -> Findings:
         """Return the finding that the table has no row, with the hint where the event would be legal."""
         where = {position: routes[event].row for position, routes in self._routes.items() if event in routes}
-        states = dict.fromkeys(state for row in where.values() for state in starts_of(row))
+        states = dict.fromkeys(state for row in where.values() for state in starting_states(row))
         legal = f"it is legal in {', '.join(states)}" if states else "it is legal nowhere"
         if episode.state in states:
             legal = f"it is legal only where this is pending: {', '.join(where)}"
-        reason = f"{label_of(event)} is not legal in {episode.state} ({episode.position}); {legal}"
-        return (Finding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
+        reason = f"{event_label(event)} is not legal in {episode.state} ({episode.position}); {legal}"
+        return (RuleFinding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
 
-    def _limited(self, episode: Episode, event: Event, packet: AnyPacket) -> Findings:
+    def _check_limits(self, episode: EpisodeState, event: Event, packet: AnyPacket) -> Findings:
         """Return the refusal of a packet for which there is no room."""
         limits = self._limits
         full = (
@@ -205,20 +230,22 @@ class Machine:
         )
         if not full:
             return _NONE
-        return (Finding(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may"),)
+        return (RuleFinding(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may"),)
 
-    def _house(self, episode: Episode, event: Event) -> Findings:
+    def _check_house_rules(self, episode: EpisodeState, event: Event) -> Findings:
         """Return which of the user's own rules `event` breaks."""
         return tuple(
-            Finding(rule.id, "", reason, Gravity(rule.level))
-            for rule, reason in broken(self.context.house_rules, episode.marks, event)
+            RuleFinding(rule.id, "", reason, Gravity(rule.level))
+            for rule, reason in find_violations(self.context.house_rules, episode.marks, event)
         )
 
-    def _after(self, episode: Episode, packet: AnyPacket, row: Row, change: Changing, now: datetime) -> Episode:
+    def _next_state(
+        self, episode: EpisodeState, packet: AnyPacket, row: TransitionRow, change: ChangeFunction, now: datetime
+    ) -> EpisodeState:
         """Return the episode after `packet`, which was accepted."""
         changes = change(episode, packet, now)
         if now > episode.due:
-            tasks = _told(changes.get("tasks", episode.tasks), now)
+            tasks = _mark_warnings(changes.get("tasks", episode.tasks), now)
             changes = {**changes, "tasks": tasks, "due": next_due(tasks)}
         if episode.marks:
             changes = {**changes, "marks": marked(self.context.house_rules, episode.marks, row.event)}
@@ -231,29 +258,34 @@ class Machine:
             **changes,
         )
 
-    def _overrun(self, after: Episode, now: datetime) -> tuple[Synthetic, ...]:
+    def _check_overrun(self, after: EpisodeState, now: datetime) -> tuple[SyntheticTransition, ...]:
         """Return the transition that a result asks for, if more was spent than may be."""
         excess = after.spent.beyond(after.allowance)
         if excess is None:
             return ()
         event = _OVERRUN[self._settings.on_overrun]
         target = self._routes[after.position][event].row.target
-        path = (after.state, shown(target, succeeded=after.succeeded))
-        return (Synthetic(event, path, "INV-005", f"the budget is overrun: {excess}", now),)
+        path = (after.state, visible_state(target, succeeded=after.succeeded))
+        return (SyntheticTransition(event, path, "INV-005", f"the budget is overrun: {excess}", now),)
 
-    def _carried(self, after: Episode, synthetic: Synthetic) -> Episode:
+    def _apply_synthetic(self, after: EpisodeState, synthetic: SyntheticTransition) -> EpisodeState:
         """Return the episode after the machine's own transition."""
         route = self._routes[after.position][synthetic.event]
         return replace(after, position=route.row.target, **route.change(after, None, synthetic.at))
 
-    def _accepted(
-        self, before: Episode, after: Episode, event: Event | None, path: tuple[State, ...], warnings: Findings
+    def _accept(
+        self,
+        before: EpisodeState,
+        after: EpisodeState,
+        event: Event | None,
+        path: tuple[ProtocolState, ...],
+        warnings: Findings,
     ) -> Verdict:
         return Verdict(True, before.correlation_id, None, event, path, _NONE, warnings, before, after, self.context)
 
-    def _refused(
+    def _refuse(
         self,
-        episode: Episode,
+        episode: EpisodeState,
         event: Event | None,
         packet_id: str | None,
         errors: Findings,
@@ -265,18 +297,18 @@ class Machine:
         )
 
 
-def path_of(row: Row, before: Episode, after: Episode) -> tuple[State, ...]:
+def path_through(row: TransitionRow, before: EpisodeState, after: EpisodeState) -> tuple[ProtocolState, ...]:
     """Return the states that a row leads through, the first and the last included."""
     start = before.state if row.start is None else row.start
     return (start, *row.through, after.state)
 
 
-def findings_of(errors: tuple[ShapeError, ...]) -> Findings:
+def findings_from_errors(errors: tuple[ShapeError, ...]) -> Findings:
     """Return the findings of a malformed line: one for each error and rule."""
-    return tuple(Finding(rule, error.pointer, error.reason) for error in errors for rule in error.rules)
+    return tuple(RuleFinding(rule, error.pointer, error.reason) for error in errors for rule in error.rules)
 
 
-def _parted(found: Findings, event: Event) -> tuple[Findings, Findings]:
+def _split_by_gravity(found: Findings, event: Event) -> tuple[Findings, Findings]:
     """Return the errors and the warnings; nothing but a name that is taken holds up an emergency."""
     if event in EMERGENCIES:
         found = tuple(one if one.rule == id_1.id else replace(one, gravity=Gravity.WARNING) for one in found)
@@ -284,7 +316,7 @@ def _parted(found: Findings, event: Event) -> tuple[Findings, Findings]:
     return errors, tuple(one for one in found if one.gravity is Gravity.WARNING)
 
 
-def _told(tasks: dict[str, Task], now: datetime) -> dict[str, Task]:
+def _mark_warnings(tasks: dict[str, OpenTask], now: datetime) -> dict[str, OpenTask]:
     """Return the tasks with the warnings marked that are given at `now`."""
     return {
         name: replace(

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from proctor.episode.table import Option
+from proctor.episode.transition_table import TableOption
 from proctor.errors import ValidationError
 
 # A line of nothing but errors must not fill the memory: after so many, one more says that there are others.
@@ -77,10 +77,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValidationError("initial_beliefs is a switch", found=self.initial_beliefs, expected="True or False")
 
     @property
-    def options(self) -> tuple[Option, ...]:
+    def options(self) -> tuple[TableOption, ...]:
         """What the table must know of these settings."""
-        profile = Option.LENIENT if self.profile is Profile.LENIENT else Option.STRICT
-        return (profile, Option.INITIAL_BELIEFS) if self.initial_beliefs else (profile,)
+        profile = TableOption.LENIENT if self.profile is Profile.LENIENT else TableOption.STRICT
+        return (profile, TableOption.INITIAL_BELIEFS) if self.initial_beliefs else (profile,)
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

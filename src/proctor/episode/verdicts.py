@@ -10,13 +10,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from proctor.episode.guards import unverified
-from proctor.episode.history import Episode
-from proctor.episode.house_rules import HouseRule, pending
-from proctor.episode.rulebook import Findings
+from proctor.episode.episode_state import EpisodeState
+from proctor.episode.legal_moves import legal_next, missing_verification_steps, shortest_way
+from proctor.episode.rules.house_rules import HouseRule, open_promises
+from proctor.episode.rules.rule import Findings
 from proctor.episode.settings import Profile, Settings
-from proctor.episode.states import Event, Position, State
-from proctor.episode.ways import legal_next, shortest_way
+from proctor.episode.transition_table import Event, Position, ProtocolState
 
 
 class Outcome(StrEnum):
@@ -27,7 +26,7 @@ class Outcome(StrEnum):
     OPEN = "open"
 
 
-class Owed(StrEnum):
+class ObligationKind(StrEnum):
     """What sort of thing is still to come, or still to be used."""
 
     TASK = "task"
@@ -41,30 +40,30 @@ class Owed(StrEnum):
 class Obligation(Struct, frozen=True):
     """One open thing of an episode."""
 
-    kind: Owed
+    kind: ObligationKind
     id: str
     what: str
     due: datetime | None = None
 
 
-class Synthetic(Struct, frozen=True):
+class SyntheticTransition(Struct, frozen=True):
     """A transition that the machine makes itself after the packet that shows the need of it."""
 
     event: Event
-    path: tuple[State, ...]
+    path: tuple[ProtocolState, ...]
     rule: str
     reason: str
     at: datetime
 
 
-class Context(Struct, frozen=True):
+class JudgingContext(Struct, frozen=True):
     """Under what an episode is judged."""
 
     settings: Settings = Settings()
     house_rules: tuple[HouseRule, ...] = ()
 
 
-NO_CONTEXT: Final = Context()
+NO_CONTEXT: Final = JudgingContext()
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -74,13 +73,13 @@ class Verdict(Struct, frozen=True, gc=False):
     correlation_id: str | None
     packet_id: str | None
     event: Event | None
-    path: tuple[State, ...]
+    path: tuple[ProtocolState, ...]
     findings: Findings
     warnings: Findings
-    before: Episode | None
-    after: Episode | None
-    context: Context = NO_CONTEXT
-    synthetic: tuple[Synthetic, ...] = ()
+    before: EpisodeState | None
+    after: EpisodeState | None
+    context: JudgingContext = NO_CONTEXT
+    synthetic: tuple[SyntheticTransition, ...] = ()
     # The line that states what the API did; empty for lines that came from outside.
     line: bytes = b""
 
@@ -100,7 +99,7 @@ class Verdict(Struct, frozen=True, gc=False):
         return self.findings[0].reason if self.findings else ""
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> ProtocolState | None:
         """The state of the episode after the line."""
         return None if self.after is None else self.after.state
 
@@ -123,59 +122,66 @@ class Verdict(Struct, frozen=True, gc=False):
     @property
     def obligations(self) -> tuple[Obligation, ...]:
         """What is open after the line."""
-        return () if self.after is None else obligations_of(self.after, self.context)
+        return () if self.after is None else list_obligations(self.after, self.context)
 
 
-def obligations_of(episode: Episode, context: Context) -> tuple[Obligation, ...]:
+def list_obligations(episode: EpisodeState, context: JudgingContext) -> tuple[Obligation, ...]:
     """Return what is open in `episode`: tasks, the verification, a decision or an answer, tokens, promises."""
     if not (episode.tasks or episode.loop or episode.tokens or episode.marks):
-        return _answers(episode)
+        return _position_obligations(episode)
     return (
-        *_tasks(episode),
-        *_verification(episode, context.settings),
-        *_answers(episode),
-        *_tokens(episode),
-        *(Obligation(Owed.PROMISE, rule.id, what) for rule, what in pending(context.house_rules, episode.marks)),
+        *_task_obligations(episode),
+        *_verification_obligations(episode, context.settings),
+        *_position_obligations(episode),
+        *_token_obligations(episode),
+        *(
+            Obligation(ObligationKind.PROMISE, rule.id, what)
+            for rule, what in open_promises(context.house_rules, episode.marks)
+        ),
     )
 
 
-def _tasks(episode: Episode) -> tuple[Obligation, ...]:
+def _task_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(Owed.TASK, task.task_id, f"a TaskResultPacket for {task.packet_id}", task.deadline)
+        Obligation(ObligationKind.TASK, task.task_id, f"a TaskResultPacket for {task.packet_id}", task.deadline)
         for task in episode.tasks.values()
     )
 
 
-def _verification(episode: Episode, settings: Settings) -> tuple[Obligation, ...]:
+def _verification_obligations(episode: EpisodeState, settings: Settings) -> tuple[Obligation, ...]:
     if episode.loop is None:
         return ()
     if episode.loop.integrated:
-        return (Obligation(Owed.DECISION, "", "a DecisionPacket anew, after the verification"),)
-    lacking = unverified(episode, plan=settings.profile is Profile.STRICT)
+        return (Obligation(ObligationKind.DECISION, "", "a DecisionPacket anew, after the verification"),)
+    lacking = missing_verification_steps(episode, plan=settings.profile is Profile.STRICT)
     wanted = [*lacking, "a BeliefUpdatePacket that names the evidence"]
-    return tuple(Obligation(Owed.VERIFICATION, "", what) for what in wanted)
+    return tuple(Obligation(ObligationKind.VERIFICATION, "", what) for what in wanted)
 
 
 _OWED_IN: Final = {
-    Position.DECIDE_ACT: Obligation(Owed.DECISION, "", "the ACT: a token, or a READ directive"),
-    Position.DECIDE_ESCALATE: Obligation(Owed.ESCALATION, "", "the EscalationPacket that was decided"),
-    Position.ESCALATE_DUE: Obligation(Owed.ESCALATION, "", "an EscalationPacket about the overrun"),
-    Position.ESCALATED: Obligation(Owed.ESCALATION, "", "a human's answer"),
-    Position.DECIDE_DEFER: Obligation(Owed.DECISION, "", "a BeliefUpdatePacket that notes the deferral"),
-    Position.DECIDE_CANCEL: Obligation(Owed.DECISION, "", "a BeliefUpdatePacket that notes the cancellation"),
-    Position.DECIDE_AFRESH: Obligation(Owed.DECISION, "", "a DecisionPacket after the human's answer"),
-    Position.SAFEMODE: Obligation(Owed.ESCALATION, "", "an IntegrityAlertPacket that clears, or the operator's close"),
+    Position.DECIDE_ACT: Obligation(ObligationKind.DECISION, "", "the ACT: a token, or a READ directive"),
+    Position.DECIDE_ESCALATE: Obligation(ObligationKind.ESCALATION, "", "the EscalationPacket that was decided"),
+    Position.ESCALATE_DUE: Obligation(ObligationKind.ESCALATION, "", "an EscalationPacket about the overrun"),
+    Position.ESCALATED: Obligation(ObligationKind.ESCALATION, "", "a human's answer"),
+    Position.DECIDE_DEFER: Obligation(ObligationKind.DECISION, "", "a BeliefUpdatePacket that notes the deferral"),
+    Position.DECIDE_CANCEL: Obligation(ObligationKind.DECISION, "", "a BeliefUpdatePacket that notes the cancellation"),
+    Position.DECIDE_AFRESH: Obligation(ObligationKind.DECISION, "", "a DecisionPacket after the human's answer"),
+    Position.SAFEMODE: Obligation(
+        ObligationKind.ESCALATION, "", "an IntegrityAlertPacket that clears, or the operator's close"
+    ),
 }
 
 
-def _answers(episode: Episode) -> tuple[Obligation, ...]:
+def _position_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
     owed = _OWED_IN.get(episode.position)
     return () if owed is None else (owed,)
 
 
-def _tokens(episode: Episode) -> tuple[Obligation, ...]:
+def _token_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(Owed.TOKEN, token.token_id, f"{token.limit - token.used} of {token.limit} uses left", token.expiry)
+        Obligation(
+            ObligationKind.TOKEN, token.token_id, f"{token.limit - token.used} of {token.limit} uses left", token.expiry
+        )
         for token in episode.tokens.values()
         if token.live(episode.clock)
     )

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from proctor.errors import ComponentError
-from proctor.ledger.export import More, counted, required, unheard
+from proctor.ledger.export.output import Progress, ignore_progress, import_extra, report_progress
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.events import (
     AgentGranted,
@@ -39,10 +39,10 @@ from proctor.models.events import (
     SessionResumed,
 )
 
-WHAT: Final = "an export of spans"
+EXPORT_NAME: Final = "an export of spans"
 SCOPE: Final = "proctor.ledger"
 SERVICE: Final = "proctor"
-AT_ONCE: Final = 512
+SPANS_PER_BATCH: Final = 512
 """Spans in one call of an exporter, or on one line of OTLP."""
 INTERNAL: Final = 1
 FAILED: Final = 2
@@ -80,36 +80,38 @@ def spans_of(episode: EpisodeSummary, rows: Iterable[Row]) -> Iterator[Span]:
     root = sha256(b"episode\0" + episode.chain.encode()).digest()[:8]
     opened: SessionOpened | None = None
     start = end = None
-    for call, group in groupby(rows, key=_call):
+    for call, group in groupby(rows, key=_call_key):
         told = list(group)
         if isinstance(told[0].event, SessionOpened):
             opened = told[0].event
             continue
-        start = _time(told[0]) if start is None else start
-        end = _time(told[-1])
-        yield from _called(trace, root, call, told)
+        start = _row_time(told[0]) if start is None else start
+        end = _row_time(told[-1])
+        yield from _tool_call_spans(trace, root, call, told)
     began = _nanoseconds(episode.opened_at) if start is None else start
-    attributes = _of_episode(episode, opened)
-    yield Span(f"episode {episode.environment}", trace, root, None, began, end or began, attributes, _lost(episode))
+    attributes = _episode_attributes(episode, opened)
+    yield Span(
+        f"episode {episode.environment}", trace, root, None, began, end or began, attributes, _describe_loss(episode)
+    )
 
 
-def _called(trace: bytes, root: bytes, call: "_Call | int", rows: Sequence[Row]) -> Iterator[Span]:
+def _tool_call_spans(trace: bytes, root: bytes, call: "_Call | int", rows: Sequence[Row]) -> Iterator[Span]:
     """Yield the spans of the rows of one call, and then the call's; a row that no call made stands alone."""
     if isinstance(call, int):
-        yield _span(trace, root, rows[0])
+        yield _row_span(trace, root, rows[0])
         return
     own = sha256(b"call\0" + rows[0].hash).digest()[:8]
-    children = [_span(trace, own, row) for row in rows]
+    children = [_row_span(trace, own, row) for row in rows]
     yield from children
     refused = next((child.error for child in children if child.error), "")
     attributes: dict[str, Attribute] = {"proctor.grant": call[0], "proctor.tool": call[1], "proctor.rows": len(rows)}
-    yield Span(f"tool {call[1]}", trace, own, root, _time(rows[0]), _time(rows[-1]), attributes, refused)
+    yield Span(f"tool {call[1]}", trace, own, root, _row_time(rows[0]), _row_time(rows[-1]), attributes, refused)
 
 
 _Call: TypeAlias = tuple[str, str, int | None]
 
 
-def _call(row: Row) -> _Call | int:
+def _call_key(row: Row) -> _Call | int:
     """Return whose call a row belongs to; its own number, which no other row has, if it is no agent's."""
     event = row.event
     if isinstance(event, EpisodeStepped | PacketJudged) and event.grant is not None and event.tool is not None:
@@ -117,15 +119,20 @@ def _call(row: Row) -> _Call | int:
     return row.seq
 
 
-def _span(trace: bytes, parent: bytes, row: Row) -> Span:
+def _row_span(trace: bytes, parent: bytes, row: Row) -> Span:
     event = row.event
-    at = _time(row)
-    said = {"proctor.row": row.number, "proctor.seq": row.seq, "proctor.hash": row.hash.hex(), **_attributes(event)}
+    at = _row_time(row)
+    said = {
+        "proctor.row": row.number,
+        "proctor.seq": row.seq,
+        "proctor.hash": row.hash.hex(),
+        **_event_attributes(event),
+    }
     kept = {key: value for key, value in said.items() if value is not None}
-    return Span(_name(event), trace, row.hash[:8], parent, at, at, kept, _error(event))
+    return Span(_span_name(event), trace, row.hash[:8], parent, at, at, kept, _describe_error(event))
 
 
-def _time(row: Row) -> int:
+def _row_time(row: Row) -> int:
     return _nanoseconds(row.event.at)
 
 
@@ -134,7 +141,7 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds) * 10**9 + round(seconds % 1 * 10**6) * 1000
 
 
-def _name(event: Any) -> str:
+def _span_name(event: Any) -> str:
     match event:
         case EpisodeReset() | BatchReset():
             return "reset"
@@ -148,7 +155,7 @@ def _name(event: Any) -> str:
     return str(tag)
 
 
-def _error(event: Any) -> str:
+def _describe_error(event: Any) -> str:
     """Return why a row is an error, in a few words; empty if it is none."""
     match event:
         case PacketJudged(accepted=False):
@@ -160,7 +167,7 @@ def _error(event: Any) -> str:
     return ""
 
 
-def _attributes(event: Any) -> dict[str, Any]:
+def _event_attributes(event: Any) -> dict[str, Any]:
     """Return what is told of a row; None is left out."""
     common = {"proctor.principal": event.principal, "proctor.request_id": event.request_id}
     own: dict[str, Any] = {}
@@ -172,9 +179,9 @@ def _attributes(event: Any) -> dict[str, Any]:
         case BatchStepped():
             own = {"step": event.step}
         case EpisodeStepped():
-            own = {name: getattr(event, name) for name in _OF_STEPS}
+            own = {name: getattr(event, name) for name in _STEP_ATTRIBUTES}
         case PacketJudged():
-            own = {name: getattr(event, name) for name in _OF_PACKETS} | {
+            own = {name: getattr(event, name) for name in _PACKET_ATTRIBUTES} | {
                 "verdict": "accepted" if event.accepted else "refused"
             }
         case AgentGranted():
@@ -186,11 +193,11 @@ def _attributes(event: Any) -> dict[str, Any]:
     return common | {f"proctor.{name}": value for name, value in own.items()}
 
 
-_OF_STEPS: Final = ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool")
-_OF_PACKETS: Final = ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool")
+_STEP_ATTRIBUTES: Final = ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool")
+_PACKET_ATTRIBUTES: Final = ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool")
 
 
-def _of_episode(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[str, Attribute]:
+def _episode_attributes(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[str, Attribute]:
     said: dict[str, Any] = {
         "chain": episode.chain,
         "session": episode.session,
@@ -215,32 +222,32 @@ def _of_episode(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[s
     return {f"proctor.{name}": value for name, value in said.items() if value is not None}
 
 
-def _lost(episode: EpisodeSummary) -> str:
+def _describe_loss(episode: EpisodeSummary) -> str:
     return "the episode is lost" if episode.reason == "lost" else ""
 
 
 # ---------------------------------------------------------------------------------------------------------- OTLP JSON
-def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: More = unheard) -> Iterator[bytes]:
+def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: Progress = ignore_progress) -> Iterator[bytes]:
     """Yield OTLP JSON, one `TracesData` a line with its end, as collectors' file receivers read it."""
-    for spans in _in_parts(ledger, episodes, more):
-        scope = {"scope": {"name": SCOPE}, "spans": [_otlp(span) for span in spans]}
-        resource = {"attributes": _pairs({"service.name": SERVICE})}
+    for spans in _span_batches(ledger, episodes, more):
+        scope = {"scope": {"name": SCOPE}, "spans": [_encode_span(span) for span in spans]}
+        resource = {"attributes": _encode_attributes({"service.name": SERVICE})}
         yield msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}) + b"\n"
 
 
-def _in_parts(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: More) -> Iterator[list[Span]]:
+def _span_batches(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: Progress) -> Iterator[list[Span]]:
     part: list[Span] = []
     for each in episodes:
-        for span in spans_of(each, counted(ledger.rows(each.chain), more)):
+        for span in spans_of(each, report_progress(ledger.rows(each.chain), more)):
             part.append(span)
-            if len(part) == AT_ONCE:
+            if len(part) == SPANS_PER_BATCH:
                 yield part
                 part = []
     if part:
         yield part
 
 
-def _otlp(span: Span) -> dict[str, Any]:
+def _encode_span(span: Span) -> dict[str, Any]:
     return {
         "traceId": span.trace_id.hex(),
         "spanId": span.span_id.hex(),
@@ -249,16 +256,16 @@ def _otlp(span: Span) -> dict[str, Any]:
         "kind": INTERNAL,
         "startTimeUnixNano": str(span.start),
         "endTimeUnixNano": str(span.end),
-        "attributes": _pairs(span.attributes),
+        "attributes": _encode_attributes(span.attributes),
         "status": {"code": FAILED, "message": span.error} if span.error else {},
     }
 
 
-def _pairs(attributes: Attributes) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+def _encode_attributes(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _encode_value(value)} for key, value in attributes.items()]
 
 
-def _value(value: Attribute) -> dict[str, Any]:
+def _encode_value(value: Attribute) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
@@ -268,7 +275,7 @@ def _value(value: Attribute) -> dict[str, Any]:
             return {"doubleValue": value}
         case str():
             return {"stringValue": value}
-    return {"arrayValue": {"values": [_value(each) for each in value]}}
+    return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
 
 
 # ------------------------------------------------------------------------------------------------------------ the SDK
@@ -278,27 +285,31 @@ def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporte
     A chain may be named by any beginning that is unique. An exporter that does not take them is a ComponentError.
     """
     episodes = (ledger.find(each) if isinstance(each, str) else each for each in chains)
-    sdk = required("opentelemetry.sdk.trace", WHAT, extra="otel")
-    taken = required("opentelemetry.sdk.trace.export", WHAT, extra="otel").SpanExportResult.SUCCESS
-    resource = required("opentelemetry.sdk.resources", WHAT, extra="otel").Resource.create({"service.name": SERVICE})
-    scope = required("opentelemetry.sdk.util.instrumentation", WHAT, extra="otel").InstrumentationScope(SCOPE)
+    sdk = import_extra("opentelemetry.sdk.trace", EXPORT_NAME, extra="otel")
+    taken = import_extra("opentelemetry.sdk.trace.export", EXPORT_NAME, extra="otel").SpanExportResult.SUCCESS
+    resource = import_extra("opentelemetry.sdk.resources", EXPORT_NAME, extra="otel").Resource.create(
+        {"service.name": SERVICE}
+    )
+    scope = import_extra("opentelemetry.sdk.util.instrumentation", EXPORT_NAME, extra="otel").InstrumentationScope(
+        SCOPE
+    )
     written = 0
-    for spans in _in_parts(ledger, episodes, unheard):
-        said = exporter.export([_readable(sdk, span, resource, scope) for span in spans])
+    for spans in _span_batches(ledger, episodes, ignore_progress):
+        said = exporter.export([_make_sdk_span(sdk, span, resource, scope) for span in spans])
         if said is not taken:
             raise ComponentError("the exporter did not take the spans", found=str(said), expected=str(taken))
         written += len(spans)
     return written
 
 
-def _readable(sdk: Any, span: Span, resource: Any, scope: Any) -> Any:
+def _make_sdk_span(sdk: Any, span: Span, resource: Any, scope: Any) -> Any:
     """Return the span as the SDK's exporters read it."""
-    trace = required("opentelemetry.trace", WHAT, extra="otel")
-    parent = None if span.parent_id is None else _context(trace, span.trace_id, span.parent_id)
+    trace = import_extra("opentelemetry.trace", EXPORT_NAME, extra="otel")
+    parent = None if span.parent_id is None else _make_sdk_context(trace, span.trace_id, span.parent_id)
     status = trace.Status(trace.StatusCode.ERROR, span.error) if span.error else trace.Status()
     return sdk.ReadableSpan(
         name=span.name,
-        context=_context(trace, span.trace_id, span.span_id),
+        context=_make_sdk_context(trace, span.trace_id, span.span_id),
         parent=parent,
         resource=resource,
         attributes=span.attributes,
@@ -310,6 +321,6 @@ def _readable(sdk: Any, span: Span, resource: Any, scope: Any) -> Any:
     )
 
 
-def _context(trace: Any, trace_id: bytes, span_id: bytes) -> Any:
+def _make_sdk_context(trace: Any, trace_id: bytes, span_id: bytes) -> Any:
     sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
     return trace.SpanContext(int.from_bytes(trace_id), int.from_bytes(span_id), is_remote=False, trace_flags=sampled)

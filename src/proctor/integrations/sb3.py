@@ -50,31 +50,31 @@ def _vec_env_class() -> Any:
         from stable_baselines3.common.vec_env import VecEnv
     except ImportError:
         raise MissingExtraError("training", package="stable-baselines3", extra="train") from None
-    return type("Sb3VecEnv", (Adapted, VecEnv), {"__doc__": Adapted.__doc__, "__module__": __name__})
+    return type("Sb3VecEnv", (VecEnvAdapter, VecEnv), {"__doc__": VecEnvAdapter.__doc__, "__module__": __name__})
 
 
-def row_of(info: Mapping[str, Any], index: int) -> dict[str, Any]:
+def select_info(info: Mapping[str, Any], index: int) -> dict[str, Any]:
     """Return what a vector environment's `info` says of one sub-environment; the masks `_key` stay behind."""
     row = {}
     for key, values in info.items():
         if key[:1] != "_":
             mask = info.get("_" + key)
             if mask is None or mask[index]:
-                row[key] = _entry(values, index)
+                row[key] = _select_entry(values, index)
     return row
 
 
-def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _have_equal_values(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(value, other[key]) for key, value in one.items())
 
 
-def _entry(values: Any, index: int) -> Any:
+def _select_entry(values: Any, index: int) -> Any:
     if isinstance(values, dict):
-        return row_of(values, index)
+        return select_info(values, index)
     return values[index] if isinstance(values, SEQUENCES) else values
 
 
-class Adapted:
+class VecEnvAdapter:
     """A vector environment with the methods of a `stable_baselines3` VecEnv.
 
     The class that `as_sb3` makes derives from this one and from VecEnv. All sub-environments share their settings, so
@@ -103,7 +103,7 @@ class Adapted:
     def set_options(self, options: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None) -> None:
         """Keep the options of the next reset; a list must say the same for all."""
         each = [options or {}] * self.num_envs if options is None or isinstance(options, Mapping) else list(options)
-        if len(each) != self.num_envs or not all(_agree(one, each[0]) for one in each):
+        if len(each) != self.num_envs or not all(_have_equal_values(one, each[0]) for one in each):
             raise ValidationError(
                 "sub-environments share their options",
                 found=options,
@@ -119,7 +119,7 @@ class Adapted:
         self.set_options()
         observations, info = self.vector_env.reset(seed=seeds, options=options)  # type: ignore[arg-type]  # a list, as our batches take
         self._masks = info.get("action_mask")
-        self.reset_infos = [row_of(info, i) for i in range(self.num_envs)]
+        self.reset_infos = [select_info(info, i) for i in range(self.num_envs)]
         self._returns[:] = 0.0
         self._lengths[:] = 0
         return observations
@@ -141,7 +141,7 @@ class Adapted:
         begun = {key: values for key, values in info.items() if key not in FINAL} if ended else {}
         for i in ended:
             infos[i] = self._last_word(info, i, timed_out=not terminated[i])
-            self.reset_infos[i] = row_of(begun, i)
+            self.reset_infos[i] = select_info(begun, i)
         return observations, np.array(rewards, np.float32), dones, infos
 
     def _last_word(self, info: Mapping[str, Any], i: int, *, timed_out: bool) -> dict[str, Any]:
@@ -149,8 +149,8 @@ class Adapted:
         episode = {"r": float(self._returns[i]), "l": int(self._lengths[i]), "t": round(self._clock() - self._began, 6)}
         self._returns[i], self._lengths[i] = 0.0, 0
         return {
-            **row_of(info["final_info"], i),
-            "terminal_observation": _entry(info["final_obs"], i),
+            **select_info(info["final_info"], i),
+            "terminal_observation": _select_entry(info["final_obs"], i),
             "TimeLimit.truncated": timed_out,
             "episode": episode,
         }

@@ -45,7 +45,7 @@ def new_seed() -> bytes:
     return secrets.token_bytes(SEED_BYTES)
 
 
-def verifies(public: bytes, message: bytes, signature: bytes) -> bool:
+def verify_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     """Return whether the owner of the public key signed the message; False for what is no key or no signature."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)

@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.chain import PRUNED, genesis, row_hash, seal_message
-from proctor.ledger.files import LedgerFile, ledger_files
+from proctor.ledger.chain import PRUNED_PREFIX, genesis_hash, row_hash, seal_message
 from proctor.ledger.keys import Signer
-from proctor.ledger.lock import WriterLock
-from proctor.ledger.recovery import unfinished_chains
-from proctor.ledger.rows import Tombstone, keeps_in, named_values, written_own
-from proctor.ledger.schema import connected_for_writing, translated
-from proctor.ledger.summaries import EpisodeSummary, summaries
+from proctor.ledger.reader import EpisodeSummary, summarize_episodes
+from proctor.ledger.recovery import find_unfinished_chains
+from proctor.ledger.rows import Tombstone, encode_statement_row, find_observation_storage, find_value_hashes
+from proctor.ledger.storage.ledger_file import LedgerFile, ledger_files
+from proctor.ledger.storage.lock import WriterLock
+from proctor.ledger.storage.sqlite import connect_for_writing, translate_errors
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["PruneResult", "prune"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruneResult:
     """What was removed; `bytes` is by how much the files became shorter."""
 
     chains: int
@@ -44,31 +44,31 @@ def prune(
     wall: Callable[[], float] = time.time,
     *,
     why: str = "",
-) -> Pruned:
+) -> PruneResult:
     """Remove the episodes with these whole names from the ledger at `path`.
 
     A ValidationError if one of them is not there, has not ended or is of an unfinished session, a ComponentError if a server writes to its file:
     then nothing is removed from that file.
     """
-    found = _found(ledger_files(path), set(chains))
-    removed = Pruned(0, 0, 0)
+    found = _find_episodes(ledger_files(path), set(chains))
+    removed = PruneResult(0, 0, 0)
     for file, episodes in found.items():
-        one = _pruned(file, episodes, signer, wall(), why)
-        removed = Pruned(removed.chains + one.chains, removed.rows + one.rows, removed.bytes + one.bytes)
+        one = _prune_file(file, episodes, signer, wall(), why)
+        removed = PruneResult(removed.chains + one.chains, removed.rows + one.rows, removed.bytes + one.bytes)
     return removed
 
 
-def _found(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSummary]]:
+def _find_episodes(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSummary]]:
     """Return the episodes by file, or raise a ValidationError: one is not there, or has not ended."""
     found: dict[Path, list[EpisodeSummary]] = {}
     held: set[str] = set()
     for path in files:
         file = LedgerFile(path)
         try:
-            named = [episode for episode in summaries(file) if episode.chain in chains]
+            named = [episode for episode in summarize_episodes(file) if episode.chain in chains]
             if named:
                 found[path] = named
-                held |= unfinished_chains(file)
+                held |= find_unfinished_chains(file)
         finally:
             file.close()
     every = [episode for episodes in found.values() for episode in episodes]
@@ -85,32 +85,32 @@ def _found(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSu
     return found
 
 
-def _pruned(path: Path, episodes: list[EpisodeSummary], signer: Signer, at: float, why: str) -> Pruned:
+def _prune_file(path: Path, episodes: list[EpisodeSummary], signer: Signer, at: float, why: str) -> PruneResult:
     lock = WriterLock(path)
     try:
         before = path.stat().st_size
-        with translated(path, ComponentError):
-            connection = connected_for_writing(path, "full")
+        with translate_errors(path, ComponentError):
+            connection = connect_for_writing(path, "full")
             try:
-                rows = _removed(connection, episodes, signer, at, why)
-                _shorten(connection)
+                rows = _remove_episodes(connection, episodes, signer, at, why)
+                _vacuum(connection)
             finally:
                 connection.close()
-            return Pruned(len(episodes), rows, max(0, before - path.stat().st_size))
+            return PruneResult(len(episodes), rows, max(0, before - path.stat().st_size))
     finally:
         lock.release()
 
 
-def _removed(
+def _remove_episodes(
     connection: sqlite3.Connection, episodes: list[EpisodeSummary], signer: Signer, at: float, why: str
 ) -> int:
     """Remove and bury in one transaction; return how many rows there were."""
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        firsts = _firsts(connection, episodes)
-        _bury(connection, episodes, firsts, signer, at, why)
-        rows = _delete(connection, json.dumps(sorted(firsts.values())))
+        firsts = _find_first_rows(connection, episodes)
+        _append_tombstones(connection, episodes, firsts, signer, at, why)
+        rows = _delete_chains(connection, json.dumps(sorted(firsts.values())))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -118,7 +118,7 @@ def _removed(
     return rows
 
 
-def _firsts(connection: sqlite3.Connection, episodes: list[EpisodeSummary]) -> dict[str, int]:
+def _find_first_rows(connection: sqlite3.Connection, episodes: list[EpisodeSummary]) -> dict[str, int]:
     """Return where each chain begins, or raise a ValidationError: it has gone meanwhile."""
     firsts: dict[str, int] = {}
     for episode in episodes:
@@ -129,7 +129,7 @@ def _firsts(connection: sqlite3.Connection, episodes: list[EpisodeSummary]) -> d
     return firsts
 
 
-def _bury(
+def _append_tombstones(
     connection: sqlite3.Connection,
     episodes: list[EpisodeSummary],
     firsts: dict[str, int],
@@ -140,8 +140,8 @@ def _bury(
     """Append a chain of tombstones, and seal it."""
     (last,) = connection.execute("SELECT max(number) FROM rows").fetchone()
     first = last + 1
-    name = f"{PRUNED}{first}"
-    digest = genesis(name)
+    name = f"{PRUNED_PREFIX}{first}"
+    digest = genesis_hash(name)
     for seq, episode in enumerate(episodes):
         stone = Tombstone(
             at=at,
@@ -153,7 +153,7 @@ def _bury(
             closed_at=episode.closed_at,
             why=why,
         )
-        body = written_own(stone, "all", first=seq == 0)
+        body = encode_statement_row(stone, "all", first=seq == 0)
         digest = row_hash(digest, first + seq, seq, body)
         connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (first + seq, first, seq, body, digest))
     end = len(episodes) - 1
@@ -162,7 +162,7 @@ def _bury(
     connection.execute("INSERT INTO seals VALUES (?, ?, ?)", (first + end, signer.public, signature))
 
 
-def _delete(connection: sqlite3.Connection, firsts: str) -> int:
+def _delete_chains(connection: sqlite3.Connection, firsts: str) -> int:
     """Delete the chains that begin at these numbers (a JSON list); return how many rows they had."""
     connection.execute(
         "DELETE FROM seals WHERE number IN (SELECT number FROM rows WHERE chain IN (SELECT value FROM json_each(?)))",
@@ -172,25 +172,25 @@ def _delete(connection: sqlite3.Connection, firsts: str) -> int:
     connection.execute("DELETE FROM chains WHERE first IN (SELECT value FROM json_each(?))", (firsts,))
     gone = {digest for (digest,) in connection.execute("SELECT digest FROM blobs")}
     if gone:
-        gone -= _kept(connection)
+        gone -= _find_needed_values(connection)
         connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in gone])
     return rows
 
 
-def _kept(connection: sqlite3.Connection) -> set[bytes]:
+def _find_needed_values(connection: sqlite3.Connection) -> set[bytes]:
     """Return the hashes of the values that the rows of chains which keep values name."""
     kept: set[bytes] = set()
     digests: set[int] = set()
     """The chains that keep digests only: what they name was never stored for them."""
     for chain, seq, body in connection.execute("SELECT chain, seq, body FROM rows ORDER BY number"):
-        if seq == 0 and keeps_in(body) == "digest":
+        if seq == 0 and find_observation_storage(body) == "digest":
             digests.add(chain)
         if chain not in digests:
-            kept.update(named_values(body))
+            kept.update(find_value_hashes(body))
     return kept
 
 
-def _shorten(connection: sqlite3.Connection) -> None:
+def _vacuum(connection: sqlite3.Connection) -> None:
     """Give the room back, if there is enough of it to do so; what was removed is overwritten already."""
     with suppress(sqlite3.Error):
         connection.execute("VACUUM")

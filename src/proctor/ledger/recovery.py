@@ -13,19 +13,34 @@ import msgspec
 from msgspec import Struct
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.chain import SERVER, epoch_of, genesis, is_episode, row_hash, session_of
-from proctor.ledger.files import Chain, LedgerFile, Row
-from proctor.ledger.head import head_text
-from proctor.ledger.rows import Body, Observations, Own, RunBegan, read_body, statement_in, written_opening
-from proctor.ledger.schema import translated
-from proctor.ledger.tracks import NOTHING, Tally, Track, tallied
+from proctor.ledger.chain import (
+    SERVER_PREFIX,
+    epoch_from_chain_name,
+    format_head,
+    genesis_hash,
+    is_episode_chain,
+    row_hash,
+    session_from_chain_name,
+)
+from proctor.ledger.chain_state import EMPTY_TOTALS, ChainState, EpisodeTotals, count_event
+from proctor.ledger.rows import (
+    LedgerStatement,
+    ObservationStorage,
+    RowBody,
+    RunBegan,
+    encode_opening_row,
+    parse_event_or_statement,
+    read_body,
+)
+from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row
+from proctor.ledger.storage.sqlite import translate_errors
 from proctor.models.events import Event, SessionClosed, SessionOpened
 
 _STEPS: Final = frozenset({"episode_stepped", "batch_stepped"})
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedSession:
     """A session that no run has closed."""
 
     opened: SessionOpened
@@ -45,7 +60,7 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecoveredState:
     """Where the chains of a file stand."""
 
     next: int
@@ -54,11 +69,11 @@ class Found:
     """The head of the last server chain."""
     opened: dict[str, int]
     """The rows that say SessionOpened of sessions that are not closed, in order."""
-    tracks: dict[str, Track]
+    states: dict[str, ChainState]
     damages: dict[str, str]
 
 
-class _Peek(Struct, frozen=True, gc=False):
+class _EventHeader(Struct, frozen=True, gc=False):
     """As much of an event as counting needs."""
 
     event: str
@@ -68,44 +83,44 @@ class _Peek(Struct, frozen=True, gc=False):
     grant: str | None = None
 
 
-class _PeekOwn(Struct, frozen=True, gc=False):
+class _StatementHeader(Struct, frozen=True, gc=False):
     """As much of the ledger's own statements: of which chain one speaks."""
 
     chain: str = ""
 
 
-class _PeekBody(Struct, frozen=True, gc=False):
-    event: _Peek | None = None
-    own: _PeekOwn | None = None
+class _RowHeader(Struct, frozen=True, gc=False):
+    event: _EventHeader | None = None
+    own: _StatementHeader | None = None
 
 
-_PEEK: Final = msgspec.json.Decoder(_PeekBody)
+_ROW_HEADER: Final = msgspec.json.Decoder(_RowHeader)
 
 
-def recovered(file: LedgerFile, keeps: Observations) -> Found:
+def recover_state(file: LedgerFile, keeps: ObservationStorage) -> RecoveredState:
     """Return where the file stands; `keeps` is how new chains will keep observations."""
     try:
-        with translated(file.path, ComponentError):
+        with translate_errors(file.path, ComponentError):
             (last,) = file.connection.execute("SELECT max(number) FROM rows").fetchone()
-        servers = [chain for chain in file.chains() if chain.name.startswith(SERVER)]
+        servers = [chain for chain in file.chains() if chain.name.startswith(SERVER_PREFIX)]
         if not servers:
-            return Found((last or 0) + 1, None, {}, {}, {})
-        previous, opened = _run(file, servers[-1])
-        tracks, damages = _tracks(file, opened, keeps)
+            return RecoveredState((last or 0) + 1, None, {}, {}, {})
+        previous, opened = _read_server_chain(file, servers[-1])
+        chain_states, damages = _find_chain_states(file, opened, keeps)
     except ValidationError as problem:
         raise ComponentError(f"the ledger {file.path} is damaged: {problem}") from problem
-    return Found(last + 1, previous, opened, tracks, damages)
+    return RecoveredState(last + 1, previous, opened, chain_states, damages)
 
 
-def _run(file: LedgerFile, server: Chain) -> tuple[str | None, dict[str, int]]:
+def _read_server_chain(file: LedgerFile, server: ChainEntry) -> tuple[str | None, dict[str, int]]:
     """Return the head of a server's chain, and which sessions are open at its end."""
     opened: dict[str, int] = {}
     head = None
-    for number, _, seq, body, digest in file.stored_in(server):
-        head = head_text(server.name, seq + 1, digest)
-        said = statement_in(read_body(body))
+    for number, _, seq, body, digest in file.read_chain_rows(server):
+        head = format_head(server.name, seq + 1, digest)
+        said = parse_event_or_statement(read_body(body))
         if isinstance(said, RunBegan):
-            opened = {_opening(file, each)[1].session: each for each in said.unfinished}
+            opened = {_read_opening(file, each)[1].session: each for each in said.unfinished}
         elif isinstance(said, SessionOpened):
             opened[said.session] = number
         elif isinstance(said, SessionClosed):
@@ -113,60 +128,62 @@ def _run(file: LedgerFile, server: Chain) -> tuple[str | None, dict[str, int]]:
     return head, opened
 
 
-def _opening(file: LedgerFile, number: int) -> tuple[Body, SessionOpened]:
+def _read_opening(file: LedgerFile, number: int) -> tuple[RowBody, SessionOpened]:
     """Return the SessionOpened in the row of this number."""
-    found = file.stored_at(number)
+    found = file.read_row(number)
     if found is None:
         raise ValidationError(f"row {number} is missing", expected="the opening of a session")
     body = read_body(found[3])
-    said = statement_in(body)
+    said = parse_event_or_statement(body)
     if not isinstance(said, SessionOpened):
         raise ValidationError(f"row {number} is another", expected="the opening of a session")
     return body, said
 
 
-def unfinished_chains(file: LedgerFile) -> set[str]:
+def find_unfinished_chains(file: LedgerFile) -> set[str]:
     """Return the names of the chains of sessions that no run has closed; a ValidationError if that cannot be read."""
-    servers = [chain for chain in file.chains() if chain.name.startswith(SERVER)]
-    opened = _run(file, servers[-1])[1] if servers else {}
-    return {chain.name for chains in _chains(file, opened).values() for chain in chains}
+    servers = [chain for chain in file.chains() if chain.name.startswith(SERVER_PREFIX)]
+    opened = _read_server_chain(file, servers[-1])[1] if servers else {}
+    return {chain.name for chains in _find_session_chains(file, opened).values() for chain in chains}
 
 
-def _tracks(file: LedgerFile, opened: dict[str, int], keeps: Observations) -> tuple[dict[str, Track], dict[str, str]]:
+def _find_chain_states(
+    file: LedgerFile, opened: dict[str, int], keeps: ObservationStorage
+) -> tuple[dict[str, ChainState], dict[str, str]]:
     """Return where each session stands, and what is wrong with its latest chain."""
-    latest = {session: chains[-1] for session, chains in _chains(file, opened).items() if chains}
-    walks = {chain.first: _Walk(chain) for chain in latest.values()}
-    for number, first, seq, body, digest in file.stored_of(walks):
+    latest = {session: chains[-1] for session, chains in _find_session_chains(file, opened).items() if chains}
+    walks = {chain.first: _ChainReader(chain) for chain in latest.values()}
+    for number, first, seq, body, digest in file.read_rows_of_chains(walks):
         walks[first].row(number, seq, body, digest)
-    tracks, damages = {}, {}
+    chain_states, damages = {}, {}
     for session, number in opened.items():
-        opening = written_opening(_opening(file, number)[0], keeps)
-        tracks[session] = Track(opening)
+        opening = encode_opening_row(_read_opening(file, number)[0], keeps)
+        chain_states[session] = ChainState(opening)
         if session in latest:
             walk = walks[latest[session].first]
-            tracks[session] = walk.track(opening)
+            chain_states[session] = walk.state(opening)
             damages[session] = walk.damage
-    return tracks, damages
+    return chain_states, damages
 
 
-def _chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, list[Chain]]:
+def _find_session_chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, list[ChainEntry]]:
     """Return the chains of each session, in order."""
-    found: dict[str, list[Chain]] = {session: [] for session in opened}
+    found: dict[str, list[ChainEntry]] = {session: [] for session in opened}
     for chain in file.chains():
-        session = session_of(chain.name)
-        if is_episode(chain.name) and session in opened and chain.first > opened[session]:
+        session = session_from_chain_name(chain.name)
+        if is_episode_chain(chain.name) and session in opened and chain.first > opened[session]:
             found[session].append(chain)
     return found
 
 
-class _Walk:
+class _ChainReader:
     """Goes along a chain, and remembers where it ends and what was not as it was written."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: ChainEntry) -> None:
         self._chain = chain
-        self._before = genesis(chain.name)
-        self._keeps: Observations = "all"
-        self._tally: Tally = NOTHING
+        self._before = genesis_hash(chain.name)
+        self._keeps: ObservationStorage = "all"
+        self._tally: EpisodeTotals = EMPTY_TOTALS
         self._seq = -1
         self._number = 0
         self.damage = ""
@@ -180,18 +197,18 @@ class _Walk:
         except ValidationError as problem:
             self._note(f"row {number} of the chain {self._chain.name} cannot be read: {problem}")
 
-    def _read(self, body: Body) -> None:
+    def _read(self, body: RowBody) -> None:
         if body.observations is not None:
             self._keeps = body.observations
-        said: Event | Own = statement_in(body)
-        self._tally = tallied(self._tally, said)
+        said: Event | LedgerStatement = parse_event_or_statement(body)
+        self._tally = count_event(self._tally, said)
 
     def _note(self, damage: str) -> None:
         self.damage = self.damage or damage
 
-    def track(self, opening: bytes) -> Track:
+    def state(self, opening: bytes) -> ChainState:
         """Return where the chain stands."""
-        return Track(
+        return ChainState(
             opening,
             self._chain.name,
             self._chain.first,
@@ -204,30 +221,32 @@ class _Walk:
         )
 
 
-def unfinished(path: Path, found: Found) -> list[Unfinished]:
+def read_unfinished_sessions(path: Path, found: RecoveredState) -> list[UnfinishedSession]:
     """Return the sessions that are not closed, whole."""
     file = LedgerFile(path, live=True)
     try:
-        counts = _counted(file, found.opened, {session: track.first for session, track in found.tracks.items()})
-        return [_unfinished(file, session, found, counts[session]) for session in found.opened]
+        counts = _count_sessions(file, found.opened, {session: track.first for session, track in found.states.items()})
+        return [_read_unfinished_session(file, session, found, counts[session]) for session in found.opened]
     except ValidationError as problem:
         raise ComponentError(f"the ledger {path} is damaged: {problem}") from problem
     finally:
         file.close()
 
 
-def _unfinished(file: LedgerFile, session: str, found: Found, counts: "_Counts") -> Unfinished:
+def _read_unfinished_session(
+    file: LedgerFile, session: str, found: RecoveredState, counts: "_Counts"
+) -> UnfinishedSession:
     damage = found.damages.get(session, "")
     rows: list[Row] = []
     try:
-        chain = file.chain(found.tracks[session].name)
+        chain = file.chain(found.states[session].name)
         if chain is not None:
-            rows = [file.row(chain.name, stored) for stored in file.stored_in(chain)]
+            rows = [file.row(chain.name, stored) for stored in file.read_chain_rows(chain)]
     except ValidationError as problem:
         damage = damage or str(problem)
     rows = [row for row in rows if not isinstance(row.event, SessionOpened)]
-    return Unfinished(
-        opened=_opening(file, found.opened[session])[1],
+    return UnfinishedSession(
+        opened=_read_opening(file, found.opened[session])[1],
         events=[row.event for row in rows],  # type: ignore[misc]  # an episode's chain has none of the ledger's own
         last_request_id=counts.request_id,
         all_epochs=counts.epochs,
@@ -248,26 +267,26 @@ class _Counts:
     """The first row of the session's latest chain, whose steps are not counted here."""
 
 
-def _counted(file: LedgerFile, opened: dict[str, int], latest: dict[str, int]) -> dict[str, _Counts]:
+def _count_sessions(file: LedgerFile, opened: dict[str, int], latest: dict[str, int]) -> dict[str, _Counts]:
     """Return what was counted of each session in all its chains, and in the server's."""
     counts = {session: _Counts(latest=latest[session]) for session in opened}
-    firsts = [chain.first for each in _chains(file, opened).values() for chain in each]
-    firsts += [chain.first for chain in file.chains() if chain.name.startswith(SERVER)]
-    for _, first, _, body, _ in file.stored_of(firsts, start=min(opened.values(), default=sys.maxsize)):
+    firsts = [chain.first for each in _find_session_chains(file, opened).values() for chain in each]
+    firsts += [chain.first for chain in file.chains() if chain.name.startswith(SERVER_PREFIX)]
+    for _, first, _, body, _ in file.read_rows_of_chains(firsts, start=min(opened.values(), default=sys.maxsize)):
         try:
-            told = _PEEK.decode(body)
+            told = _ROW_HEADER.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # a damaged row: `verify` names it
         if told.event is not None and told.event.session in counts:
-            _count(counts[told.event.session], first, told.event)
-        elif told.own is not None and session_of(told.own.chain) in counts:
+            _count_event(counts[told.event.session], first, told.event)
+        elif told.own is not None and session_from_chain_name(told.own.chain) in counts:
             # The chain itself may have been pruned; its epoch is not given out again.
-            counted = counts[session_of(told.own.chain)]
-            counted.epochs = max(counted.epochs, epoch_of(told.own.chain))
+            counted = counts[session_from_chain_name(told.own.chain)]
+            counted.epochs = max(counted.epochs, epoch_from_chain_name(told.own.chain))
     return counts
 
 
-def _count(counts: _Counts, first: int, told: _Peek) -> None:
+def _count_event(counts: _Counts, first: int, told: _EventHeader) -> None:
     counts.request_id = max(counts.request_id, told.request_id or 0)
     counts.epochs = max(counts.epochs, told.epoch)
     if told.event in _STEPS and first != counts.latest:

@@ -8,6 +8,7 @@ Rule 2: of an observation the body always has the SHA-256 of its exact bytes (`d
     A scene that is not in the event is treated the same way (`scene`).
 Rule 3: the first row of a chain says how the chain keeps observations.
 Rule 4: reading a body takes a few times its bytes of memory, whatever it says: what would take more is refused, and never written.
+Rule 5: most rows are read only as far as an audit or a list needs it: that is a `PartialRow`.
 """
 
 from hashlib import sha256
@@ -18,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.blobs import LARGEST
+from proctor.ledger.storage.blobs import MAX_VALUE_BYTES
 from proctor.models.events import (
     NULL,
     BatchReset,
@@ -26,27 +27,29 @@ from proctor.models.events import (
     EpisodeReset,
     EpisodeStepped,
     Event,
-    decoded,
+    decode_event,
 )
 
-Observations: TypeAlias = Literal["all", "digest"]
+ObservationStorage: TypeAlias = Literal["all", "digest"]
 SEAL_EVERY: Final = 1000
 """A chain is sealed after so many rows, besides at its end."""
-SHORT: Final = 256
+INLINE_BYTES: Final = 256
 """Values of fewer bytes stay in the body."""
-MOST_BODY: Final = 2**26
+MAX_BODY_BYTES: Final = 2**26
 """Bytes of a row's body."""
-MOST_BUILT: Final = 2**22
+MAX_CONTAINER_BYTES: Final = 2**22
 """Bytes of the lists and objects in a body that are read into Python's own, which take up to thirty times as many."""
 
 
-class _Own(Struct, frozen=True, kw_only=True, gc=False, tag_field="own", tag=str.lower, forbid_unknown_fields=True):
+class _LedgerStatement(
+    Struct, frozen=True, kw_only=True, gc=False, tag_field="own", tag=str.lower, forbid_unknown_fields=True
+):
     """A statement of the ledger's own; `at` is in seconds since 1970."""
 
     at: float
 
 
-class RunBegan(_Own, frozen=True, kw_only=True, gc=False):
+class RunBegan(_LedgerStatement, frozen=True, kw_only=True, gc=False):
     """The first row of a server chain: a run of the server opened the file."""
 
     boot: str
@@ -63,18 +66,18 @@ class RunBegan(_Own, frozen=True, kw_only=True, gc=False):
     """The rows that say SessionOpened of the sessions which earlier runs left open."""
 
 
-class RunEnded(_Own, frozen=True, kw_only=True, gc=False):
+class RunEnded(_LedgerStatement, frozen=True, kw_only=True, gc=False):
     """The last row of a server chain whose server was not killed."""
 
 
-class ChainOpened(_Own, frozen=True, kw_only=True, gc=False):
+class ChainOpened(_LedgerStatement, frozen=True, kw_only=True, gc=False):
     """An episode's chain began; `head` is the one after its reset."""
 
     chain: str
     head: str
 
 
-class ChainEnded(_Own, frozen=True, kw_only=True, gc=False):
+class ChainEnded(_LedgerStatement, frozen=True, kw_only=True, gc=False):
     """Nothing more comes in an episode's chain; with what can be listed without reading it.
 
     That an episode was lost is not said here: the reason in its `EpisodeClosed` does, which a server states of every lost one. A
@@ -94,7 +97,7 @@ class ChainEnded(_Own, frozen=True, kw_only=True, gc=False):
     """Empty: nothing was judged."""
 
 
-class Tombstone(_Own, frozen=True, kw_only=True, gc=False):
+class Tombstone(_LedgerStatement, frozen=True, kw_only=True, gc=False):
     """The tombstone of a chain that was removed."""
 
     chain: str
@@ -107,9 +110,9 @@ class Tombstone(_Own, frozen=True, kw_only=True, gc=False):
     why: str
 
 
-Own: TypeAlias = RunBegan | RunEnded | ChainOpened | ChainEnded | Tombstone
+LedgerStatement: TypeAlias = RunBegan | RunEnded | ChainOpened | ChainEnded | Tombstone
 
-_VALUE: Final[dict[type, str]] = {
+_OBSERVATION_FIELDS: Final[dict[type, str]] = {
     EpisodeStepped: "observation",
     EpisodeReset: "observation",
     BatchStepped: "observations",
@@ -119,74 +122,76 @@ _VALUE: Final[dict[type, str]] = {
 NULL_DIGEST: Final = sha256(b"null").hexdigest()
 
 
-class Body(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class RowBody(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A row's body, its event or own statement not read yet."""
 
     digest: str | None = None
     event: Raw | UnsetType = UNSET
-    observations: Observations | None = None
+    observations: ObservationStorage | None = None
     own: Raw | UnsetType = UNSET
     scene: str | None = None
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_BODY: Final = msgspec.json.Decoder(Body)
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BODY: Final = msgspec.json.Decoder(RowBody)
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a body may raise."""
 _ANY: Final = msgspec.json.Decoder(Raw)
 
 
-def _built_fields() -> tuple[str, ...]:
+def _find_container_fields() -> tuple[str, ...]:
     """Return the names of the fields of all statements that are lists or objects, and no `Raw`."""
-    fields = [field for kind in get_args(Event | Own) for field in msgspec.inspect.type_info(kind).fields]  # type: ignore[attr-defined]
-    return tuple(sorted({field.name for field in fields if _is_built(field.type)}))
+    fields = [field for kind in get_args(Event | LedgerStatement) for field in msgspec.inspect.type_info(kind).fields]  # type: ignore[attr-defined]
+    return tuple(sorted({field.name for field in fields if _is_container(field.type)}))
 
 
-def _is_built(kind: msgspec.inspect.Type) -> bool:
+def _is_container(kind: msgspec.inspect.Type) -> bool:
     if isinstance(kind, msgspec.inspect.UnionType):
-        return any(map(_is_built, kind.types))
+        return any(map(_is_container, kind.types))
     return isinstance(kind, msgspec.inspect.CollectionType | msgspec.inspect.DictType)
 
 
-_BUILT_FIELDS: Final = _built_fields()
-_Built: Final = msgspec.defstruct("_Built", [(name, Raw, NULL) for name in _BUILT_FIELDS], frozen=True, gc=False)
-_BUILT: Final = msgspec.json.Decoder(_Built)
-_OWN: Final[msgspec.json.Decoder[Own]] = msgspec.json.Decoder(Own)
+_CONTAINER_FIELDS: Final = _find_container_fields()
+_Containers: Final = msgspec.defstruct(
+    "_Containers", [(name, Raw, NULL) for name in _CONTAINER_FIELDS], frozen=True, gc=False
+)
+_CONTAINERS: Final = msgspec.json.Decoder(_Containers)
+_STATEMENT: Final[msgspec.json.Decoder[LedgerStatement]] = msgspec.json.Decoder(LedgerStatement)
 
 
-Blobs: TypeAlias = list[tuple[bytes, bytes]]
+HashedValues: TypeAlias = list[tuple[bytes, bytes]]
 """Values with their hashes."""
-Written: TypeAlias = tuple[bytes, Blobs | None]
+EncodedRow: TypeAlias = tuple[bytes, HashedValues | None]
 """A body, and the values that it names and does not hold."""
 
 
-def written_event(event: Event, keeps: Observations, *, first: bool = False) -> Written:
+def encode_event_row(event: Event, keeps: ObservationStorage, *, first: bool = False) -> EncodedRow:
     """Return the event as a body; a ComponentError if it has no JSON form."""
-    field = _VALUE.get(type(event))
-    blobs: Blobs | None = None
+    field = _OBSERVATION_FIELDS.get(type(event))
+    blobs: HashedValues | None = None
     digest = scene = ""
     if field is not None:
         value: Raw = getattr(event, field)
-        _check_size("an observation", memoryview(value).nbytes, LARGEST)
+        _check_size("an observation", memoryview(value).nbytes, MAX_VALUE_BYTES)
         hashed = sha256(value)
         digest = hashed.hexdigest()
-        if keeps == "digest" or memoryview(value).nbytes >= SHORT:
+        if keeps == "digest" or memoryview(value).nbytes >= INLINE_BYTES:
             blobs = [(hashed.digest(), bytes(value))]
             event = replace(event, **{field: NULL})
         # Most events say the very same null.
         if field == "observation" and event.scene is not NULL:  # type: ignore[union-attr]
             event, scene, blobs = _without_scene(event, keeps, blobs)  # type: ignore[arg-type]
-    body = _wrapped(_encoded(event), digest, scene, keeps if first else "")
-    _check(body)
-    _check_size("an event", len(body), MOST_BODY)
-    if len(body) > MOST_BUILT and built_bytes(_encoded(event)) > MOST_BUILT:
+    body = _wrap_event(_encode_json(event), digest, scene, keeps if first else "")
+    _check_json(body)
+    _check_size("an event", len(body), MAX_BODY_BYTES)
+    if len(body) > MAX_CONTAINER_BYTES and count_container_bytes(_encode_json(event)) > MAX_CONTAINER_BYTES:
         raise ComponentError(
-            "an event has too many values for the ledger", expected=f"at most {MOST_BUILT} bytes of them"
+            "an event has too many values for the ledger", expected=f"at most {MAX_CONTAINER_BYTES} bytes of them"
         )
     return body, blobs if keeps == "all" else None
 
 
-def _check(body: bytes) -> None:
+def _check_json(body: bytes) -> None:
     """Raise a ComponentError if a Raw in the body is no JSON: nobody could read the row."""
     try:
         _ANY.decode(body)
@@ -200,32 +205,32 @@ def _check_size(what: str, size: int, most: int) -> None:
         raise ComponentError(f"{what} is too large for the ledger", found=size, expected=f"at most {most} bytes")
 
 
-def built_bytes(statement: bytes | Raw) -> int:
+def count_container_bytes(statement: bytes | Raw) -> int:
     """Return how many bytes of a statement are lists and objects that reading it would build."""
-    fields = _BUILT.decode(statement)
-    return sum(memoryview(getattr(fields, name)).nbytes for name in _BUILT_FIELDS)
+    fields = _CONTAINERS.decode(statement)
+    return sum(memoryview(getattr(fields, name)).nbytes for name in _CONTAINER_FIELDS)
 
 
-def _check_built(statement: bytes | Raw) -> None:
+def _check_container_bytes(statement: bytes | Raw) -> None:
     """Raise a ValidationError for a statement that would take much more memory than it has bytes."""
-    if memoryview(statement).nbytes > MOST_BUILT and built_bytes(statement) > MOST_BUILT:
-        raise ValidationError("a row has too many values", expected=f"at most {MOST_BUILT} bytes of them")
+    if memoryview(statement).nbytes > MAX_CONTAINER_BYTES and count_container_bytes(statement) > MAX_CONTAINER_BYTES:
+        raise ValidationError("a row has too many values", expected=f"at most {MAX_CONTAINER_BYTES} bytes of them")
 
 
 def _without_scene(
-    event: EpisodeReset | EpisodeStepped, keeps: Observations, blobs: Blobs | None
-) -> tuple[EpisodeReset | EpisodeStepped, str, Blobs | None]:
+    event: EpisodeReset | EpisodeStepped, keeps: ObservationStorage, blobs: HashedValues | None
+) -> tuple[EpisodeReset | EpisodeStepped, str, HashedValues | None]:
     """Return the event without a scene that is long, the scene's hash, and the blobs with it."""
     scene = bytes(event.scene)
-    if scene == b"null" or (keeps == "all" and len(scene) < SHORT):
+    if scene == b"null" or (keeps == "all" and len(scene) < INLINE_BYTES):
         return event, "", blobs
-    _check_size("a scene", len(scene), LARGEST)
+    _check_size("a scene", len(scene), MAX_VALUE_BYTES)
     hashed = sha256(scene)
     return replace(event, scene=NULL), hashed.hexdigest(), [*(blobs or ()), (hashed.digest(), scene)]
 
 
-def _wrapped(event: bytes, digest: str, scene: str, keeps: str) -> bytes:
-    """Return the body around an event: what msgspec would write of a `Body`, three times as fast."""
+def _wrap_event(event: bytes, digest: str, scene: str, keeps: str) -> bytes:
+    """Return the body around an event: what msgspec would write of a `RowBody`, three times as fast."""
     if digest and not scene and not keeps:
         return b'{"digest":"%b","event":%b}' % (digest.encode(), event)
     parts = [b'"digest":"%b"' % digest.encode()] if digest else []
@@ -237,17 +242,17 @@ def _wrapped(event: bytes, digest: str, scene: str, keeps: str) -> bytes:
     return b"{%b}" % b",".join(parts)
 
 
-def written_own(own: Own, keeps: Observations, *, first: bool = False) -> bytes:
+def encode_statement_row(own: LedgerStatement, keeps: ObservationStorage, *, first: bool = False) -> bytes:
     """Return a statement of the ledger's own as a body."""
-    return _encoded(Body(own=Raw(_ENCODER.encode(own)), observations=keeps if first else None))
+    return _encode_json(RowBody(own=Raw(_ENCODER.encode(own)), observations=keeps if first else None))
 
 
-def written_opening(body: Body, keeps: Observations) -> bytes:
+def encode_opening_row(body: RowBody, keeps: ObservationStorage) -> bytes:
     """Return the body of a SessionOpened as that of a first row."""
-    return _wrapped(bytes(body.event) if body.event is not UNSET else b"null", "", "", keeps)
+    return _wrap_event(bytes(body.event) if body.event is not UNSET else b"null", "", "", keeps)
 
 
-def _encoded(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     try:
         return _ENCODER.encode(value)
     # ValueError: text that is no UTF-8; RecursionError: settings that hold themselves.
@@ -257,60 +262,60 @@ def _encoded(value: object) -> bytes:
         ) from problem
 
 
-def read_body(body: bytes) -> Body:
+def read_body(body: bytes) -> RowBody:
     """Return the body, or raise a ValidationError."""
     try:
         return _BODY.decode(body)
-    except UNREADABLE as problem:
+    except DECODE_ERRORS as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 
 
-class _Named(Struct, frozen=True, gc=False):
+class _ValueHashes(Struct, frozen=True, gc=False):
     """As much of a body as says which values it names."""
 
     digest: str | None = None
     scene: str | None = None
-    observations: Observations | None = None
+    observations: ObservationStorage | None = None
 
 
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_VALUE_HASHES: Final = msgspec.json.Decoder(_ValueHashes)
 
 
-def named_values(body: bytes) -> list[bytes]:
+def find_value_hashes(body: bytes) -> list[bytes]:
     """Return the hashes of the values that a body names, wherever they are; none if it cannot be read."""
     try:
-        named = _NAMED.decode(body)
+        named = _VALUE_HASHES.decode(body)
         return [bytes.fromhex(digest) for digest in (named.digest, named.scene) if digest is not None]
-    except (*UNREADABLE, ValueError):
+    except (*DECODE_ERRORS, ValueError):
         return []
 
 
-def keeps_in(body: bytes) -> Observations:
+def find_observation_storage(body: bytes) -> ObservationStorage:
     """Return how the chain with this first row keeps observations; "all" if it cannot be read."""
     try:
-        return _NAMED.decode(body).observations or "all"
-    except (*UNREADABLE, ValueError):
+        return _VALUE_HASHES.decode(body).observations or "all"
+    except (*DECODE_ERRORS, ValueError):
         return "all"
 
 
-def statement_in(body: Body) -> Event | Own:
+def parse_event_or_statement(body: RowBody) -> Event | LedgerStatement:
     """Return what the body says, its values null where they are elsewhere; a ValidationError if it cannot be read."""
     if body.event is not UNSET and body.own is UNSET:
-        return _decoded(bytes(body.event))
+        return _parse_event(bytes(body.event))
     if body.own is UNSET or body.event is not UNSET:
         raise ValidationError("not a row of a ledger", expected="either an event or a statement of the ledger's own")
-    return own_in(body.own)
+    return parse_statement(body.own)
 
 
-def _decoded(line: bytes) -> Event:
+def _parse_event(line: bytes) -> Event:
     try:
-        _check_built(line)
-        return decoded(line)
-    except UNREADABLE as problem:
+        _check_container_bytes(line)
+        return decode_event(line)
+    except DECODE_ERRORS as problem:
         raise ValidationError(f"not an event: {problem}") from problem
 
 
-class Told(Struct, frozen=True, gc=False):
+class EventRow(Struct, frozen=True, gc=False):
     """A body whose event is read whole, in one go; its own statement not at all."""
 
     digest: str | None = None
@@ -319,34 +324,76 @@ class Told(Struct, frozen=True, gc=False):
     scene: str | None = None
 
 
-_TOLD: Final = msgspec.json.Decoder(Told)
+_EVENT_ROW: Final = msgspec.json.Decoder(EventRow)
 
 
-def told_in(body: bytes) -> Told:
+def parse_event_row(body: bytes) -> EventRow:
     """Return the body with its event, or raise a ValidationError."""
     try:
-        if len(body) > MOST_BUILT:
-            _check_built(read_body(body).event or b"{}")
-        return _TOLD.decode(body)
-    except (*UNREADABLE, TypeError) as problem:
+        if len(body) > MAX_CONTAINER_BYTES:
+            _check_container_bytes(read_body(body).event or b"{}")
+        return _EVENT_ROW.decode(body)
+    except (*DECODE_ERRORS, TypeError) as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 
 
-def own_in(own: Raw) -> Own:
+def parse_statement(own: Raw) -> LedgerStatement:
     """Return a statement of the ledger's own, or raise a ValidationError."""
     try:
-        _check_built(own)
-        return _OWN.decode(own)
-    except UNREADABLE as problem:
+        _check_container_bytes(own)
+        return _STATEMENT.decode(own)
+    except DECODE_ERRORS as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 
 
-def value_field(event: Event | Own) -> str | None:
+def find_observation_field(event: Event | LedgerStatement) -> str | None:
     """Return the name of the event's field that is an observation; None: it has none."""
-    return _VALUE.get(type(event))
+    return _OBSERVATION_FIELDS.get(type(event))
 
 
-def lacks_value(event: Event | Own, digest: str | None) -> bool:
+def lacks_observation(event: Event | LedgerStatement, digest: str | None) -> bool:
     """Return whether the event's observation is not in the body."""
-    field = value_field(event)
+    field = find_observation_field(event)
     return field is not None and digest != NULL_DIGEST and getattr(event, field) == NULL
+
+
+class PartialEvent(Struct, frozen=True, gc=False, tag=False):
+    """As much of an event as an audit or a list needs."""
+
+    event: str
+    at: float = 0.0
+    step: int = 0
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    accepted: bool = True
+    state: str | None = ""
+    lost: bool | str | None = False
+    """Of a session that was taken up again: why its episode cannot go on."""
+    agent: str = ""
+    observation: Raw | UnsetType = UNSET
+    observations: Raw | UnsetType = UNSET
+
+
+class PartialRow(Struct, frozen=True, gc=False):
+    """A body whose event is read only as far as that, in one go; its own statement not at all."""
+
+    digest: str | None = None
+    event: PartialEvent | UnsetType = UNSET
+    observations: ObservationStorage | None = None
+    own: Raw | UnsetType = UNSET
+    scene: str | None = None
+
+
+_PARTIAL_ROW: Final = msgspec.json.Decoder(PartialRow)
+
+
+def parse_partial_row(body: bytes) -> PartialRow:
+    """Return the body read only so far, or raise a ValidationError."""
+    try:
+        row = _PARTIAL_ROW.decode(body)
+    except DECODE_ERRORS as problem:
+        raise ValidationError(f"not a row of a ledger: {problem}") from problem
+    if (row.event is UNSET) == (row.own is UNSET):
+        raise ValidationError("not a row of a ledger", expected="either an event or a statement of the ledger's own")
+    return row

@@ -15,30 +15,29 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from proctor.errors import ValidationError
-from proctor.ledger.audit import Audit
-from proctor.ledger.chain import is_episode
-from proctor.ledger.files import ledger_files
-from proctor.ledger.findings import Finding, counted_rows
-from proctor.ledger.head import Head, parsed_head
-from proctor.ledger.lock import has_writer
+from proctor.ledger.audit.chain_checks import LedgerFinding, format_row_count
+from proctor.ledger.audit.file_audit import FileAudit
+from proctor.ledger.chain import Head, is_episode_chain, parse_head
 from proctor.ledger.rows import Tombstone
-from proctor.ledger.schema import connected_for_reading, stamp
+from proctor.ledger.storage.ledger_file import ledger_files
+from proctor.ledger.storage.lock import has_writer
+from proctor.ledger.storage.sqlite import connect_for_reading, file_fingerprint
 
-__all__ = ["Finding", "Report", "verify"]
+__all__ = ["LedgerFinding", "VerificationReport", "verify"]
 
 Progress: TypeAlias = Callable[[int, int], None]
-TRIES: Final = 3
+MAX_TRIES: Final = 3
 MOST_KEYS: Final = 4
 """So many keys are named."""
-_BY_WHOM: Final = "the chain was pruned, and only with a key is it known by whom"
-_OTHERWISE: Final = "its tombstone says otherwise than a head"
+_PRUNED_BY_UNKNOWN: Final = "the chain was pruned, and only with a key is it known by whom"
+_TOMBSTONE_DISAGREES: Final = "its tombstone says otherwise than a head"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerificationReport:
     """What was looked at, what was found, and what that proves."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[LedgerFinding, ...]
     rows: int
     chains: int
     seals: int
@@ -58,7 +57,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProofInputs:
     """What was given: whether a key, how many heads, and of how many of these the episodes were pruned."""
 
     keyed: bool
@@ -74,134 +73,138 @@ def verify(
     public: bytes | None = None,
     allow_unsealed: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> VerificationReport:
     """Return whether the ledger at `path` is as it was written.
 
     `heads` are texts that a server gave out, and `public` is the key of the server that signed, both kept elsewhere. With `allow_unsealed`,
     rows after the last seal of their chain are counted and are no finding. `progress` is told how many rows of how many are done.
     A ValidationError if there is no ledger, or a head is none.
     """
-    wanted = [parsed_head(text) for text in heads]
-    audits: list[Audit] = []
+    wanted = [parse_head(text) for text in heads]
+    audits: list[FileAudit] = []
     for file in ledger_files(path):
-        shifted = None if progress is None else _shifted(progress, sum(each.rows for each in audits))
-        audits.append(_audited(file, wanted, public, shifted))
-    findings = [finding for audit in audits for finding in sorted(audit.findings, key=_place)]
-    findings += _twice(audits)
+        shifted = None if progress is None else _shift_progress(progress, sum(each.rows for each in audits))
+        audits.append(_audit_file(file, wanted, public, shifted))
+    findings = [finding for audit in audits for finding in sorted(audit.findings, key=_row_order)]
+    findings += _find_duplicates(audits)
     if public is not None and not any(audit.seals for audit in audits):
-        findings.append(Finding(audits[0].path, None, None, None, "nothing here is signed, and a key was given"))
-    pruned = _pruned(wanted, audits) if public is not None else []
-    findings += _unmet([head for head in wanted if head not in pruned], audits)
-    return _report(findings, audits, Asked(public is not None, len(wanted), len(pruned), allow_unsealed))
+        findings.append(LedgerFinding(audits[0].path, None, None, None, "nothing here is signed, and a key was given"))
+    pruned = _find_pruned_heads(wanted, audits) if public is not None else []
+    findings += _find_unmet_heads([head for head in wanted if head not in pruned], audits)
+    return _build_report(findings, audits, ProofInputs(public is not None, len(wanted), len(pruned), allow_unsealed))
 
 
-def _audited(path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None) -> Audit:
+def _audit_file(path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None) -> FileAudit:
     """Return what is found in a file; if somebody began to write it meanwhile, what is found after that."""
-    before, audit = _walked(path, wanted, public, progress)
-    for _ in range(TRIES):
-        if stamp(path) == before:
+    before, audit = _audit_once(path, wanted, public, progress)
+    for _ in range(MAX_TRIES):
+        if file_fingerprint(path) == before:
             break
-        before, audit = _walked(path, wanted, public, progress)
+        before, audit = _audit_once(path, wanted, public, progress)
     return audit
 
 
-def _walked(
+def _audit_once(
     path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None
-) -> tuple[tuple[object, ...], Audit]:
+) -> tuple[tuple[object, ...], FileAudit]:
     """Return how the file was before it was looked at, and what is found."""
-    before, audit = stamp(path), Audit(path, wanted, public)
+    before, audit = file_fingerprint(path), FileAudit(path, wanted, public)
     audit.live = has_writer(path) is True
-    _walk(audit, progress)
+    _run_audit(audit, progress)
     return before, audit
 
 
-def _walk(audit: Audit, progress: Progress | None) -> None:
+def _run_audit(audit: FileAudit, progress: Progress | None) -> None:
     try:
-        connection = connected_for_reading(audit.path)
+        connection = connect_for_reading(audit.path)
     except ValidationError as problem:
-        audit.note(str(problem))
+        audit.add_finding(str(problem))
         return
     try:
-        audit.walk(connection, progress)
+        audit.run(connection, progress)
     finally:
         connection.close()
 
 
-def _shifted(progress: Progress, done: int) -> Progress:
+def _shift_progress(progress: Progress, done: int) -> Progress:
     return lambda rows, total: progress(done + rows, done + total)
 
 
-def _place(finding: Finding) -> tuple[bool, int]:
+def _row_order(finding: LedgerFinding) -> tuple[bool, int]:
     return finding.number is None, finding.number or 0
 
 
-def _twice(audits: list[Audit]) -> list[Finding]:
+def _find_duplicates(audits: list[FileAudit]) -> list[LedgerFinding]:
     """Return what is in two files: episodes, and runs of one worker."""
     seen: dict[str, Path] = {}
-    found: list[Finding] = []
+    found: list[LedgerFinding] = []
     for audit in audits:
-        for what, chain in _own_names(audit):
+        for what, chain in _unique_names(audit):
             first = seen.setdefault(what, audit.path)
             if first != audit.path:
-                found.append(Finding(audit.path, chain, None, None, f"{what} is in {first.name}, too"))
+                found.append(LedgerFinding(audit.path, chain, None, None, f"{what} is in {first.name}, too"))
     return found
 
 
-def _own_names(audit: Audit) -> list[tuple[str, str | None]]:
+def _unique_names(audit: FileAudit) -> list[tuple[str, str | None]]:
     """Return what no other file has: how it is called, and its chain."""
-    episodes = [(f"the chain {link.name}", link.name) for link in audit.links.values() if is_episode(link.name)]
-    runs = [(f"the run {boot} of worker {worker}", None) for boot, worker in sorted(audit.claims.runs)]
+    episodes = [
+        (f"the chain {walk.name}", walk.name) for walk in audit.chain_walks.values() if is_episode_chain(walk.name)
+    ]
+    runs = [(f"the run {boot} of worker {worker}", None) for boot, worker in sorted(audit.statements.runs)]
     return [*episodes, *runs]
 
 
-def _pruned(wanted: list[Head], audits: list[Audit]) -> list[Head]:
+def _find_pruned_heads(wanted: list[Head], audits: list[FileAudit]) -> list[Head]:
     """Return the heads of chains whose tombstones do not speak against them; that is all that can be said of them."""
-    stones = {chain: stone for audit in audits for chain, stone in audit.claims.tombstones.items()}
-    return [head for head in wanted if head.chain in stones and _agree(head, stones[head.chain])]
+    stones = {chain: stone for audit in audits for chain, stone in audit.statements.tombstones.items()}
+    return [head for head in wanted if head.chain in stones and _tombstone_agrees(head, stones[head.chain])]
 
 
-def _agree(head: Head, stone: Tombstone) -> bool:
+def _tombstone_agrees(head: Head, stone: Tombstone) -> bool:
     return stone.head == str(head) or stone.rows > head.rows
 
 
-def _unmet(wanted: list[Head], audits: list[Audit]) -> list[Finding]:
+def _find_unmet_heads(wanted: list[Head], audits: list[FileAudit]) -> list[LedgerFinding]:
     """Return what is missing of the heads that were given."""
-    met = {head for audit in audits for head in audit.met}
-    return [finding for head in wanted if head not in met for finding in _missing(head, audits)]
+    met = {head for audit in audits for head in audit.found_heads}
+    return [finding for head in wanted if head not in met for finding in _explain_unmet_head(head, audits)]
 
 
-def _missing(head: Head, audits: list[Audit]) -> list[Finding]:
+def _explain_unmet_head(head: Head, audits: list[FileAudit]) -> list[LedgerFinding]:
     for audit in audits:
-        stone = audit.claims.tombstones.get(head.chain)
+        stone = audit.statements.tombstones.get(head.chain)
         if stone is not None:
-            what = _BY_WHOM if _agree(head, stone) else _OTHERWISE
-            return [Finding(audit.path, head.chain, None, None, f"{what}: {head}")]
-        for link in audit.links.values():
-            if link.name == head.chain:
-                what = f"the rows {link.seq + 1} to {head.rows - 1} of the chain are missing: a head says so"
-                return [Finding(audit.path, head.chain, link.seq + 1, None, what)]
-    return [Finding(audits[0].path, head.chain, None, None, f"the chain is missing, of which a head speaks: {head}")]
+            what = _PRUNED_BY_UNKNOWN if _tombstone_agrees(head, stone) else _TOMBSTONE_DISAGREES
+            return [LedgerFinding(audit.path, head.chain, None, None, f"{what}: {head}")]
+        for walk in audit.chain_walks.values():
+            if walk.name == head.chain:
+                what = f"the rows {walk.seq + 1} to {head.rows - 1} of the chain are missing: a head says so"
+                return [LedgerFinding(audit.path, head.chain, walk.seq + 1, None, what)]
+    return [
+        LedgerFinding(audits[0].path, head.chain, None, None, f"the chain is missing, of which a head speaks: {head}")
+    ]
 
 
-def _report(findings: list[Finding], audits: list[Audit], asked: Asked) -> Report:
+def _build_report(findings: list[LedgerFinding], audits: list[FileAudit], asked: ProofInputs) -> VerificationReport:
     damaged = bool(findings)
     if not asked.allow_unsealed:
-        findings = findings + [each.finding() for audit in audits if not audit.live for each in audit.unsealed]
+        findings = findings + [each.to_finding() for audit in audits if not audit.live for each in audit.unsealed]
     ok = not findings
     unsealed = sum(each.rows for audit in audits for each in audit.unsealed)
-    return Report(
+    return VerificationReport(
         findings=tuple(findings),
         rows=sum(audit.rows for audit in audits),
-        chains=sum(len(audit.links) for audit in audits),
+        chains=sum(len(audit.chain_walks) for audit in audits),
         seals=sum(audit.seals for audit in audits),
         unsealed=unsealed,
         signed=asked.keyed and ok and not unsealed,
         headed=asked.heads > 0 and not asked.pruned and ok,
-        says=" ".join([*_says(audits, asked, damaged=damaged), _proves(asked)]),
+        says=" ".join([*_describe_result(audits, asked, damaged=damaged), _describe_proof(asked)]),
     )
 
 
-def _says(audits: list[Audit], asked: Asked, *, damaged: bool) -> Iterator[str]:
+def _describe_result(audits: list[FileAudit], asked: ProofInputs, *, damaged: bool) -> Iterator[str]:
     if damaged:
         yield "The ledger is not as it was written: see the findings."
         return
@@ -210,8 +213,8 @@ def _says(audits: list[Audit], asked: Asked, *, damaged: bool) -> Iterator[str]:
     if asked.keyed:
         yield "Every seal is by the key that was given, and what is closed is sealed."
     elif keys:
-        yield f"The seals are by {_keys(keys)}, as the ledger itself says: only --key tells whether that is the server's."
-    yield from _unsealed_words(audits, asked)
+        yield f"The seals are by {_format_keys(keys)}, as the ledger itself says: only --key tells whether that is the server's."
+    yield from _describe_unsealed_rows(audits, asked)
     if asked.pruned:
         yield f"Heads whose episodes were pruned, so that no row can be held against them any more: {asked.pruned}."
     if asked.heads > asked.pruned:
@@ -222,18 +225,18 @@ def _says(audits: list[Audit], asked: Asked, *, damaged: bool) -> Iterator[str]:
         yield f"{files} one episode, and shows nothing of others."
 
 
-def _keys(keys: list[str]) -> str:
+def _format_keys(keys: list[str]) -> str:
     more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
     return f"the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST_KEYS])}{more}"
 
 
-def _unsealed_words(audits: list[Audit], asked: Asked) -> Iterator[str]:
+def _describe_unsealed_rows(audits: list[FileAudit], asked: ProofInputs) -> Iterator[str]:
     """Yield how much is not sealed, why that may be, and what to do."""
     found = [(audit, each) for audit in audits for each in audit.unsealed]
     writing = [each.rows for audit, each in found if audit.live]
     if any(writing):
         yield (
-            f"A server seems to be writing: {counted_rows(sum(writing))} in {_chains(len(writing))} come after the last seal of their "
+            f"A server seems to be writing: {format_row_count(sum(writing))} in {_format_chain_count(len(writing))} come after the last seal of their "
             "chain. They cannot be proved yet, and are sealed when the episode ends or the server stops."
         )
     elif writing:
@@ -241,7 +244,7 @@ def _unsealed_words(audits: list[Audit], asked: Asked) -> Iterator[str]:
     left = [each.rows for audit, each in found if not audit.live]
     if not left:
         return
-    yield f"Nothing proves {counted_rows(sum(left))} in {_chains(len(left))}, which no seal covers and no server is seen writing to."
+    yield f"Nothing proves {format_row_count(sum(left))} in {_format_chain_count(len(left))}, which no seal covers and no server is seen writing to."
     if asked.allow_unsealed:
         return
     if any(audit.bundle for audit, _ in found):
@@ -254,11 +257,11 @@ def _unsealed_words(audits: list[Audit], asked: Asked) -> Iterator[str]:
     yield "To accept such rows without proof, use --allow-unsealed."
 
 
-def _chains(count: int) -> str:
+def _format_chain_count(count: int) -> str:
     return "1 chain" if count == 1 else f"{count} chains"
 
 
-def _proves(asked: Asked) -> str:
+def _describe_proof(asked: ProofInputs) -> str:
     """Return what a look at the ledger can prove, and what it cannot."""
     if asked.keyed and asked.heads > asked.pruned:
         return (

@@ -22,23 +22,29 @@ from pathlib import Path
 from typing import Final
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.commits import Commits
-from proctor.ledger.files import LedgerFile
+from proctor.ledger.chain_state import ChainState
 from proctor.ledger.keys import Signer
-from proctor.ledger.lock import WriterLock
-from proctor.ledger.pen import Pen
-from proctor.ledger.recovery import Unfinished, recovered, unfinished
-from proctor.ledger.rows import Observations, RunBegan, read_body, statement_in
-from proctor.ledger.schema import SUFFIX, VERSION, Durability, connected_for_writing, translated
-from proctor.ledger.storage import LARGE_BYTES, DiskSpace, LargeEventPace, StorageBudget, StorageLimits
-from proctor.ledger.tracks import Track
+from proctor.ledger.recovery import UnfinishedSession, read_unfinished_sessions, recover_state
+from proctor.ledger.rows import ObservationStorage, RunBegan, parse_event_or_statement, read_body
+from proctor.ledger.storage.ledger_file import LedgerFile
+from proctor.ledger.storage.lock import WriterLock
+from proctor.ledger.storage.sqlite import SUFFIX, VERSION, Durability, connect_for_writing, translate_errors
+from proctor.ledger.writing.group_commit import GroupCommitter
+from proctor.ledger.writing.row_builder import RowBuilder
+from proctor.ledger.writing.storage_limits import (
+    LARGE_BYTES,
+    DiskSpace,
+    LargeEventThrottle,
+    StorageBudget,
+    StorageLimits,
+)
 from proctor.models.events import Event, SessionOpened
 
-__all__ = ["LedgerWriter", "Unfinished"]
+__all__ = ["LedgerWriter", "UnfinishedSession"]
 
 OFF_SECONDS: Final = 0.05
 _CLOSED: Final = "the recorder is closed"
-_STORED: Final = "SELECT coalesce(sum(length(body)), 0) FROM rows WHERE number BETWEEN ? AND ? AND chain = ?"
+_SUM_OF_BODIES: Final = "SELECT coalesce(sum(length(body)), 0) FROM rows WHERE number BETWEEN ? AND ? AND chain = ?"
 _DURABILITIES: Final = ("full", "normal", "off")
 
 
@@ -60,32 +66,38 @@ class LedgerWriter:
         server: str,
         signer: Signer | None,
         durability: Durability = "full",
-        observations: Observations = "all",
+        observations: ObservationStorage = "all",
         wall: Callable[[], float] = time.time,
         limits: StorageLimits | None = None,
         space: DiskSpace | None = None,
     ) -> None:
         _check_settings(durability, observations)
         self.path: Final = Path(folder) / f"worker-{worker}{SUFFIX}"
-        self._over = ""
+        self._closed_reason = ""
         """Why nothing more is taken; empty while events are."""
         with ExitStack() as held:
             _make_file(self.path)
             held.callback(WriterLock(self.path).release)
-            connection = connected_for_writing(self.path, durability)
-            held.callback(_close, connection)
+            connection = connect_for_writing(self.path, durability)
+            held.callback(_close_connection, connection)
             self._file = LedgerFile(self.path, live=True)
             held.callback(self._file.close)
-            self._found = found = recovered(self._file, observations)
+            self._recovered = found = recover_state(self._file, observations)
             budget = StorageBudget(limits, space)
-            _count_again(budget, self._file, found.tracks)
-            self._pen = Pen(
-                found.tracks, found.next, keeps=observations, signer=signer, has=self._has, wall=wall, budget=budget
+            _recount_stored_bytes(budget, self._file, found.states)
+            self._row_builder = RowBuilder(
+                found.states,
+                found.next,
+                keeps=observations,
+                signer=signer,
+                has=self._has_chain,
+                wall=wall,
+                budget=budget,
             )
-            self._pace = LargeEventPace()
+            self._throttle = LargeEventThrottle()
             delay = OFF_SECONDS if durability == "off" else None
-            self._commits = Commits(connection, self.path, self._pen, delay=delay, budget=budget)
-            held.callback(self._commits.close)
+            self._committer = GroupCommitter(connection, self.path, self._row_builder, delay=delay, budget=budget)
+            held.callback(self._committer.close)
             began = RunBegan(
                 at=wall(),
                 boot=boot,
@@ -97,32 +109,32 @@ class LedgerWriter:
                 previous=found.previous,
                 unfinished=list(found.opened.values()),
             )
-            self._pen.begin_run(began)
-            self._commits.settle()
-            self._held = held.pop_all()
+            self._row_builder.begin_run(began)
+            self._committer.commit_now()
+            self._resources = held.pop_all()
 
     def record(self, event: Event) -> Awaitable[None] | None:
         """Take the event; what is returned ends when it is safe, and raises a ComponentError if it is not on record."""
-        if self._over:
-            raise ComponentError(self._over, expected="no more events")
-        if self._commits.lost:
-            self._commits.check(event)
-        pace, gathered = self._pace, self._pen.batch.gathered
+        if self._closed_reason:
+            raise ComponentError(self._closed_reason, expected="no more events")
+        if self._committer.lost:
+            self._committer.check(event)
+        pace, gathered = self._throttle, self._row_builder.batch.gathered
         pace.note(event.session)
-        self._pen.write(event)
-        size = self._pen.batch.gathered - gathered
-        promise = self._commits.promise()
+        self._row_builder.write(event)
+        size = self._row_builder.batch.gathered - gathered
+        promise = self._committer.request_commit()
         if size > LARGE_BYTES and asyncio._get_running_loop() is not None:
-            return _wait(promise, pace.wait_after(event.session, size))
+            return _wait_until_safe(promise, pace.wait_after(event.session, size))
         return promise
 
     def head(self, session: str) -> str | None:
         """Return the head of the session's latest chain, of what is safe; None if there is none, or nothing of it is."""
-        return self._pen.head(session)
+        return self._row_builder.head(session)
 
-    def unfinished(self) -> list[Unfinished]:
+    def unfinished(self) -> list[UnfinishedSession]:
         """Return the sessions that earlier runs left open, in order of opening; ask before the first event of one."""
-        return unfinished(self.path, self._found)
+        return read_unfinished_sessions(self.path, self._recovered)
 
     def close(self) -> None:
         """Commit what is left, state and seal the end, and let go of the file; calling it again does nothing.
@@ -130,28 +142,28 @@ class LedgerWriter:
         A ComponentError says that the end could not be stated: what was acknowledged is there all the same, but for
         the last events of durability "off".
         """
-        if self._over:
+        if self._closed_reason:
             return
-        self._over = _CLOSED
-        with self._held:
+        self._closed_reason = _CLOSED
+        with self._resources:
             failure: ComponentError | None = None
             try:
-                self._commits.settle()
+                self._committer.commit_now()
             except ComponentError as problem:
                 failure = problem
-            self._pen.end_run()
-            self._commits.settle()
+            self._row_builder.end_run()
+            self._committer.commit_now()
             if failure is not None:
                 raise failure
 
-    def _has(self, name: str) -> bool:
+    def _has_chain(self, name: str) -> bool:
         try:
             return self._file.chain(name) is not None
         except ValidationError as problem:
             raise ComponentError(f"the ledger {self.path} cannot be read: {problem}") from problem
 
 
-async def _wait(promise: "asyncio.Future[None] | None", seconds: float) -> None:
+async def _wait_until_safe(promise: "asyncio.Future[None] | None", seconds: float) -> None:
     """Return when the promise has ended, and some time after."""
     if promise is not None:
         await promise
@@ -164,17 +176,17 @@ def _check_settings(durability: str, observations: str) -> None:
             raise ValidationError("not a setting of a ledger", found=value, expected=" or ".join(allowed))
 
 
-def _count_again(budget: StorageBudget, file: LedgerFile, tracks: dict[str, Track]) -> None:
+def _recount_stored_bytes(budget: StorageBudget, file: LedgerFile, chain_states: dict[str, ChainState]) -> None:
     """Count the rows that sessions of an earlier run stored in their latest episodes; their values count no more."""
-    for track in tracks.values():
-        opened = statement_in(read_body(track.opened))
-        with translated(file.path, ComponentError):
-            (stored,) = file.connection.execute(_STORED, (track.first, track.number, track.first)).fetchone()
+    for track in chain_states.values():
+        opened = parse_event_or_statement(read_body(track.opened))
+        with translate_errors(file.path, ComponentError):
+            (stored,) = file.connection.execute(_SUM_OF_BODIES, (track.first, track.number, track.first)).fetchone()
         if isinstance(opened, SessionOpened):
             budget.open(opened, stored)
 
 
-def _close(connection: sqlite3.Connection) -> None:
+def _close_connection(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):
         connection.rollback()  # the transaction that waits for the next commit
         # SQLite does this by itself for the last one who closes the file. If somebody still reads it, that is not us, and

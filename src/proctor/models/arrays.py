@@ -4,18 +4,23 @@ Rule 1: the lists of an array say its numbers exactly; the floats that JSON lack
 Rule 2: what a peer sent is never trusted: the types, the shape and the length are checked before an array is made, and
     nothing is decompressed beyond the size that its shape claims and its reader allows.
 Rule 3: numbers are never bent: a bool is no number, a float no integer, and what does not fit the dtype is refused.
+Rule 4: in words for a language model, short arrays are told in full, with dtype and shape; long ones by shape, least, most, mean and
+    first values. Parts are told one to a line, each under the names that lead to it. The exact values travel beside the text.
 """
 
 import binascii
 import math
 import zlib
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+from gymnasium.spaces import GraphInstance
 from numpy.typing import NDArray
 
 from proctor.errors import ComponentError, ValidationError
+from proctor.models.value_text import FIRST, MOST_VALUES, describe_numbers, describe_value
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -29,16 +34,16 @@ DTYPES: Final = {
 WORTH_ZIPPING: Final = 4096
 """Below this many bytes nothing is compressed."""
 
-SHORT: Final = 64
+SHORT_ROW: Final = 64
 
 MOST_BYTES: Final = 2**28
 """What compressed arrays of one message may unpack to, together."""
 
-NAMED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 PLAIN_KEYS: Final = {"dtype", "shape", "data"}
 ZIPPED_KEYS: Final = {*PLAIN_KEYS, "zip"}
 NUMBERS: Final[dict[str, set[type]]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}
-WORDS: Final = {"b": "true or false", "i": "integers", "u": "integers", "f": "numbers"}
+KIND_WORDS: Final = {"b": "true or false", "i": "integers", "u": "integers", "f": "numbers"}
 
 
 def wire_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -53,7 +58,7 @@ def wire_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return little
 
 
-def packed_array(array: Array, compress: bool = False) -> dict[str, Any]:
+def pack_array(array: Array, compress: bool = False) -> dict[str, Any]:
     """Return the array as dtype, shape and base64 data; compressed where that is asked for and helps."""
     little = wire_dtype(array.dtype)
     raw = array.astype(little, copy=False).tobytes()
@@ -61,25 +66,25 @@ def packed_array(array: Array, compress: bool = False) -> dict[str, Any]:
     if compress and len(raw) >= WORTH_ZIPPING:
         zipped = zlib.compress(raw, 1)
         if len(zipped) < len(raw):
-            return {**packed, "data": _base64(zipped), "zip": "zlib"}
-    packed["data"] = _base64(raw)
+            return {**packed, "data": _encode_base64(zipped), "zip": "zlib"}
+    packed["data"] = _encode_base64(raw)
     return packed
 
 
-def _base64(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
-def unpacked(value: Any, *, most: int = MOST_BYTES) -> Array:
+def unpack_array(value: Any, *, most: int = MOST_BYTES) -> Array:
     """Return the array that a packed value holds, fresh and writable, or raise a ValidationError.
 
     No array of more than `most` bytes is made.
     """
-    dtype, shape = packed_form(value)
+    dtype, shape = read_packed_form(value)
     size = dtype.itemsize * math.prod(shape)
     if size > most:
         raise ValidationError("a packed array is too large", found=size, expected=f"at most {most} bytes")
-    raw = _raw(value["data"], size, zipped="zip" in value)
+    raw = _decode_data(value["data"], size, zipped="zip" in value)
     try:
         array: Array = np.frombuffer(raw, dtype).reshape(shape).copy()
     except (ValueError, OverflowError):  # sides that are too long beside one of 0
@@ -89,7 +94,7 @@ def unpacked(value: Any, *, most: int = MOST_BYTES) -> Array:
     return array
 
 
-def packed_form(value: Any) -> tuple[np.dtype[Any], Shape]:
+def read_packed_form(value: Any) -> tuple[np.dtype[Any], Shape]:
     """Return the dtype and the shape that a packed value claims to have, or raise a ValidationError."""
     if type(value) is not dict or not (value.keys() == PLAIN_KEYS or value.keys() == ZIPPED_KEYS):
         raise ValidationError("not a packed array", found=value, expected="dtype, shape and data (and zip)")
@@ -105,7 +110,7 @@ def packed_form(value: Any) -> tuple[np.dtype[Any], Shape]:
     return dtype, tuple(shape)
 
 
-def _raw(data: Any, size: int, *, zipped: bool) -> bytes:
+def _decode_data(data: Any, size: int, *, zipped: bool) -> bytes:
     """Return the `size` bytes that `data` stands for; at most one byte more is ever decompressed."""
     expected = f"base64 of {size} bytes"
     if type(data) is not str:
@@ -125,46 +130,46 @@ def _raw(data: Any, size: int, *, zipped: bool) -> bytes:
     return raw
 
 
-def listed(array: Array) -> Any:
+def array_to_lists(array: Array) -> Any:
     """Return the array as nested lists, a scalar as itself; non-finite floats become strings."""
     values = array.tolist()
     if array.dtype.kind != "f":
         return values
     # The sum of a short row takes a tenth of numpy's time, and is finite only if every number is.
-    is_short = array.ndim == 1 and len(values) <= SHORT
+    is_short = array.ndim == 1 and len(values) <= SHORT_ROW
     all_finite = math.isfinite(sum(values)) if is_short else np.isfinite(array).all()
-    return values if all_finite else _with_names(values)
+    return values if all_finite else _name_non_finite(values)
 
 
-def _with_names(value: Any) -> Any:
+def _name_non_finite(value: Any) -> Any:
     if type(value) is list:
-        return [_with_names(each) for each in value]
-    return named(value)
+        return [_name_non_finite(each) for each in value]
+    return float_to_json(value)
 
 
-def named(number: float) -> float | str:
+def float_to_json(number: float) -> float | str:
     """Return a float as JSON says it: itself, or its name if it is not finite."""
     if math.isfinite(number):
         return number
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
 
 
-def array_from(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array:
+def array_from_lists(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array:
     """Return the array of this dtype and shape that nested lists say, fresh, or raise a ValidationError."""
     # An array without elements is lists down to its first dimension of 0.
     depth = shape.index(0) + 1 if 0 in shape else len(shape)
     wanted = NUMBERS[dtype.kind]
-    found = _types_in(value, depth)
+    found = _find_types(value, depth)
     if found is not None and found <= wanted:
-        array = _of_numbers(value, dtype, shape[:depth])
+        array = _array_from_numbers(value, dtype, shape[:depth])
         if array is not None:
             return array.reshape(shape)
     if dtype.kind == "f":
         return np.array(_read_floats(value, shape[:depth], dtype), dtype).reshape(shape)
-    raise _no_array(value, dtype, shape)
+    raise _make_error(value, dtype, shape)
 
 
-def _types_in(value: Any, depth: int) -> set[type] | None:
+def _find_types(value: Any, depth: int) -> set[type] | None:
     """Return the types of what lies at this depth; None if something above it is no list."""
     if depth == 0:
         return {type(value)}
@@ -179,7 +184,7 @@ def _types_in(value: Any, depth: int) -> set[type] | None:
         return None
 
 
-def _of_numbers(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array | None:
+def _array_from_numbers(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array | None:
     """Return numbers as an array, or None where numpy's own reading does not fit: the slow way says why."""
     try:
         found: Array = np.array(value)
@@ -192,10 +197,10 @@ def _of_numbers(value: Any, dtype: np.dtype[Any], shape: Shape) -> Array | None:
     if dtype.kind in "iu" and found.dtype.kind not in "iu":
         # Integers beyond int64 among others, which numpy would round.
         found = np.array(value, object)
-    return _cast(found, dtype)
+    return _cast_exactly(found, dtype)
 
 
-def _cast(found: Array, dtype: np.dtype[Any]) -> Array | None:
+def _cast_exactly(found: Array, dtype: np.dtype[Any]) -> Array | None:
     """Return the numbers in the dtype, rounded where it is a float; None if one does not fit."""
     if dtype.kind == "f":
         if found.dtype.kind == "O":
@@ -215,13 +220,13 @@ def _read_floats(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     if not shape:
         return _read_float(value, dtype)
     if type(value) is not list or len(value) != shape[0]:
-        raise _no_array(value, dtype, shape)
+        raise _make_error(value, dtype, shape)
     return [_read_floats(each, shape[1:], dtype) for each in value]
 
 
 def _read_float(value: Any, dtype: np.dtype[Any]) -> float:
-    if type(value) is str and value in NAMED:
-        return NAMED[value]
+    if type(value) is str and value in NON_FINITE:
+        return NON_FINITE[value]
     if type(value) is int or type(value) is float:
         try:
             number = float(value)
@@ -232,13 +237,64 @@ def _read_float(value: Any, dtype: np.dtype[Any]) -> float:
             if math.isfinite(number) and np.isfinite(dtype.type(number)):
                 return number
     raise ValidationError(
-        "not a number of this dtype", found=value, expected=f"a finite {dtype.name} or one of {', '.join(NAMED)}"
+        "not a number of this dtype", found=value, expected=f"a finite {dtype.name} or one of {', '.join(NON_FINITE)}"
     )
 
 
-def _no_array(value: Any, dtype: np.dtype[Any], shape: Shape) -> ValidationError:
+def _make_error(value: Any, dtype: np.dtype[Any], shape: Shape) -> ValidationError:
     return ValidationError(
         "not an array of this kind",
         found=value,
-        expected=f"{WORDS[dtype.kind]} of {dtype.name}" + (f", in lists of shape {shape}" if shape else ""),
+        expected=f"{KIND_WORDS[dtype.kind]} of {dtype.name}" + (f", in lists of shape {shape}" if shape else ""),
     )
+
+
+DTYPE_NAMES: Final = {dtype.char: dtype.name for dtype in map(np.dtype, "?bBhHiIlLqQefdg")}
+"""The names of dtypes: numpy makes each one anew, which takes longer than to tell a short array."""
+
+
+def describe_parts(name: str, value: Any) -> str:
+    """Return one line for each part of what was observed: `name`, or the names of the parts."""
+    return "\n".join(f"{path}: {describe_leaf(leaf)}" for path, leaf in _find_leaves(name, value))
+
+
+def _find_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf with the names that lead to it."""
+    if isinstance(value, GraphInstance):
+        value = value._asdict()
+    if isinstance(value, tuple):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, part in value.items():
+        yield from _find_leaves(f"{path}.{key}", part)
+
+
+def describe_leaf(value: Any) -> str:
+    """Return a number, a text or an array as text."""
+    if isinstance(value, np.ndarray):
+        return _describe_array(value)
+    return describe_value(value.item() if isinstance(value, np.generic) else value)
+
+
+def _describe_array(array: Array) -> str:
+    form = f"({DTYPE_NAMES.get(array.dtype.char, 'values')}, shape {_format_shape(array.shape)})" if array.ndim else ""
+    if array.size <= MOST_VALUES:
+        return f"{describe_value(array.tolist())} {form}".rstrip()
+    first = ", ".join([describe_value(each) for each in array.reshape(-1)[:FIRST].tolist()])
+    numbers = describe_numbers(array.size, array.min().item(), array.max().item(), _safe_mean(array))
+    return f"[{first}, ...] {form}: {numbers}"
+
+
+def _safe_mean(array: Array) -> float:
+    """Return the mean, which lies between the least and the most even where a sum would be beyond all numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(array.mean(dtype=np.float64))
+        if np.isinf(mean) and np.isfinite(array).all():
+            mean = float((array / array.size).sum(dtype=np.float64))
+        return mean
+
+
+def _format_shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -4,25 +4,25 @@ Rule 1: a message is `{"type", "data"}`; `id`, `session` and `epoch` travel besi
 Rule 2: this file says what a message looks like; when it may come is said by `server/control/protocol.py`.
 Rule 3: a field that is not described here is refused, so that nothing is misread in silence.
 
-    request   data       reply        data         needs hello   names a session
-    hello     Hello      hello        Welcome      is it         no
-    open      Open       opened       Opened       yes           no (the reply does)
-    resume    Resume     resumed      Resumed      yes           no (the reply does)
-    reset     Reset      observation  Seen         no            after hello
-                         batch        SeenBatch
-    step      an action  observation  Seen         no            after hello
-              StepBatch  batch        SeenBatch
-    state     -          state        a State      no            after hello
-    cancel    Cancel     cancelled    Cancelled    yes           yes
-    grant     GrantWish  granted      Granted      yes           yes
-    revoke    Revoke     revoked      Revoked      yes           yes
-    watch     Watch      watched      Watched      yes           yes
-    wait_end  WaitEnd    ended        Ended        yes           yes
-    close     -          closed       Closed       no            after hello; without one the socket is closed
-    metadata  -          metadata     Metadata     no            no
-    schema    -          schema       Schemas      no            no
+    request   data       reply        data              needs hello   names a session
+    hello     Hello      hello        Welcome           is it         no
+    open      Open       opened       Opened            yes           no (the reply does)
+    resume    Resume     resumed      Resumed           yes           no (the reply does)
+    reset     Reset      observation  ObservationReply  no            after hello
+                         batch        BatchReply
+    step      an action  observation  ObservationReply  no            after hello
+              StepBatch  batch        BatchReply
+    state     -          state        a State           no            after hello
+    cancel    Cancel     cancelled    Cancelled         yes           yes
+    grant     GrantWish  granted      Granted           yes           yes
+    revoke    Revoke     revoked      Revoked           yes           yes
+    watch     Watch      watched      Watched           yes           yes
+    wait_end  WaitEnd    ended        Ended             yes           yes
+    close     -          closed       Closed            no            after hello; without one the socket is closed
+    metadata  -          metadata     Metadata          no            no
+    schema    -          schema       Schemas           no            no
                          error        Problem
-                         warning      Notice       pushed, after hello only
+                         warning      Notice            pushed, after hello only
 """
 
 from enum import StrEnum
@@ -38,7 +38,7 @@ MOST_ENVS: Final = 65536
 """Environments of one batch."""
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """The requests."""
 
     HELLO = "hello"
@@ -257,7 +257,7 @@ class Cancelled(Struct):
     outcome: str
 
 
-class Seen(Struct, omit_defaults=True):
+class ObservationReply(Struct, omit_defaults=True):
     """What an environment answered. The fields after `metadata` are sent only after `hello`."""
 
     observation: Raw
@@ -274,7 +274,7 @@ class Seen(Struct, omit_defaults=True):
     """Of a reset, where a ledger is kept: what proves that the record up to here is whole."""
 
 
-class SeenBatch(Struct, omit_defaults=True):
+class BatchReply(Struct, omit_defaults=True):
     """What a batch answered: arrays over its sub-environments, as lists or packed.
 
     `infos` is Gymnasium's vector info as an object: numeric arrays and the masks `_key` as lists or packed, other arrays

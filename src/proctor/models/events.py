@@ -33,7 +33,7 @@ NULL: Final = Raw(b"null")
 Principal: TypeAlias = Literal["control", "agent", "operator", "system"]
 """Who caused it: the orchestrator, an agent, a human operator, or the server itself."""
 
-Place: TypeAlias = Literal["inline", "thread", "process"]
+ExecutorKind: TypeAlias = Literal["inline", "thread", "process"]
 """Where the environment runs: on the event loop, in a thread, or in a process of its own."""
 
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -44,7 +44,9 @@ def _tag(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class _Stated(Struct, frozen=True, kw_only=True, gc=False, tag_field="event", tag=_tag, forbid_unknown_fields=True):
+class _EventFields(
+    Struct, frozen=True, kw_only=True, gc=False, tag_field="event", tag=_tag, forbid_unknown_fields=True
+):
     """What every event says. `at` is in seconds since 1970; `request_id` is the client's, None where it gave none."""
 
     version: Literal[1] = VERSION
@@ -54,7 +56,7 @@ class _Stated(Struct, frozen=True, kw_only=True, gc=False, tag_field="event", ta
     request_id: int | None = None
 
 
-class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
+class SessionOpened(_EventFields, frozen=True, kw_only=True, gc=False):
     """A session is there; everything that is needed to make its environment and its rewards again."""
 
     environment: str
@@ -72,7 +74,7 @@ class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
     autoreset_mode: str | None = None
     transforms: list[dict[str, Any]] = []
     """The pipeline's specs, in order."""
-    place: Place
+    place: ExecutorKind
     tier: str = "none"
     """How strongly the environment is isolated."""
     probe: dict[str, Any] = {}
@@ -93,7 +95,7 @@ class SessionOpened(_Stated, frozen=True, kw_only=True, gc=False):
     numpy: str
 
 
-class EpisodeReset(_Stated, frozen=True, kw_only=True, gc=False):
+class EpisodeReset(_EventFields, frozen=True, kw_only=True, gc=False):
     """An episode began: its number, what was asked and what was seen first."""
 
     epoch: Count
@@ -112,7 +114,7 @@ class EpisodeReset(_Stated, frozen=True, kw_only=True, gc=False):
     """What a picture of the beginning needs (`Environment.scene`); null where it was not asked for."""
 
 
-class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
+class EpisodeStepped(_EventFields, frozen=True, kw_only=True, gc=False):
     """A step ran. `parts` is the change that each transform made to the reward, in their order.
 
     The raw reward and the parts add up to `reward`, but for rounding; without transforms the two are the same.
@@ -137,7 +139,7 @@ class EpisodeStepped(_Stated, frozen=True, kw_only=True, gc=False):
     """What of the picture has changed."""
 
 
-class AgentGranted(_Stated, frozen=True, kw_only=True, gc=False):
+class AgentGranted(_EventFields, frozen=True, kw_only=True, gc=False):
     """An agent was given the tools of an episode. The token is not here: nobody keeps it."""
 
     epoch: Count
@@ -150,14 +152,14 @@ class AgentGranted(_Stated, frozen=True, kw_only=True, gc=False):
     calls_per_second: float | None = None
 
 
-class AgentRevoked(_Stated, frozen=True, kw_only=True, gc=False):
+class AgentRevoked(_EventFields, frozen=True, kw_only=True, gc=False):
     """A grant was taken back before its episode ended."""
 
     epoch: Count
     grant: str
 
 
-class BatchReset(_Stated, frozen=True, kw_only=True, gc=False):
+class BatchReset(_EventFields, frozen=True, kw_only=True, gc=False):
     """The sub-environments in `mask` (null: all) began an episode each; arrays are over all of them, listed or packed."""
 
     epoch: Count
@@ -171,7 +173,7 @@ class BatchReset(_Stated, frozen=True, kw_only=True, gc=False):
     nth: Annotated[int, Meta(ge=1)] = 1
 
 
-class BatchStepped(_Stated, frozen=True, kw_only=True, gc=False):
+class BatchStepped(_EventFields, frozen=True, kw_only=True, gc=False):
     """A step of every sub-environment ran; every Raw field is an array over them, listed or packed."""
 
     epoch: Count
@@ -186,7 +188,7 @@ class BatchStepped(_Stated, frozen=True, kw_only=True, gc=False):
     truncations: Raw
 
 
-class PacketJudged(_Stated, frozen=True, kw_only=True, gc=False):
+class PacketJudged(_EventFields, frozen=True, kw_only=True, gc=False):
     """A line of a governed episode's stream, a packet or a record, and the verdict on it.
 
     The lines of an episode in their order, piped through `proctor judge`, get the same verdicts again; but for those that
@@ -215,7 +217,7 @@ class PacketJudged(_Stated, frozen=True, kw_only=True, gc=False):
     """Which of the agent's tools said it."""
 
 
-class EpisodeClosed(_Stated, frozen=True, kw_only=True, gc=False):
+class EpisodeClosed(_EventFields, frozen=True, kw_only=True, gc=False):
     """Nothing more will come from this episode; of a governed one, what the judge says of it."""
 
     epoch: Count
@@ -229,7 +231,7 @@ class EpisodeClosed(_Stated, frozen=True, kw_only=True, gc=False):
     """What was still open."""
 
 
-class SessionResumed(_Stated, frozen=True, kw_only=True, gc=False):
+class SessionResumed(_EventFields, frozen=True, kw_only=True, gc=False):
     """A run of the server that found the session in the ledger goes on with it, or says why it cannot."""
 
     epoch: Count
@@ -240,7 +242,7 @@ class SessionResumed(_Stated, frozen=True, kw_only=True, gc=False):
     """Why the episode cannot go on; None: it was rebuilt, and every digest is as it was."""
 
 
-class Failed(_Stated, frozen=True, kw_only=True, gc=False):
+class Failed(_EventFields, frozen=True, kw_only=True, gc=False):
     """A request was refused (nothing ran) or failed; `lost` says that the episode cannot go on.
 
     `epoch` and `step` are where the session stood when the request came.
@@ -262,7 +264,7 @@ class Failed(_Stated, frozen=True, kw_only=True, gc=False):
     """Whose call it was, if an agent made it."""
 
 
-class SessionClosed(_Stated, frozen=True, kw_only=True, gc=False):
+class SessionClosed(_EventFields, frozen=True, kw_only=True, gc=False):
     """The session is over: why, and what it amounted to."""
 
     reason: str
@@ -297,7 +299,7 @@ _DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
 _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
-def encoded(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     """Return the event as JSON on one line, without the line's end; a ComponentError if it has no JSON form."""
     try:
         line = _ENCODER.encode(event)
@@ -312,7 +314,7 @@ def encoded(event: Event) -> bytes:
     return line
 
 
-def decoded(line: bytes) -> Event:
+def decode_event(line: bytes) -> Event:
     """Return the event on a line, or raise a ValidationError that says what is wrong with it.
 
     Its Raw fields point into `line`, which must not be changed.
@@ -327,9 +329,9 @@ def decoded(line: bytes) -> Event:
     raise ValidationError("an event of another version", found=version, expected=f"version {VERSION}")
 
 
-def kept(event: Event) -> Event:
+def copy_event(event: Event) -> Event:
     """Return an equal event that owns everything in it, for one who keeps it after the call that passed it."""
     try:
-        return _DECODER.decode(encoded(event))
+        return _DECODER.decode(encode_event(event))
     except msgspec.DecodeError as problem:
         raise ComponentError(f"an event breaks its own shape: {problem}", found=type(event).__name__) from problem

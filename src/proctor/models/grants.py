@@ -60,7 +60,7 @@ class Watch(Struct, forbid_unknown_fields=True):
     wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 20.0
 
 
-class Transition(Struct, omit_defaults=True):
+class WatchedStep(Struct, omit_defaults=True):
     """One step that an agent caused. `row` counts the steps of all agents in the session, from 1."""
 
     row: int
@@ -85,7 +85,7 @@ class Watched(Struct):
     """Rows in order, none left out but the `missed` ones, which are no longer kept."""
 
     rows: list[Raw]
-    """Each a `Transition`."""
+    """Each a `WatchedStep`."""
     last: int
     """The last row that there is: with it in `rows`, all has been read so far."""
     missed: int

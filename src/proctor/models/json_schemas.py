@@ -31,30 +31,30 @@ _BOUNDS: Final = (
 )
 
 
-def tidied(schema: Mapping[str, Any]) -> Schema:
+def tidy_schema(schema: Mapping[str, Any]) -> Schema:
     """Return a copy of `schema` without its title, and without the titles inside that repeat a name."""
-    made: Schema = {key: _tidied(key, part) for key, part in schema.items()}
+    made: Schema = {key: _tidy_part(key, part) for key, part in schema.items()}
     if isinstance(made.get("title"), str):
         del made["title"]
     return made
 
 
-def _tidied(keyword: str, part: Any) -> Any:
+def _tidy_part(keyword: str, part: Any) -> Any:
     if keyword in _LITERAL:
         return part
     if keyword in _NAMED and isinstance(part, dict):
-        return {name: _titled(each, name) for name, each in part.items()}
+        return {name: _tidy_title(each, name) for name, each in part.items()}
     if isinstance(part, dict):
-        return {key: _tidied(key, each) for key, each in part.items()}
-    return [_tidied("", each) for each in part] if isinstance(part, list) else part
+        return {key: _tidy_part(key, each) for key, each in part.items()}
+    return [_tidy_part("", each) for each in part] if isinstance(part, list) else part
 
 
-def _titled(schema: Any, name: str) -> Any:
+def _tidy_title(schema: Any, name: str) -> Any:
     """Return a tidied schema; it keeps its title if that says more than its name."""
     if not isinstance(schema, dict):
         return schema
     title = schema.get("title")
-    made = {key: _tidied(key, part) for key, part in schema.items()}
+    made = {key: _tidy_part(key, part) for key, part in schema.items()}
     if isinstance(title, str) and _letters(title) == _letters(name):
         del made["title"]
     return made
@@ -64,42 +64,42 @@ def _letters(text: str) -> str:
     return re.sub(r"[\W_]", "", text).lower()
 
 
-def arguments_in_words(schema: Schema) -> str:
+def describe_arguments(schema: Schema) -> str:
     """Return what the schema of an object takes: each name, and in parentheses what it may be."""
     properties: Mapping[str, Schema] = schema.get("properties", {})
     if not properties:
         return "no arguments"
     needed = schema.get("required", ())
-    told = (_argument(name, part, name in needed, schema) for name, part in properties.items())
-    return _cut(", ".join(told))
+    told = (_describe_argument(name, part, name in needed, schema) for name, part in properties.items())
+    return _shorten(", ".join(told))
 
 
-def _argument(name: str, part: Schema, needed: bool, whole: Schema) -> str:
+def _describe_argument(name: str, part: Schema, needed: bool, whole: Schema) -> str:
     if needed:
-        return f"{name} ({_words(part, whole, 0)})"
-    left_out = f"{_json(part['default'])} if left out" if "default" in part else "may be left out"
-    return f"{name} ({_words(part, whole, 0)}; {left_out})"
+        return f"{name} ({_describe(part, whole, 0)})"
+    left_out = f"{_format_json(part['default'])} if left out" if "default" in part else "may be left out"
+    return f"{name} ({_describe(part, whole, 0)}; {left_out})"
 
 
-def in_words(schema: Schema) -> str:
+def describe_schema(schema: Schema) -> str:
     """Return what the schema takes, as the second half of a sentence: "an integer from 0 to 3"."""
-    return _cut(_words(schema, schema, 0))
+    return _shorten(_describe(schema, schema, 0))
 
 
-def _words(part: Any, whole: Schema, depth: int) -> str:
+def _describe(part: Any, whole: Schema, depth: int) -> str:
     if not isinstance(part, dict):
         return "any value"
     if "$ref" in part:
-        return _words(_resolved(part["$ref"], whole), whole, depth + 1) if depth < DEEPEST else "a value"
+        return _describe(_resolve_reference(part["$ref"], whole), whole, depth + 1) if depth < DEEPEST else "a value"
     for keyword in ("anyOf", "oneOf"):
         if keyword in part:
-            told = [_words(each, whole, depth) for each in part[keyword] if not _is_non_finite(each)]
+            told = [_describe(each, whole, depth) for each in part[keyword] if not _is_non_finite(each)]
             return " or ".join(dict.fromkeys(told))
     if "const" in part:
-        return _json(part["const"])
+        return _format_json(part["const"])
     if "enum" in part:
-        return _choices(part["enum"])
-    return _typed(part, whole, depth)
+        return _describe_choices(part["enum"])
+    return _describe_type(part, whole, depth)
 
 
 def _is_non_finite(part: Any) -> bool:
@@ -108,65 +108,65 @@ def _is_non_finite(part: Any) -> bool:
     return bool(values) and all(isinstance(each, str) and each in _NON_FINITE for each in values)
 
 
-def _resolved(reference: str, whole: Schema) -> Any:
+def _resolve_reference(reference: str, whole: Schema) -> Any:
     return whole.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
 
 
-def _choices(values: list[Any]) -> str:
+def _describe_choices(values: list[Any]) -> str:
     if len(values) == 1:
-        return _json(values[0])
+        return _format_json(values[0])
     more = f" and {len(values) - MOST_CHOICES} more" if len(values) > MOST_CHOICES else ""
-    return f"one of {', '.join(map(_json, values[:MOST_CHOICES]))}{more}"
+    return f"one of {', '.join(map(_format_json, values[:MOST_CHOICES]))}{more}"
 
 
-def _typed(part: Schema, whole: Schema, depth: int) -> str:
+def _describe_type(part: Schema, whole: Schema, depth: int) -> str:
     match part.get("type"):
         case "integer":
-            return f"an integer{_bounds(part)}"
+            return f"an integer{_describe_bounds(part)}"
         case "number":
-            return f"a number{_bounds(part)}"
+            return f"a number{_describe_bounds(part)}"
         case "boolean":
             return "true or false"
         case "null":
             return "null"
         case "string":
-            return _text(part)
+            return _describe_text(part)
         case "array":
-            return _list(part, whole, depth)
+            return _describe_list(part, whole, depth)
         case "object":
-            return _object(part, whole, depth)
+            return _describe_object(part, whole, depth)
     return "any value"
 
 
-def _bounds(part: Schema) -> str:
+def _describe_bounds(part: Schema) -> str:
     if "minimum" in part and "maximum" in part:
-        return f" from {_number(part['minimum'])} to {_number(part['maximum'])}"
-    told = [f"{words}{_number(part[keyword])}" for keyword, words in _BOUNDS if keyword in part]
+        return f" from {_format_number(part['minimum'])} to {_format_number(part['maximum'])}"
+    told = [f"{words}{_format_number(part[keyword])}" for keyword, words in _BOUNDS if keyword in part]
     return f" of {' and '.join(told)}" if told else ""
 
 
-def _text(part: Schema) -> str:
+def _describe_text(part: Schema) -> str:
     kind = f"text ({part['format']})" if "format" in part else "text"
     pattern = f" that matches {part['pattern']}" if "pattern" in part else ""
-    return f"{kind}{_counted(part, 'Length', 'character')}{pattern}"
+    return f"{kind}{_describe_count(part, 'Length', 'character')}{pattern}"
 
 
-def _list(part: Schema, whole: Schema, depth: int) -> str:
+def _describe_list(part: Schema, whole: Schema, depth: int) -> str:
     if depth >= DEEPEST:
         return "a list"
     places = part.get("prefixItems")
     if places:
-        return f"a list of {len(places)}: {', '.join(_words(each, whole, depth + 1) for each in places)}"
+        return f"a list of {len(places)}: {', '.join(_describe(each, whole, depth + 1) for each in places)}"
     most = part.get("maxItems")
     if most == 0:
         return "an empty list"
-    size = _counted(part, "Items", "value")
+    size = _describe_count(part, "Items", "value")
     if "items" not in part:
         return f"a list{size}"
-    return f"a list{size}{':' if most == 1 else ', each'} {_words(part['items'], whole, depth + 1)}"
+    return f"a list{size}{':' if most == 1 else ', each'} {_describe(part['items'], whole, depth + 1)}"
 
 
-def _counted(part: Schema, what: str, noun: str) -> str:
+def _describe_count(part: Schema, what: str, noun: str) -> str:
     """Return how many there may be; nothing if that is free."""
     least, most = part.get(f"min{what}", 0), part.get(f"max{what}")
     if most is None:
@@ -175,23 +175,23 @@ def _counted(part: Schema, what: str, noun: str) -> str:
     return f" of {count} {noun}{'' if most == 1 else 's'}"
 
 
-def _object(part: Schema, whole: Schema, depth: int) -> str:
+def _describe_object(part: Schema, whole: Schema, depth: int) -> str:
     properties: Mapping[str, Schema] = part.get("properties", {})
     if depth >= DEEPEST or not properties:
         return "an object"
-    told = (f"{name} ({_words(each, whole, depth + 1)})" for name, each in properties.items())
+    told = (f"{name} ({_describe(each, whole, depth + 1)})" for name, each in properties.items())
     return f"an object with {', '.join(told)}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.7g}"
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 

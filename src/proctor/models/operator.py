@@ -170,7 +170,7 @@ class QuestionAct(EpisodeAct, forbid_unknown_fields=True):
     """What every answer says: which question of the episode it answers."""
 
     id: Name
-    """As `Waiting` has it; if it does not wait any more, the act is refused."""
+    """As `QueuedItem` has it; if it does not wait any more, the act is refused."""
 
 
 class Answer(QuestionAct, forbid_unknown_fields=True):
@@ -242,7 +242,7 @@ class Done(Struct):
     rules: list[str] = []
     reason: str = ""
     question: str = ""
-    """What was answered, in the words of `Waiting.question`; empty if the act answers no question."""
+    """What was answered, in the words of `QueuedItem.question`; empty if the act answers no question."""
 
 
 def question_name(waiting: NamedQuestion) -> str:

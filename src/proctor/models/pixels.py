@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from proctor.errors import ValidationError
-from proctor.models.arrays import unpacked
+from proctor.models.arrays import unpack_array
 
 PIXELS: Final = "pixels"
 """What the environment of such a scene is called, and the key of its packed array."""
@@ -53,7 +53,7 @@ _SCENE: Final = msgspec.json.Decoder(_Scene)
 _PACKED: Final = msgspec.json.Decoder(_Packed)
 
 
-def pixels_scene(packed: dict[str, Any], *, begins: bool) -> dict[str, Any]:
+def make_pixels_scene(packed: dict[str, Any], *, begins: bool) -> dict[str, Any]:
     """Return a packed picture as a scene or, later, as its frame."""
     frame = {PIXELS: packed}
     return {"environment": PIXELS, "frame": frame} if begins else frame
@@ -67,17 +67,17 @@ def is_pixels(scene: Raw | bytes) -> bool:
         return False
 
 
-def packed_pixels(scene: Raw | bytes) -> Any:
+def read_packed_pixels(scene: Raw | bytes) -> Any:
     """Return the packed array in a scene of pixels or in a frame of it; None: there is none."""
     try:
         found = _SCENE.decode(scene)
         packed = found.pixels if found.frame is None else found.frame.pixels
-        return None if packed == _NOTHING else _read(_PACKED.decode(packed))
+        return None if packed == _NOTHING else _read_array(_PACKED.decode(packed))
     except _UNREADABLE:
         return None
 
 
-def _read(packed: _Packed) -> dict[str, Any] | None:
+def _read_array(packed: _Packed) -> dict[str, Any] | None:
     """Return a packed array as `unpacked` takes it, None if no array has so many sides."""
     if memoryview(packed.shape).nbytes > _MOST_SHAPE:
         return None
@@ -99,7 +99,7 @@ def same_pixels(one: Raw | bytes, other: Raw | bytes) -> bool:
     if one == other:
         return True
     try:
-        left, right = (unpacked(packed_pixels(each), most=MOST_BYTES) for each in (one, other))
+        left, right = (unpack_array(read_packed_pixels(each), most=MOST_BYTES) for each in (one, other))
     except ValidationError:
         return False
     return left.dtype == right.dtype and bool(np.array_equal(left, right))

@@ -18,11 +18,11 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.models.arrays import (
     MOST_BYTES,
     Array,
-    array_from,
-    listed,
-    packed_array,
-    packed_form,
-    unpacked,
+    array_from_lists,
+    array_to_lists,
+    pack_array,
+    read_packed_form,
+    unpack_array,
     wire_dtype,
 )
 from proctor.models.wire import PLAIN, Encoding
@@ -32,7 +32,7 @@ FreeShape = tuple[int | None, ...]
 """A shape whose first length may be None: any number of values, stacked."""
 
 
-class Reading:
+class ReadOptions:
     """One value being read: whether bounds hold, and how many bytes may still be decompressed."""
 
     __slots__ = ("bounded", "left")
@@ -54,10 +54,10 @@ class Codec(ABC):
 
         Without `bounded` only the form is checked: type, dtype and shape.
         """
-        return self.read(value, Reading(bounded))
+        return self.read(value, ReadOptions(bounded))
 
     @abstractmethod
-    def read(self, value: Any, reading: Reading) -> Any:
+    def read(self, value: Any, reading: ReadOptions) -> Any:
         """Return the value that JSON says, as a part of what is being read."""
 
     @abstractmethod
@@ -84,20 +84,20 @@ class DiscreteCodec(Codec):
         try:
             return index(value)
         except TypeError:
-            raise ComponentError("not an integer", found=value, expected=self._expected()) from None
+            raise ComponentError("not an integer", found=value, expected=self._describe_form()) from None
 
-    def read(self, value: Any, reading: Reading) -> Any:
+    def read(self, value: Any, reading: ReadOptions) -> Any:
         """Return the integer as a scalar of the space's dtype."""
         least, most = (self._least, self._most) if reading.bounded else (self._limits.min, self._limits.max)
         if type(value) is not int or not least <= value <= most:
-            raise ValidationError("not a member of the space", found=value, expected=self._expected())
+            raise ValidationError("not a member of the space", found=value, expected=self._describe_form())
         return self._type(value)
 
     def schema(self) -> Schema:
         """Return an integer with its bounds."""
         return {"type": "integer", "minimum": self._least, "maximum": self._most}
 
-    def _expected(self) -> str:
+    def _describe_form(self) -> str:
         return f"an integer from {self._least} to {self._most}"
 
 
@@ -118,17 +118,17 @@ class ArrayCodec(Codec):
         """Return the array as lists, or packed."""
         array = value
         if type(value) is not np.ndarray or value.dtype != self._dtype or not self._fits(value.shape):
-            array = self._taken(value)
+            array = self._as_array(value)
         if encoding.packed:
-            return packed_array(array, encoding.compress)
-        return listed(array)
+            return pack_array(array, encoding.compress)
+        return array_to_lists(array)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         if self._free:
             return bool(shape) and shape[1:] == self._tail
         return shape == self._shape
 
-    def _taken(self, value: Any) -> Array:
+    def _as_array(self, value: Any) -> Array:
         """Return what an environment gave, in the space's own dtype, or raise a ComponentError."""
         try:
             found: Array = np.asarray(value)
@@ -144,13 +144,13 @@ class ArrayCodec(Codec):
         return array
 
     def _no_value(self, found: object) -> ComponentError:
-        return ComponentError("not of its space's form", found=found, expected=self._expected())
+        return ComponentError("not of its space's form", found=found, expected=self._describe_form())
 
-    def read(self, value: Any, reading: Reading) -> Array:
+    def read(self, value: Any, reading: ReadOptions) -> Array:
         """Return the array that lists or a packed value say."""
-        array = self._unpacked(value, reading) if type(value) is dict else self._from_lists(value)
+        array = self._unpack(value, reading) if type(value) is dict else self._from_lists(value)
         if reading.bounded and not self._within(array):
-            raise ValidationError("out of bounds", found=value, expected=self._expected())
+            raise ValidationError("out of bounds", found=value, expected=self._describe_form())
         return array
 
     def _from_lists(self, value: Any) -> Array:
@@ -160,16 +160,16 @@ class ArrayCodec(Codec):
         elif type(value) is list:
             shape = (len(value), *tail)
         else:
-            raise ValidationError("not a list", found=value, expected=self._expected())
-        return array_from(value, self._dtype, shape)
+            raise ValidationError("not a list", found=value, expected=self._describe_form())
+        return array_from_lists(value, self._dtype, shape)
 
-    def _unpacked(self, value: dict[str, Any], reading: Reading) -> Array:
-        dtype, shape = packed_form(value)
+    def _unpack(self, value: dict[str, Any], reading: ReadOptions) -> Array:
+        dtype, shape = read_packed_form(value)
         if dtype != self._wire or not self._fits(shape):
             raise ValidationError(
-                "not an array of this kind", found=f"{dtype} of shape {shape}", expected=self._expected()
+                "not an array of this kind", found=f"{dtype} of shape {shape}", expected=self._describe_form()
             )
-        array = unpacked(value, most=reading.left)
+        array = unpack_array(value, most=reading.left)
         if "zip" in value:
             reading.left -= array.nbytes
         return array.astype(self._dtype, copy=False)
@@ -183,7 +183,7 @@ class ArrayCodec(Codec):
         for length in reversed(self._shape):
             sized = {} if length is None else {"minItems": length, "maxItems": length}
             leaf = {"type": "array", "items": leaf, **sized}
-        return {"anyOf": [leaf, self._packed_schema()]}
+        return {"anyOf": [leaf, self._packing_schema()]}
 
     def _leaf(self) -> Schema:
         """Return one number; the bounds are those of the whole array."""
@@ -205,7 +205,7 @@ class ArrayCodec(Codec):
             names.append("Infinity")
         return {"anyOf": [number, {"enum": names}]} if names else number
 
-    def _packed_schema(self) -> Schema:
+    def _packing_schema(self) -> Schema:
         lengths = [{"type": "integer", "minimum": 0} if n is None else {"const": n} for n in self._shape]
         shape: Schema = {"type": "array", "minItems": len(lengths), "maxItems": len(lengths)}
         if lengths:
@@ -226,7 +226,7 @@ class ArrayCodec(Codec):
         """Return the first length."""
         return frozenset({len(value)})
 
-    def _expected(self) -> str:
+    def _describe_form(self) -> str:
         shape = str(self._shape).replace("None", "any")
         text = f"{self._dtype.name} of shape {shape}"
         if self._low.size and self._dtype.kind != "b":
@@ -246,15 +246,15 @@ class TextCodec(Codec):
     def encode(self, value: Any, encoding: Encoding = PLAIN) -> str:
         """Return the string."""
         if not isinstance(value, str):
-            raise ComponentError("not text", found=value, expected=self._expected())
+            raise ComponentError("not text", found=value, expected=self._describe_form())
         return str(value)
 
-    def read(self, value: Any, reading: Reading) -> str:
+    def read(self, value: Any, reading: ReadOptions) -> str:
         """Return the string."""
         if type(value) is not str:
-            raise ValidationError("not text", found=value, expected=self._expected())
+            raise ValidationError("not text", found=value, expected=self._describe_form())
         if reading.bounded and not (self._least <= len(value) <= self._most and self._charset.issuperset(value)):
-            raise ValidationError("not a member of the space", found=value, expected=self._expected())
+            raise ValidationError("not a member of the space", found=value, expected=self._describe_form())
         return value
 
     def schema(self) -> Schema:
@@ -263,7 +263,7 @@ class TextCodec(Codec):
         pattern = f"^[{characters}]*$" if characters else "^$"
         return {"type": "string", "minLength": self._least, "maxLength": self._most, "pattern": pattern}
 
-    def _expected(self) -> str:
+    def _describe_form(self) -> str:
         return f"{self._least} to {self._most} characters of {self._characters!r}"
 
 

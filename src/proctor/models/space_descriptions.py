@@ -13,7 +13,15 @@ import numpy as np
 from gymnasium import spaces
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.arrays import MOST_BYTES, Array, array_from, listed, packed_array, unpacked, wire_dtype
+from proctor.models.arrays import (
+    MOST_BYTES,
+    Array,
+    array_from_lists,
+    array_to_lists,
+    pack_array,
+    unpack_array,
+    wire_dtype,
+)
 
 AnySpace = gym.Space[Any]
 Description = dict[str, Any]
@@ -75,21 +83,21 @@ def _dtype_from(name: Any) -> np.dtype[Any]:
 def _numbers(array: Array) -> Any:
     """Return an array as one number if all are the same, as lists if it is small, else packed."""
     if array.size and (array == array.flat[0]).all():
-        return listed(array.reshape(-1)[0:1])[0]
-    return listed(array) if array.size <= READABLE else packed_array(array, compress=True)
+        return array_to_lists(array.reshape(-1)[0:1])[0]
+    return array_to_lists(array) if array.size <= READABLE else pack_array(array, compress=True)
 
 
 def _array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return the array that `_numbers` wrote."""
     if type(value) is dict:
-        array = unpacked(value)
+        array = unpack_array(value)
         if array.shape != shape or array.dtype != wire_dtype(dtype):
             found = f"{array.dtype} of shape {array.shape}"
             raise ValidationError("numbers do not fit the space", found=found, expected=f"{dtype} of shape {shape}")
         return array.astype(dtype, copy=False)
     if shape and type(value) is not list:
-        return np.full(shape, array_from(value, dtype, ()))
-    return array_from(value, dtype, shape)
+        return np.full(shape, array_from_lists(value, dtype, ()))
+    return array_from_lists(value, dtype, shape)
 
 
 def _shape(value: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ def check_wire_type(model: type[BaseModel]) -> None:
         model.model_rebuild()
     except PydanticUndefinedAnnotation as problem:
         raise _no_wire_type(model, problem.message) from problem
-    found = next(_unspeakable(model.__pydantic_core_schema__), None)
+    found = next(_find_unspeakable(model.__pydantic_core_schema__), None)
     if found is not None:
         raise _no_wire_type(model, found)
     try:
@@ -85,7 +85,7 @@ def _no_wire_type(model: type[BaseModel], found: str) -> ComponentError:
     )
 
 
-def _unspeakable(schema: Any) -> Iterator[str]:
+def _find_unspeakable(schema: Any) -> Iterator[str]:
     """Yield what in a core schema JSON cannot say."""
     if isinstance(schema, dict):
         kind = schema.get("type")
@@ -94,12 +94,12 @@ def _unspeakable(schema: Any) -> Iterator[str]:
             yield kind
         if kind == "json-or-python":
             # Here JSON is read in a way of its own: only that way counts, and whatever it yields has been JSON.
-            yield from (found for found in _unspeakable(schema["json_schema"]) if found != "any")
+            yield from (found for found in _find_unspeakable(schema["json_schema"]) if found != "any")
         else:
-            yield from _unspeakable([part for key, part in schema.items() if key not in _SKIPPED])
+            yield from _find_unspeakable([part for key, part in schema.items() if key not in _SKIPPED])
     elif isinstance(schema, list | tuple):
         for part in schema:
-            yield from _unspeakable(part)
+            yield from _find_unspeakable(part)
 
 
 class WireModel(BaseModel):
@@ -148,21 +148,21 @@ class Packable:
     """Marks a typed field of numbers, so that it takes a packed array as well: `Annotated[tuple[float, ...], Packable()]`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_unfolded, handler(source))
+        return core_schema.no_info_before_validator_function(_unpack_value, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         said = handler(schema)
         return {"anyOf": [said, PACKED]} if handler.mode == "validation" else said
 
 
-def _unfolded(value: Any) -> Any:
+def _unpack_value(value: Any) -> Any:
     """Return a packed array as nested lists, anything else as it is."""
     if not isinstance(value, dict) or "dtype" not in value:
         return value
     # Only now: whoever never meets a packed array never imports numpy.
-    from proctor.models.arrays import unpacked
+    from proctor.models.arrays import unpack_array
 
-    return unpacked(value, most=MOST_TYPED_BYTES).tolist()
+    return unpack_array(value, most=MOST_TYPED_BYTES).tolist()
 
 
 def observation_json(observation: Observation, encoding: Encoding = PLAIN) -> bytes:
@@ -170,7 +170,7 @@ def observation_json(observation: Observation, encoding: Encoding = PLAIN) -> by
     return observation.inside(encoding)
 
 
-def assembled(model: type[ModelT], fields: dict[str, Any]) -> ModelT:
+def assemble_model(model: type[ModelT], fields: dict[str, Any]) -> ModelT:
     """Return a model of all its `fields`, which the caller knows to be right: nothing is checked.
 
     This is `model_construct` at a third of its time, for what is made in every step.

@@ -1,42 +1,41 @@
 """The record driven again: compare every step, look at any of them, branch off; also each sub-episode of a batch alone.
 
-    from proctor.replay import replayed
+    from proctor.replay import replay_episode
 
-`replayed` compares an episode of a ledger, `redriven` yields its rows one by one; `state_at` and `forked` look at a step
-and branch off there; `sub_episodes` and `replayed_alone` are for batches.
+`replay_episode` compares an episode of a ledger, `replay_rows` yields its rows one by one; `state_at` and `fork_episode` look at a
+step and branch off there; `sub_episodes` and `replay_sub_episodes` are for batches.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from proctor.replay.alone import replayed_alone
-    from proctor.replay.batches import sub_episodes
-    from proctor.replay.difference import Difference
-    from proctor.replay.fork import forked, state_at
-    from proctor.replay.redrive import redriven
-    from proctor.replay.report import Replayed, replayed
+    from proctor.replay.comparison import Difference
+    from proctor.replay.fork import fork_episode, state_at
+    from proctor.replay.replayer import ReplayResult, replay_episode, replay_rows
+    from proctor.replay.sub_episode_replay import replay_sub_episodes
+    from proctor.replay.sub_episode_tracker import sub_episodes
 
 __all__ = [
     "Difference",
-    "Replayed",
-    "forked",
-    "redriven",
-    "replayed",
-    "replayed_alone",
+    "ReplayResult",
+    "fork_episode",
+    "replay_episode",
+    "replay_rows",
+    "replay_sub_episodes",
     "state_at",
     "sub_episodes",
 ]
 
 _HOMES: Final = {
-    "Difference": "difference",
-    "Replayed": "report",
-    "forked": "fork",
-    "redriven": "redrive",
-    "replayed": "report",
-    "replayed_alone": "alone",
+    "Difference": "comparison",
+    "ReplayResult": "replayer",
+    "fork_episode": "fork",
+    "replay_episode": "replayer",
+    "replay_rows": "replayer",
+    "replay_sub_episodes": "sub_episode_replay",
     "state_at": "fork",
-    "sub_episodes": "batches",
+    "sub_episodes": "sub_episode_tracker",
 }
 
 

@@ -10,13 +10,13 @@ from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from proctor.envs.targets import Vector
-from proctor.models.arrays import listed, packed_array
+from proctor.models.arrays import array_to_lists, pack_array
 from proctor.models.control import StepBatch
 from proctor.models.events import BatchReset, BatchStepped
-from proctor.models.infos import told_infos
+from proctor.models.infos import encode_infos
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
-from proctor.replay.driver import NULL, RAISED, asked
+from proctor.replay.driver import ENVIRONMENT_ERRORS, NULL, call_environment
 
 MASK: Final = "reset_mask"
 """Gymnasium's option that says which sub-environments to reset."""
@@ -29,7 +29,7 @@ _mask: Final = msgspec.json.Decoder(list[bool] | None).decode
 _actions: Final = msgspec.json.Decoder(StepBatch).decode
 
 
-class FoundBatch(Struct, frozen=True, gc=False):
+class BatchOutput(Struct, frozen=True, gc=False):
     """What a batch answered, as JSON texts; a reset has no rewards and no flags."""
 
     observations: bytes
@@ -55,23 +55,25 @@ class BatchDriver:
         self._observations = codec_of(vector.observation_space)
         self._observation = codec_of(vector.single_observation_space)
 
-    def begin(self, event: BatchReset, seeds: Seeds) -> FoundBatch:
+    def begin(self, event: BatchReset, seeds: Seeds) -> BatchOutput:
         """Reset the batch, as often as it had been reset then; or go on with a reset of those that a mask marks."""
-        mask = mask_of(event)
+        mask = parse_reset_mask(event)
         if mask is None:
             while self.resets < event.nth - 1:
                 self._reset(event, seeds, None)
         observations, infos = self._reset(event, seeds, mask)
         self.ended = self._nobody if mask is None else self.ended & ~mask
-        return asked(lambda: FoundBatch(self._seen(observations), self._told(infos, begun=True)))
+        return call_environment(
+            lambda: BatchOutput(self._encode_observations(observations), self._encode_infos(infos, begun=True))
+        )
 
-    def step(self, event: BatchStepped) -> FoundBatch:
+    def step(self, event: BatchStepped) -> BatchOutput:
         """Carry out recorded actions."""
         return self.act(event.actions)
 
-    def act(self, data: Raw | bytes) -> FoundBatch:
+    def act(self, data: Raw | bytes) -> BatchOutput:
         """Carry out the actions that a JSON text says, one for each sub-environment."""
-        return asked(lambda: self._stepped(self.vector.step(self.read(data))))
+        return call_environment(lambda: self._encode_step(self.vector.step(self.read(data))))
 
     def read(self, data: Raw | bytes) -> Any:
         """Return the actions that a JSON text says, in the form of the action space."""
@@ -88,7 +90,7 @@ class BatchDriver:
         """Let go of the environments; what they raise about that is nobody's finding."""
         try:
             self.vector.close()
-        except RAISED:
+        except ENVIRONMENT_ERRORS:
             return
 
     def _reset(self, event: BatchReset, seeds: Seeds, mask: Mask | None) -> tuple[Any, Any]:
@@ -97,36 +99,36 @@ class BatchDriver:
         if mask is not None:
             options[MASK] = mask
         given: Any = seeds if seeds is None or isinstance(seeds, int) else list(seeds)
-        answer: tuple[Any, Any] = asked(lambda: self.vector.reset(seed=given, options=options or None))
+        answer: tuple[Any, Any] = call_environment(lambda: self.vector.reset(seed=given, options=options or None))
         return answer
 
-    def _stepped(self, answer: Any) -> FoundBatch:
+    def _encode_step(self, answer: Any) -> BatchOutput:
         observations, rewards, terminations, truncations, infos = answer
         ended = np.logical_or(terminations, truncations)
         begun = {AutoresetMode.SAME_STEP: ended, AutoresetMode.NEXT_STEP: self.ended}.get(self._mode, self._nobody)
         self.ended = self._nobody if self._mode is AutoresetMode.SAME_STEP else ended
-        return FoundBatch(
-            self._seen(observations),
-            self._told(infos, begun=bool(begun.any())),
-            self._said(np.asarray(rewards, np.float64)),
-            self._said(np.asarray(terminations, np.bool_)),
-            self._said(np.asarray(truncations, np.bool_)),
+        return BatchOutput(
+            self._encode_observations(observations),
+            self._encode_infos(infos, begun=bool(begun.any())),
+            self._encode_array(np.asarray(rewards, np.float64)),
+            self._encode_array(np.asarray(terminations, np.bool_)),
+            self._encode_array(np.asarray(truncations, np.bool_)),
         )
 
-    def _seen(self, observations: Any) -> bytes:
+    def _encode_observations(self, observations: Any) -> bytes:
         return _encode(self._observations.encode(observations, self._encoding))
 
-    def _told(self, infos: Any, *, begun: bool) -> bytes:
-        return told_infos(infos, self._encoding, self._one, everything=self._infos, begun=begun)
+    def _encode_infos(self, infos: Any, *, begun: bool) -> bytes:
+        return encode_infos(infos, self._encoding, self._encode_observation, everything=self._infos, begun=begun)
 
-    def _one(self, observation: Any) -> Any:
+    def _encode_observation(self, observation: Any) -> Any:
         return self._observation.encode(observation, self._encoding)
 
-    def _said(self, array: NDArray[Any]) -> bytes:
-        return _encode(packed_array(array, self._encoding.compress) if self._encoding.packed else listed(array))
+    def _encode_array(self, array: NDArray[Any]) -> bytes:
+        return _encode(pack_array(array, self._encoding.compress) if self._encoding.packed else array_to_lists(array))
 
 
-def mask_of(event: BatchReset) -> Mask | None:
+def parse_reset_mask(event: BatchReset) -> Mask | None:
     """Return whom a reset was for; None: for all."""
     mask = _mask(event.mask)
     return None if mask is None else np.array(mask, np.bool_)

@@ -17,13 +17,11 @@ import numpy as np
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
-from proctor.replay.batch_driver import BatchDriver, FoundBatch
-from proctor.replay.comparison import Compared, numbers
-from proctor.replay.difference import Difference, unfolded
-from proctor.replay.driver import NULL, Found, Raised, asked
-from proctor.replay.redrive import redriven
-from proctor.replay.report import opening_of, reading
-from proctor.replay.supply import Driver, Supply
+from proctor.replay.batch_driver import BatchDriver, BatchOutput
+from proctor.replay.comparison import Difference, RowComparison, parse_array, unpack_arrays
+from proctor.replay.driver import NULL, EnvironmentFailure, EnvOutput, call_environment
+from proctor.replay.driver_cache import Driver, DriverCache
+from proctor.replay.replayer import open_rows, read_opening, replay_rows
 
 NOT_STORED: Final = "(not stored)"
 """Stands for an observation of a record that keeps digests only."""
@@ -33,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EpisodeSnapshot:
     """Where an episode stands after `step` steps; every value is one that JSON can say. Of a batch they are lists.
 
     `total_reward` is what was paid up to here, after the transforms, and `raw_total` what the environment gave.
@@ -54,7 +52,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepOutcome:
     """What one action led to."""
 
     action: Any
@@ -69,73 +67,73 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchStep:
     """One step of a branch, beside that of the record with the same number, if there is one."""
 
     step: int
-    branch: Answer
-    recorded: Answer | None
+    branch: StepOutcome
+    recorded: StepOutcome | None
     said: Any = None
     """The action as on the wire, however it was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class ForkResult:
     """A branch: where it leaves the record, its steps, and how many actions were left when the episode ended."""
 
-    standing: Standing
-    rows: tuple[Branch, ...]
+    standing: EpisodeSnapshot
+    rows: tuple[BranchStep, ...]
     left: int = 0
 
 
-def state_at(ledger: Ledger, chain: str, step: int) -> Standing:
+def state_at(ledger: Ledger, chain: str, step: int) -> EpisodeSnapshot:
     """Return where the episode stood after so many steps; a ValidationError if it had fewer, or cannot be replayed."""
-    with _driven(ledger, chain, step) as (driver, way, _):
+    with _replay_to_step(ledger, chain, step) as (driver, way, _):
         return way.standing(driver)
 
 
-def forked(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Forked:
+def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> ForkResult:
     """Return what other actions lead to from there on.
 
     An action is said as on the wire; where the wire has `{"action": value}`, the value alone will do. One that the
     environment does not take is a ValidationError; those after the end of the episode are left.
     """
-    with _driven(ledger, chain, step) as (driver, way, rows):
+    with _replay_to_step(ledger, chain, step) as (driver, way, rows):
         standing = way.standing(driver)
         rest = (row for row in rows if isinstance(row.event, EpisodeStepped | BatchStepped))
-        branch: list[Branch] = []
-        last: Standing | Answer = standing
+        branch: list[BranchStep] = []
+        last: EpisodeSnapshot | StepOutcome = standing
         # Of a batch the flags are lists: it goes on whoever has ended.
         while len(branch) < len(actions) and last.terminated is not True and last.truncated is not True:
             action = actions[len(branch)]
-            said = _spoken(driver, action)
-            last = _acted(driver, action, said, scene=way.filmed)
+            said = _encode_action(driver, action)
+            last = _take_action(driver, action, said, scene=way.has_scenes)
             then = next(rest, None)
-            recorded = None if then is None else _recorded(then)
-            branch.append(Branch(step + len(branch) + 1, last, recorded, _decode(said)))
-        return Forked(standing, tuple(branch), len(actions) - len(branch))
+            recorded = None if then is None else _outcome_from_row(then)
+            branch.append(BranchStep(step + len(branch) + 1, last, recorded, _decode(said)))
+        return ForkResult(standing, tuple(branch), len(actions) - len(branch))
 
 
 @contextmanager
-def _driven(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, "_Way", Iterator[Row]]]:
+def _replay_to_step(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, "_ReplayProgress", Iterator[Row]]]:
     """Yield an environment that has been driven up to a step, the way there, and the rows that follow."""
-    supply = Supply()
+    driver_cache = DriverCache()
     try:
-        with reading(ledger, chain) as rows:
-            way = _Way()
-            for each in redriven(opening_of(rows, chain), _up_to(rows, step), supply=supply):
+        with open_rows(ledger, chain) as rows:
+            way = _ReplayProgress()
+            for each in replay_rows(read_opening(rows, chain), _rows_up_to(rows, step), driver_cache=driver_cache):
                 way.add(each)
-            driver = supply.current
+            driver = driver_cache.current
             if driver is None or way.step != step:
-                raise way.short_of(step)
+                raise way.missing_step_error(step)
             yield driver, way, rows
-    except Raised as problem:
+    except EnvironmentFailure as problem:
         raise ValidationError(f"the environment does not say where it stands: {problem}") from problem
     finally:
-        supply.drop()
+        driver_cache.drop()
 
 
-def _up_to(rows: Iterator[Row], step: int) -> Iterator[Row]:
+def _rows_up_to(rows: Iterator[Row], step: int) -> Iterator[Row]:
     """Yield the rows up to the one after which so many steps have been done."""
     done = -1
     for row in rows:
@@ -147,19 +145,19 @@ def _up_to(rows: Iterator[Row], step: int) -> Iterator[Row]:
             return
 
 
-class _Way:
+class _ReplayProgress:
     """What has come together on the way to a step."""
 
     def __init__(self) -> None:
         self.step = -1
-        self.filmed = False
+        self.has_scenes = False
         """Whether the record has pictures."""
-        self._paid: Any = 0.0
-        self._given: Any = 0.0
-        self._last: Compared | None = None
-        self._first: Compared | None = None
+        self._total_reward: Any = 0.0
+        self._raw_total: Any = 0.0
+        self._last: RowComparison | None = None
+        self._first: RowComparison | None = None
 
-    def add(self, each: Compared) -> None:
+    def add(self, each: RowComparison) -> None:
         """Take one more row."""
         if each.found is not None:
             self.step = each.step
@@ -168,15 +166,15 @@ class _Way:
             self._first = each
         event, found = each.event, each.found
         if isinstance(event, EpisodeReset):
-            self.filmed = bytes(event.scene) != NULL
-        elif isinstance(event, EpisodeStepped) and isinstance(found, Found):
-            self._paid += event.reward or 0.0
-            self._given += found.reward or 0.0
-        elif isinstance(event, BatchStepped) and isinstance(found, FoundBatch):
-            self._paid = self._paid + numbers(event.rewards)
-            self._given = self._given + numbers(found.rewards)
+            self.has_scenes = bytes(event.scene) != NULL
+        elif isinstance(event, EpisodeStepped) and isinstance(found, EnvOutput):
+            self._total_reward += event.reward or 0.0
+            self._raw_total += found.reward or 0.0
+        elif isinstance(event, BatchStepped) and isinstance(found, BatchOutput):
+            self._total_reward = self._total_reward + parse_array(event.rewards)
+            self._raw_total = self._raw_total + parse_array(found.rewards)
 
-    def short_of(self, step: int) -> ValidationError:
+    def missing_step_error(self, step: int) -> ValidationError:
         """Return why the step was not reached."""
         if self._last is not None and self._last.found is None:
             return ValidationError(f"the environment failed on the way: {self._last.differences[0]}")
@@ -184,21 +182,21 @@ class _Way:
             "this episode has no such step", found=step, expected=f"0, which is the reset, to {max(self.step, 0)}"
         )
 
-    def standing(self, driver: Driver) -> Standing:
+    def standing(self, driver: Driver) -> EpisodeSnapshot:
         """Return where the episode stands now."""
         found = None if self._last is None else self._last.found
         if found is None:
-            raise self.short_of(self.step)
-        answer = _answer(None, found)
+            raise self.missing_step_error(self.step)
+        answer = _outcome_from_output(None, found)
         first = self._first
-        return Standing(
+        return EpisodeSnapshot(
             self.step,
-            asked(driver.state),
+            call_environment(driver.state),
             answer.observation,
             answer.metadata,
-            asked(lambda: driver.scene(begins=True)),
-            _plain(self._paid),
-            _plain(self._given),
+            call_environment(lambda: driver.scene(begins=True)),
+            _to_json_number(self._total_reward),
+            _to_json_number(self._raw_total),
             answer.terminated,
             answer.truncated,
             None if first is None else first.differences[0],
@@ -206,17 +204,17 @@ class _Way:
         )
 
 
-def _acted(driver: Driver, action: Any, said: bytes, *, scene: bool) -> Answer:
+def _take_action(driver: Driver, action: Any, said: bytes, *, scene: bool) -> StepOutcome:
     try:
         found = driver.act(said) if isinstance(driver, BatchDriver) else driver.act(said, scene=scene)
-        return _answer(action, found)
-    except Raised as problem:
+        return _outcome_from_output(action, found)
+    except EnvironmentFailure as problem:
         raise ValidationError(
             f"this action was not taken: {problem}", found=action, expected="an action as on the wire"
         ) from problem
 
 
-def _spoken(driver: Driver, action: Any) -> bytes:
+def _encode_action(driver: Driver, action: Any) -> bytes:
     """Return an action as on the wire."""
     if isinstance(driver, BatchDriver):
         whole = isinstance(action, dict) and "actions" in action
@@ -226,28 +224,28 @@ def _spoken(driver: Driver, action: Any) -> bytes:
     return _encode({"action": action} if bare and list(fields) == ["action"] else action)
 
 
-def _answer(action: Any, found: Found | FoundBatch) -> Answer:
-    if isinstance(found, Found):
+def _outcome_from_output(action: Any, found: EnvOutput | BatchOutput) -> StepOutcome:
+    if isinstance(found, EnvOutput):
         observation, metadata = _decode(found.observation), _decode(found.metadata)
         scene = _decode(found.scene)
-        return Answer(action, observation, found.reward, found.terminated, found.truncated, metadata, scene)
+        return StepOutcome(action, observation, found.reward, found.terminated, found.truncated, metadata, scene)
     texts = (found.observations, found.rewards, found.terminations, found.truncations, found.infos)
-    return Answer(action, *(unfolded(_decode(each)) for each in texts))
+    return StepOutcome(action, *(unpack_arrays(_decode(each)) for each in texts))
 
 
-def _recorded(row: Row) -> Answer | None:
+def _outcome_from_row(row: Row) -> StepOutcome | None:
     event = row.event
     if isinstance(event, EpisodeStepped):
         observation = _decode(event.observation) if row.values else NOT_STORED
         flags = (event.terminated, event.truncated)
         seen = (_decode(event.metadata), _decode(event.scene))
-        return Answer(_decode(event.action), observation, event.raw_reward, *flags, *seen)
+        return StepOutcome(_decode(event.action), observation, event.raw_reward, *flags, *seen)
     if isinstance(event, BatchStepped):
-        observations = unfolded(_decode(event.observations)) if row.values else NOT_STORED
+        observations = unpack_arrays(_decode(event.observations)) if row.values else NOT_STORED
         texts = (event.raw_rewards, event.terminations, event.truncations, event.infos)
-        return Answer(_decode(event.actions), observations, *(unfolded(_decode(each)) for each in texts))
+        return StepOutcome(_decode(event.actions), observations, *(unpack_arrays(_decode(each)) for each in texts))
     return None
 
 
-def _plain(total: Any) -> Any:
+def _to_json_number(total: Any) -> Any:
     return total.tolist() if isinstance(total, np.ndarray) else total

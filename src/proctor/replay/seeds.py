@@ -9,13 +9,13 @@ import msgspec
 
 from proctor.errors import ValidationError
 from proctor.models.events import BatchReset, EpisodeReset
-from proctor.replay.batch_driver import mask_of
-from proctor.replay.difference import unfolded
+from proctor.replay.batch_driver import parse_reset_mask
+from proctor.replay.comparison import unpack_arrays
 
 EXPECTED: Final = 'a seed, or an environment that reports the one it drew as info["seed"]'
 
 
-def seed_of(event: EpisodeReset) -> int | None:
+def find_seed(event: EpisodeReset) -> int | None:
     """Return the seed of an episode; None: nobody knows it."""
     if event.seed is not None:
         return event.seed
@@ -24,7 +24,7 @@ def seed_of(event: EpisodeReset) -> int | None:
     return seed if type(seed) is int else None
 
 
-def no_seed() -> ValidationError:
+def unknown_seed_error() -> ValidationError:
     """Return why an episode whose seed nobody knows cannot be replayed."""
     return ValidationError(
         "this episode cannot be replayed: it was begun without a seed, and its environment does not say which it drew",
@@ -32,7 +32,7 @@ def no_seed() -> ValidationError:
     )
 
 
-def seeds_of(event: BatchReset, num_envs: int) -> int | list[int | None]:
+def find_batch_seeds(event: BatchReset, num_envs: int) -> int | list[int | None]:
     """Return the seeds of a batch's reset, or raise a ValidationError: nobody knows them.
 
     Of a reset by a mask None means that the generator went on, as it does again; whom the mask leaves out gets None.
@@ -40,9 +40,9 @@ def seeds_of(event: BatchReset, num_envs: int) -> int | list[int | None]:
     if isinstance(event.seed, int):
         return event.seed
     asked = [None] * num_envs if event.seed is None else event.seed
-    told = told_seeds(msgspec.json.decode(event.infos))
+    told = parse_info_seeds(msgspec.json.decode(event.infos))
     seeds = [told.get(i) if seed is None else seed for i, seed in enumerate(asked)]
-    if None in seeds and mask_of(event) is None:
+    if None in seeds and parse_reset_mask(event) is None:
         raise ValidationError(
             "this batch cannot be replayed: it was begun without seeds, and does not say which it drew",
             found=f"no seed of sub-environment {seeds.index(None)}",
@@ -51,11 +51,11 @@ def seeds_of(event: BatchReset, num_envs: int) -> int | list[int | None]:
     return seeds
 
 
-def told_seeds(infos: Any) -> dict[int, int]:
+def parse_info_seeds(infos: Any) -> dict[int, int]:
     """Return the seed of every sub-environment whose episode begins with these infos."""
     if not isinstance(infos, dict) or "seed" not in infos:
         return {}
-    seeds, which = unfolded(infos["seed"]), unfolded(infos.get("_seed"))
+    seeds, which = unpack_arrays(infos["seed"]), unpack_arrays(infos.get("_seed"))
     if not isinstance(seeds, list) or not isinstance(which, list):
         return {}
     return {i: seed for i, (seed, begins) in enumerate(zip(seeds, which, strict=False)) if begins and type(seed) is int}

@@ -13,7 +13,7 @@ from proctor.envs.settings import is_registered
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.models.events import SessionOpened
-from proctor.replay.report import opening_of, reading
+from proctor.replay.replayer import open_rows, read_opening
 
 SHOWN: Final = 80
 """Characters of a target that are told."""
@@ -28,8 +28,8 @@ def check_episode(ledger: Ledger, chain: str, *, trusting: str) -> None:
 
     An episode whose beginning cannot be read is another ValidationError.
     """
-    with reading(ledger, chain) as rows:
-        check_opening(opening_of(rows, chain), trusting=trusting)
+    with open_rows(ledger, chain) as rows:
+        check_opening(read_opening(rows, chain), trusting=trusting)
 
 
 def check_opening(opened: SessionOpened, *, trusting: str) -> None:

@@ -22,40 +22,45 @@ import uvicorn
 import uvloop
 
 from proctor import __version__
+from proctor.access.browser_visits import Visits
+from proctor.access.credentials import Credential
+from proctor.access.request_policy import AccessPolicy, policy_for, policy_for_unix
 from proctor.contracts.recorder import Recorder
-from proctor.door.credentials import Credential
-from proctor.door.gate import Policy, policy_for, policy_for_unix
-from proctor.door.visits import Visits
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
-from proctor.ledger.storage import DiskSpace
 from proctor.ledger.writer import LedgerWriter
-from proctor.server.connections import raise_open_files
-from proctor.server.control.description import description_of
-from proctor.server.control.granting import Granting
-from proctor.server.control.http import Described, http_routes
-from proctor.server.control.operating import Operating
+from proctor.ledger.writing.storage_limits import DiskSpace
+from proctor.server.agent_access import AgentAccess
+from proctor.server.control.http_routes import ExtraRoutes, make_http_routes
+from proctor.server.control.operator_routes import OperatorRoutes
 from proctor.server.control.plane import ControlPlane
-from proctor.server.control.sessions import Sessions
-from proctor.server.draining import DrainingServer, FairServer, quiet_config
-from proctor.server.for_agents import ForAgents
+from proctor.server.control.recovery import close_leftovers
+from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.governed.governance import Governance
+from proctor.server.governed.packet_stream import PacketLimits
 from proctor.server.governed.policy import load_policy
-from proctor.server.governed.stream import PacketLimits
-from proctor.server.grants import Grants
-from proctor.server.isolation import Isolation, isolated
-from proctor.server.leftovers import close_leftovers
-from proctor.server.metrics import Metrics
-from proctor.server.opening import Opening, kind_for
-from proctor.server.recorders import JsonlRecorder, NullRecorder
+from proctor.server.grants import GrantRegistry, GrantService
+from proctor.server.isolation import Isolation, choose_isolation
+from proctor.server.net.connections import raise_open_files_limit
+from proctor.server.net.metrics import Metrics
+from proctor.server.net.uvicorn_protocols import (
+    LimitedHttpProtocol,
+    LimitedWebSocketProtocol,
+    SecondaryHttpProtocol,
+    forget_agent,
+    port_of,
+)
+from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config
+from proctor.server.rewards.pipeline import plan_of
+from proctor.server.runtime.env_description import describe_server
+from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder
+from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
 from proctor.server.settings import ServerSettings, StorageSettings
-from proctor.server.sockets import BoundedHttp, PatientHttp, PatientWebSocket, forget_agent, port_of
-from proctor.server.transforms import plan_of
 
 if TYPE_CHECKING:
     from proctor.server.agents.plane import AgentPlane
-    from proctor.server.viewing.headers import Application
-    from proctor.server.viewing.routes import Viewing
+    from proctor.server.viewer_http.responses import Application
+    from proctor.server.viewer_http.routes import ViewerRoutes
 
 LOG: Final = logging.getLogger("proctor.server")
 PING_SECONDS: Final = 20.0
@@ -77,7 +82,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What opens a server's doors, and what signs its ledger; None where there is no such door, or nothing to sign."""
+    """What opens a server's planes, and what signs its ledger; None where there is no such plane, or nothing to sign."""
 
     control: Credential | None = None
     operator: Credential | None = None
@@ -109,24 +114,28 @@ class Server:
         self.governance: Final = (
             None
             if policy is None
-            else Governance(policy, boot=boot, wall=wall, clock=clock, packet_limits=_packet_limits(settings.storage))
+            else Governance(
+                policy, boot=boot, wall=wall, clock=clock, packet_limits=_make_packet_limits(settings.storage)
+            )
         )
         self.settings: Final = settings
         # First: a file that cannot be written is found out before a sandbox is started.
         self._wall = wall
         folder = settings.ledger if recorder is None else None
-        self.space: Final = None if recorder is not None else _disk_space(settings)
-        self._ledger_of = None if folder is None else partial(_ledger, folder, settings, keys, boot, wall, self.space)
+        self.space: Final = None if recorder is not None else _make_disk_space(settings)
+        self._ledger_of = (
+            None if folder is None else partial(_make_ledger, folder, settings, keys, boot, wall, self.space)
+        )
         self._ledger = None if self._ledger_of is None else self._ledger_of(listening.worker)
-        self.recorder: Final = recorder or self._ledger or _recorder(settings, self.space)
+        self.recorder: Final = recorder or self._ledger or _make_recorder(settings, self.space)
         self.isolation: Final = self._find_isolation(target)
         self.card: Final = self.isolation.card
         self.metrics: Final = Metrics()
         wanted = None if settings.place == "auto" else settings.place
-        opening = Opening(
+        spec = SessionSpec(
             target,
             self.card,
-            kind_for(target, self.card, wanted, None) if self.isolation.nest is None else "process",
+            choose_executor_kind(target, self.card, wanted, None) if self.isolation.nest is None else "process",
             transforms=[dict(spec) for spec in plan.specs],
             scenes=settings.ledger is not None,
             policy=None if policy is None else policy.as_document(),
@@ -134,41 +143,41 @@ class Server:
             tier=self.isolation.tier,
             probe=self.isolation.probe,
         )
-        self.agents_address: Final = _agents_address(settings, listening.agents)
-        grants = Grants(
+        self.agents_address: Final = _make_agents_address(settings, listening.agents)
+        grants = GrantRegistry(
             self.agents_address,
             calls_per_second=settings.agent_calls_per_second,
             clock=clock,
             wall=wall,
         )
-        self.sessions: Final = Sessions(
+        self.sessions: Final = SessionRegistry(
             settings,
-            opening,
+            spec,
             plan,
             self.recorder,
             self.metrics,
-            Granting(grants, wall=wall, governance=self.governance),
+            GrantService(grants, wall=wall, governance=self.governance),
             boot=boot,
             clock=clock,
             wall=wall,
             space=self.space,
         )
-        description = description_of(self.card)
+        description = describe_server(self.card)
         limits = settings.limits.limits()
         self.viewing: Final = None if visits is None else self._viewing(settings, visits)
         operating = self._operating(visits)
         self.plane: Final = ControlPlane(
-            _policies(settings, keys.control, listening.sockets),
+            _make_policies(settings, keys.control, listening.sockets),
             self.sessions,
             description,
-            http_routes(
+            make_http_routes(
                 description,
                 self.sessions,
                 self.metrics,
                 limits.max_body_bytes,
                 self.agents_address,
                 operating,
-                None if self.viewing is None else _described(self.viewing),
+                None if self.viewing is None else _describe_viewer(self.viewing),
             ),
             self.metrics,
             limits=limits,
@@ -177,19 +186,19 @@ class Server:
             own_port=listening.own_port,
             operator_policies=None
             if operating is None
-            else _policies(settings, keys.operator, listening.sockets, pages=self.viewing is not None),
+            else _make_policies(settings, keys.operator, listening.sockets, pages=self.viewing is not None),
             visits=None if self.viewing is None else visits,
-            stopped=None if operating is None else partial(_all_stopped, operating, self.viewing),
+            stopped=None if operating is None else partial(_stop_all, operating, self.viewing),
         )
         self._grants = grants
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
-        self._uvicorn = DrainingServer(_uvicorn_config(self._application(), settings), self._drained)
+        self._uvicorn = DrainingServer(_make_uvicorn_config(self._application(), settings), self._drain)
 
     def _find_isolation(self, target: Target) -> Isolation:
         """Return where environments will run; if nowhere, the record is closed, as of any run that ends."""
         try:
-            found = isolated(self.settings, target)
+            found = choose_isolation(self.settings, target)
             try:
                 if self.governance is not None:
                     self.governance.check(found.card.tools)
@@ -208,7 +217,7 @@ class Server:
             self._uvicorn.ready = ready
         try:
             await self._take_up()
-            async with self._swept(), self._agents_served():
+            async with self._sweep_sessions(), self._serve_agents():
                 await self._uvicorn.serve(sockets=list(self._listening.sockets))
         finally:
             if self.isolation.nest is not None:
@@ -221,7 +230,7 @@ class Server:
         """Go on with what an earlier run has left open in the ledger, if there is one."""
         if self._ledger is None or self._ledger_of is None:
             return
-        await self.sessions.take_up(self._ledger.unfinished())
+        await self.sessions.recover(self._ledger.unfinished())
         if self._listening.worker == 0:
             await close_leftovers(self._ledger.path.parent, self.settings.workers, self._ledger_of, self._wall)
 
@@ -229,75 +238,75 @@ class Server:
         """Begin to stop; `serve` returns when it is done."""
         self._uvicorn.should_exit = True
 
-    async def _drained(self) -> None:
+    async def _drain(self) -> None:
         if self.agents is not None:
             self.agents.stop()
         await self.sessions.drain()
         await self.plane.close_connections()
 
-    def _operating(self, visits: Visits | None) -> Operating | None:
+    def _operating(self, visits: Visits | None) -> OperatorRoutes | None:
         """Return the operator's side: there is one if episodes are governed, or if there are pages to look at."""
         if self.governance is None and self.viewing is None:
             return None
         operator = None if self.governance is None else self.governance.operator
         code = None if visits is None or self.viewing is None else visits.code
-        return Operating(operator, self.metrics, self.settings.limits.limits(), code=code)
+        return OperatorRoutes(operator, self.metrics, self.settings.limits.limits(), code=code)
 
-    def _viewing(self, settings: ServerSettings, visits: Visits) -> "Viewing | None":
+    def _viewing(self, settings: ServerSettings, visits: Visits) -> "ViewerRoutes | None":
         if self._ledger is None:
             return None
         # Here: most servers have nobody who looks.
-        from proctor.server.viewing.reading_room import ReadingRoom
-        from proctor.server.viewing.routes import Offer, Viewing
+        from proctor.server.viewer_http.reader_pool import ReaderPool
+        from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes
 
-        return Viewing(
-            ReadingRoom(self._ledger.path.parent, live=True),
+        return ViewerRoutes(
+            ReaderPool(self._ledger.path.parent, live=True),
             visits,
             self.metrics,
             settings.limits.limits(),
-            offer=Offer(environment=settings.target),
+            offer=ViewerOffer(environment=settings.target),
             pending=None if self.governance is None else self.governance.operator.pending,
         )
 
     def _application(self) -> "Application":
         if self.viewing is None:
             return self.plane
-        from proctor.server.viewing.headers import with_headers
+        from proctor.server.viewer_http.responses import add_headers
 
-        return with_headers(self.plane)
+        return add_headers(self.plane)
 
     def _agent_plane(
-        self, settings: ServerSettings, grants: Grants, listener: socket.socket | None
+        self, settings: ServerSettings, grants: GrantRegistry, listener: socket.socket | None
     ) -> "AgentPlane | None":
         port = None if listener is None else port_of(listener)
         if port is None:
             return None
         # Here: the MCP library takes a second to import, and most servers have no agents.
-        from proctor.server.agents.endpoint import AgentServer
+        from proctor.server.agents.mcp_server import McpServer
         from proctor.server.agents.plane import AgentPlane
 
         hosts, origins = settings.allow_hosts, settings.allow_origins
         limits = settings.limits.limits()
         plane = AgentPlane(
             {port: policy_for(settings.host, port, None, allow_hosts=hosts, allow_origins=origins, many_tokens=True)},
-            ForAgents(grants, self.metrics, limits),
-            AgentServer(self.card.name, self.card.version, limits=limits),
+            AgentAccess(grants, self.metrics, limits),
+            McpServer(self.card.name, self.card.version, limits=limits),
             limits=limits,
-            refused=self.metrics.turned_away,
+            refused=self.metrics.count_refusal,
         )
-        grants.when_forgotten(plane.forget)
+        grants.on_forget(plane.forget)
         return plane
 
     @asynccontextmanager
-    async def _agents_served(self) -> AsyncIterator[None]:
+    async def _serve_agents(self) -> AsyncIterator[None]:
         """Serve agents on their own socket, for as long as orchestrators are served."""
         if self.agents is None or self._listening.agents is None:
             yield
             return
         # Connections inherit it: what one peer can have read at once, however fast it sends.
         self._listening.agents.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AGENT_BUFFER_BYTES)
-        beside = _Beside(quiet_config(self.agents, http=BoundedHttp, ws="none"))
-        self._grants.when_forgotten(partial(forget_agent, beside.server_state))
+        beside = _SecondServer(make_uvicorn_config(self.agents, http=SecondaryHttpProtocol, ws="none"))
+        self._grants.on_forget(partial(forget_agent, beside.server_state))
         async with self.agents.running():
             task = asyncio.create_task(beside.serve(sockets=[self._listening.agents]))
             try:
@@ -309,7 +318,7 @@ class Server:
                 await task
 
     @asynccontextmanager
-    async def _swept(self) -> AsyncIterator[None]:
+    async def _sweep_sessions(self) -> AsyncIterator[None]:
         """Have the sessions looked at from time to time."""
         task = asyncio.create_task(self._sweep())
         try:
@@ -332,7 +341,7 @@ class Server:
 
 def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None:
     """Make a server and serve, on an event loop of its own, until told to stop; `ready` is told the tier."""
-    raise_open_files()
+    raise_open_files_limit()
     # Made before there is a loop: an environment may run one of its own while it is made or closed.
     server = server_of()
 
@@ -348,7 +357,7 @@ def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None
         runner.run(server.serve(begin))
 
 
-class _Beside(FairServer):
+class _SecondServer(FairServer):
     """uvicorn on a second socket; signals are the first one's."""
 
     @contextmanager
@@ -356,23 +365,23 @@ class _Beside(FairServer):
         yield
 
 
-def _all_stopped(operating: Operating, viewing: "Viewing | None") -> None:
+def _stop_all(operating: OperatorRoutes, viewing: "ViewerRoutes | None") -> None:
     operating.stop()
     if viewing is not None:
         viewing.stop()
 
 
-def _described(viewing: "Viewing") -> Described:
-    from proctor.server.viewing.described import described_paths, described_schemas
+def _describe_viewer(viewing: "ViewerRoutes") -> ExtraRoutes:
+    from proctor.server.viewer_http.openapi import describe_paths, describe_schemas
 
-    return Described(viewing.routes(), described_paths(can_fork=False), described_schemas())
+    return ExtraRoutes(viewing.routes(), describe_paths(can_fork=False), describe_schemas())
 
 
-def _uvicorn_config(application: "Application", settings: ServerSettings) -> uvicorn.Config:
-    return quiet_config(
+def _make_uvicorn_config(application: "Application", settings: ServerSettings) -> uvicorn.Config:
+    return make_uvicorn_config(
         application,
-        http=PatientHttp,
-        ws=PatientWebSocket,
+        http=LimitedHttpProtocol,
+        ws=LimitedWebSocketProtocol,
         ws_max_size=settings.limits.max_message_bytes,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
@@ -380,24 +389,24 @@ def _uvicorn_config(application: "Application", settings: ServerSettings) -> uvi
     )
 
 
-def _agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
+def _make_agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
     if listener is None or settings.agent_url is not None:
         return None if listener is None else settings.agent_url
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}/mcp"
 
 
-def _packet_limits(storage: StorageSettings) -> PacketLimits:
+def _make_packet_limits(storage: StorageSettings) -> PacketLimits:
     return PacketLimits(storage.max_packet_bytes, storage.max_refused_bytes)
 
 
-def _disk_space(settings: ServerSettings) -> DiskSpace | None:
+def _make_disk_space(settings: ServerSettings) -> DiskSpace | None:
     """Return what looks at the disk that the record is on; None: there is none."""
     folder = settings.ledger if settings.record is None else settings.record.absolute().parent
     return None if folder is None else DiskSpace(folder, settings.storage.min_free_bytes)
 
 
-def _ledger(
+def _make_ledger(
     folder: Path,
     settings: ServerSettings,
     keys: Keys,
@@ -420,19 +429,19 @@ def _ledger(
     )
 
 
-def _recorder(settings: ServerSettings, space: DiskSpace | None) -> Recorder:
+def _make_recorder(settings: ServerSettings, space: DiskSpace | None) -> Recorder:
     if settings.record is None:
         return NullRecorder()
     limits = settings.storage.storage_limits()
     return JsonlRecorder(settings.record, sync=settings.record_sync, limits=limits, space=space)
 
 
-def _policies(
+def _make_policies(
     settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket], *, pages: bool = False
-) -> dict[int | None, Policy]:
+) -> dict[int | None, AccessPolicy]:
     hosts, origins = settings.allow_hosts, settings.allow_origins
 
-    def policy(port: int | None) -> Policy:
+    def policy(port: int | None) -> AccessPolicy:
         if port is None:
             return policy_for_unix(credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
         return policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins, pages=pages)

@@ -1,33 +1,40 @@
-"""Who holds the tools of which episode: every grant of one server.
+"""Who holds the tools of which episode: every grant of one server, how orchestrators get and revoke them, and when they may step.
 
 Rule 1: a grant is good for one episode of one session. Another reset, the session's end, its own end or a revocation kills
     it; nothing brings it back. In a governed episode the close of the packet episode does, too.
 Rule 2: a token is given out once, with the grant. What is kept is its digest, and what was presented is looked up by its
     own: no comparison takes longer for a token that is nearly right.
 Rule 3: this file knows sessions, never sockets. Whether and where agents are served is `address`.
+Rule 4: a grant is on record before its token leaves; one that cannot be recorded was never given.
 """
 
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+from msgspec import UNSET, Raw
+
+from proctor.access.credentials import Credential, generate_token
+from proctor.access.limits import TokenBucket
 from proctor.contracts.tools import Tool
-from proctor.door.credentials import Credential, token
-from proctor.door.limits import Bucket
 from proctor.errors import ValidationError
-from proctor.models.control import Code
-from proctor.models.events import AgentGranted
-from proctor.models.grants import Granted, GrantWish
-from proctor.server.answers import refused
-from proctor.server.governed.governor import Governor, governor_of
-from proctor.server.session import Session
+from proctor.models.control import Code, ObservationReply, Reset
+from proctor.models.events import AgentGranted, AgentRevoked
+from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
+from proctor.server.governed.governance import Governance
+from proctor.server.governed.governor import Governor, find_governor
+from proctor.server.runtime.results import RequestError, make_refusal
+from proctor.server.sessions.history import SessionHistory
+from proctor.server.sessions.session import Session
 
 MOST_TOKEN: Final = 1024
 
 
 @dataclass(eq=False, slots=True)
-class Grant:
+class AgentGrant:
     """The tools of one episode, in one agent's hand."""
 
     name: str
@@ -37,14 +44,14 @@ class Grant:
     tools: tuple[Tool, ...]
     ends_at: float | None
     """By the clock that counts, not the one on the wall."""
-    bucket: Bucket | None
+    bucket: TokenBucket | None
     digest: bytes
     revoked: bool = False
 
     @property
     def governor(self) -> Governor | None:
         """Who governs the episode; None: it is free."""
-        return None if self.session.companion is None else governor_of(self.session)
+        return None if self.session.observer is None else find_governor(self.session)
 
     def holds(self, now: float) -> bool:
         """Return whether the agent may still ask: its episode is the session's latest, and nobody took the grant back."""
@@ -60,7 +67,7 @@ class Grant:
         return self.holds(now) and not self.session.over
 
 
-class Grants:
+class GrantRegistry:
     """All grants; `clock` counts seconds, `wall` tells the time for whoever reads when a grant ends."""
 
     def __init__(
@@ -75,27 +82,27 @@ class Grants:
         self._calls_per_second = calls_per_second
         self._clock = clock
         self._wall = wall
-        self._by_digest: dict[bytes, Grant] = {}
-        self._by_session: dict[str, list[Grant]] = {}
-        self._when_forgotten: list[Callable[[str], None]] = []
+        self._by_digest: dict[bytes, AgentGrant] = {}
+        self._by_session: dict[str, list[AgentGrant]] = {}
+        self._on_forget: list[Callable[[str], None]] = []
 
-    def when_forgotten(self, call: Callable[[str], None]) -> None:
+    def on_forget(self, call: Callable[[str], None]) -> None:
         """Have `call` told the name of every grant that is forgotten."""
-        self._when_forgotten.append(call)
+        self._on_forget.append(call)
 
     def issue(self, session: Session, wish: GrantWish) -> Granted:
         """Return a new grant on the episode that runs, or refuse."""
         address = self.check(session, wish)
         if session.over:
-            raise refused(Code.STATE_ERROR, "no episode runs that could be granted", expected="a reset before")
-        secret, credential = token()
+            raise make_refusal(Code.STATE_ERROR, "no episode runs that could be granted", expected="a reset before")
+        secret, credential = generate_token()
         now = self._clock()
-        grant = Grant(
+        grant = AgentGrant(
             name=secrets.token_hex(6),
             agent=wish.agent,
             session=session,
             epoch=session.epoch,
-            tools=_chosen(session.opening.card.tools, wish.tools),
+            tools=_choose_tools(session.spec.card.tools, wish.tools),
             ends_at=None if wish.ttl_seconds is None else now + wish.ttl_seconds,
             bucket=self._bucket(wish.calls_per_second),
             digest=credential.digest,
@@ -113,21 +120,21 @@ class Grants:
 
     def check(self, session: Session, wish: GrantWish, *, next_episode: bool = False) -> str:
         """Return the address that a grant would have, or refuse what could not be granted."""
-        card = session.opening.card
+        card = session.spec.card
         if self._address is None:
-            raise refused(
+            raise make_refusal(
                 Code.NO_AGENT_PLANE, "this server listens for no agents", expected="a server started with --agent-port"
             )
-        if session.opening.num_envs is not None:
-            raise refused(Code.NO_AGENT_PLANE, "a batch has no tools", expected="a session of one environment")
-        _chosen(card.tools, wish.tools)
+        if session.spec.num_envs is not None:
+            raise make_refusal(Code.NO_AGENT_PLANE, "a batch has no tools", expected="a session of one environment")
+        _choose_tools(card.tools, wish.tools)
         if not next_episode and len(self.live(session)) >= card.max_agents:
-            raise refused(
+            raise make_refusal(
                 Code.GRANTS_TAKEN, f"this environment has {card.max_agents} agent(s) at once", expected="a revocation"
             )
         return self._address
 
-    def find(self, secret: str | None) -> Grant | None:
+    def find(self, secret: str | None) -> AgentGrant | None:
         """Return the grant whose token this is, if its agent may still ask."""
         if secret is None or len(secret) > MOST_TOKEN:
             return None
@@ -137,15 +144,15 @@ class Grants:
             return None
         return grant if grant is not None and grant.holds(self._clock()) else None
 
-    def is_live(self, grant: Grant) -> bool:
+    def is_live(self, grant: AgentGrant) -> bool:
         """Return whether the grant's agent may act now."""
         return grant.is_live(self._clock())
 
-    def holds(self, grant: Grant) -> bool:
+    def holds(self, grant: AgentGrant) -> bool:
         """Return whether the grant's agent may ask now, though perhaps not act."""
         return grant.holds(self._clock())
 
-    def live(self, session: Session) -> list[Grant]:
+    def live(self, session: Session) -> list[AgentGrant]:
         """Return the grants whose agents may act in this session."""
         grants = self._by_session.get(session.name)
         if grants is None:  # asked with every step of every session
@@ -177,25 +184,25 @@ class Grants:
             of_session.remove(grant)
             if not of_session:
                 del self._by_session[grant.session.name]
-            for call in self._when_forgotten:
+            for call in self._on_forget:
                 call(grant.name)
 
-    def _bucket(self, wished: float | None) -> Bucket | None:
+    def _bucket(self, wished: float | None) -> TokenBucket | None:
         rates = [rate for rate in (wished, self._calls_per_second) if rate is not None]
         if not rates:
             return None
         rate = min(rates)
-        return Bucket(rate, max(1, round(rate)), self._clock)
+        return TokenBucket(rate, max(1, round(rate)), self._clock)
 
     def restore(self, session: Session, before: AgentGranted) -> None:
         """Let a grant of an earlier run of the server live on: its token is known by the digest, its time goes on."""
         left = None if before.expires_at is None else before.expires_at - self._wall()
-        grant = Grant(
+        grant = AgentGrant(
             name=before.grant,
             agent=before.agent,
             session=session,
             epoch=before.epoch,
-            tools=tuple(tool for tool in session.opening.card.tools if tool.name in before.tools),
+            tools=tuple(tool for tool in session.spec.card.tools if tool.name in before.tools),
             ends_at=None if left is None else self._clock() + left,
             bucket=self._bucket(before.calls_per_second),
             digest=bytes.fromhex(before.digest),
@@ -203,13 +210,13 @@ class Grants:
         self._by_digest[grant.digest] = grant
         self._by_session.setdefault(session.name, []).append(grant)
 
-    def renewed(self, session: Session, name: str) -> Granted:
+    def renew(self, session: Session, name: str) -> Granted:
         """Return a grant with a new token, for one whose reply nobody got, or refuse: it is dead."""
         now = self._clock()
         grant = next((each for each in self._by_session.get(session.name, ()) if each.name == name), None)
         if grant is None or self._address is None or not grant.holds(now):
-            raise refused(Code.STATE_ERROR, "this grant is dead", expected="another grant, with another request")
-        secret, credential = token()
+            raise make_refusal(Code.STATE_ERROR, "this grant is dead", expected="another grant, with another request")
+        secret, credential = generate_token()
         del self._by_digest[grant.digest]
         grant.digest = credential.digest
         self._by_digest[grant.digest] = grant
@@ -223,11 +230,155 @@ class Grants:
         )
 
 
-def _chosen(tools: tuple[Tool, ...], wished: list[str] | None) -> tuple[Tool, ...]:
+def _choose_tools(tools: tuple[Tool, ...], wished: list[str] | None) -> tuple[Tool, ...]:
     if wished is None:
         return tools
     unknown = set(wished) - {tool.name for tool in tools}
     if unknown:
         names = ", ".join(tool.name for tool in tools)
-        raise refused(Code.VALIDATION_ERROR, "there is no such tool", expected=f"some of {names}")
+        raise make_refusal(Code.VALIDATION_ERROR, "there is no such tool", expected=f"some of {names}")
     return tuple(tool for tool in tools if tool.name in wished)
+
+
+FIRST_LINES: Final = 2
+"""What the judge of a governed episode hears before anybody is told of it: that it is open, and the first observation."""
+
+
+class GrantService:
+    """The orchestrator's side of all grants."""
+
+    def __init__(
+        self, grants: GrantRegistry, *, wall: Callable[[], float] = time.time, governance: Governance | None = None
+    ) -> None:
+        self._grants = grants
+        self._wall = wall
+        self._governance = governance
+        if governance is not None:
+            governance.operator.revoke_grant = self._revoke_for_operator
+            governance.operator.agents_of = lambda governor: grants.agents(governor.session)
+
+    def check_step(self, session: Session) -> None:
+        """Refuse an orchestrator's step while an agent may act, unless the session is shared."""
+        if not session.shared and self._grants.live(session):
+            raise make_refusal(
+                Code.GRANT_LIVE,
+                "an agent holds a grant on this episode",
+                expected="the end of the episode, a revocation, or a session opened as shared",
+            )
+
+    async def reset(self, session: Session, reset: Reset, request_id: int | None) -> Raw:
+        """Begin an episode; return the reply's data, with the grant that the reset asked for."""
+        if reset.grant is None:
+            return Raw(await self._begin_episode(session, reset, request_id))
+        if request_id is None:
+            raise make_refusal(
+                Code.VALIDATION_ERROR, "a grant comes after hello only", expected="a reset without a grant"
+            )
+        self._grants.check(session, reset.grant, next_episode=True)
+        self._check_policy(session, reset.grant)
+        seen = msgspec.json.decode(await self._begin_episode(session, reset, request_id), type=ObservationReply)
+        seen.grant = await self.grant(session, reset.grant, request_id)
+        seen.head = UNSET if session.head is None else session.head
+        return Raw(msgspec.json.encode(seen))
+
+    async def _begin_episode(self, session: Session, reset: Reset, request_id: int | None) -> bytes:
+        """Begin an episode, which is governed where the server has a policy; return the reply's data."""
+        data = await session.reset(reset, request_id)
+        if self._governance is None or session.spec.num_envs is not None:
+            return data
+        await self._governance.begin(session, data)
+        seen = msgspec.json.decode(data, type=ObservationReply)
+        if seen.head is UNSET or session.head is None:
+            return data
+        # What was stated since is on record, too.
+        seen.head = session.head
+        return msgspec.json.encode(seen)
+
+    async def grant(self, session: Session, wish: GrantWish, request_id: int | None) -> Granted:
+        """Return a new grant on the episode that runs, or refuse."""
+        self._grants.check(session, wish)
+        self._check_policy(session, wish)
+        granted = self._grants.issue(session, wish)
+        return await self._record_grant(session, granted, wish.agent, wish.calls_per_second, request_id)
+
+    def _check_policy(self, session: Session, wish: GrantWish) -> None:
+        """Refuse a grant with which an agent could not do what the policy wants."""
+        if self._governance is not None:
+            self._governance.check_grant(session, wish.tools)
+
+    async def grant_again(self, session: Session, before: AgentGranted, request_id: int | None) -> Granted:
+        """Return a grant of an earlier run with a new token, or refuse: it is dead."""
+        granted = self._grants.renew(session, before.grant)
+        return await self._record_grant(session, granted, before.agent, before.calls_per_second, request_id)
+
+    async def restore(self, session: Session, history: SessionHistory) -> None:
+        """Let the grants of an earlier run live on, and the judge of its episode where that is governed."""
+        for each in history.granted.values():
+            self._grants.restore(session, each)
+        if self._governance is not None and history.packets:
+            governor = self._governance.restore_governor(session, history.packets, history.closed)
+            async with session.turn:
+                await governor.resume()
+
+    def has_begun(self, session: Session, history: SessionHistory) -> bool:
+        """Return whether an episode on record had begun for its judge, too: its opening and what was seen first are there.
+
+        If not, then nobody was told of it.
+        """
+        governed = self._governance is not None and session.spec.num_envs is None and session.epoch > 0
+        return not governed or len(history.packets) >= FIRST_LINES
+
+    async def _record_grant(
+        self, session: Session, granted: Granted, agent: str, calls_per_second: float | None, request_id: int | None
+    ) -> Granted:
+        event = AgentGranted(
+            **self._event_fields(session, request_id),
+            grant=granted.grant,
+            agent=agent,
+            tools=granted.tools,
+            expires_at=granted.expires_at,
+            digest=Credential.of(granted.token).digest.hex(),
+            calls_per_second=calls_per_second,
+        )
+        try:
+            await session.record(event)
+        except RequestError:
+            self._grants.revoke(session, granted.grant)
+            raise
+        return granted
+
+    async def revoke(self, session: Session, wish: Revoke, request_id: int | None) -> Revoked:
+        """Take a grant back; one that is dead already, or never was, is not live then as before."""
+        live = self._take_back(session, wish.grant)
+        if live:
+            await session.record(AgentRevoked(**self._event_fields(session, request_id), grant=wish.grant))
+        return Revoked(wish.grant, live)
+
+    async def _revoke_for_operator(self, governor: Governor, grant: str) -> bool:
+        """Take a grant back for an operator; return whether it was live."""
+        session = governor.session
+        live = self._take_back(session, grant)
+        if live:
+            stated = {**self._event_fields(session, None), "principal": "operator"}
+            await session.record(AgentRevoked(**stated, grant=grant))
+        return live
+
+    def _take_back(self, session: Session, grant: str) -> bool:
+        """Take a grant back, and wake its agent if that waits for an operator; return whether the grant was live."""
+        live = self._grants.revoke(session, grant)
+        governor = find_governor(session)
+        if governor is not None:
+            governor.notifier.notify()
+        return live
+
+    async def wrap_up(self) -> None:
+        """Close governed episodes that are over; to be called before `sweep`."""
+        if self._governance is not None:
+            await self._governance.sweep()
+
+    def sweep(self) -> None:
+        """Forget what nobody can use any more."""
+        self._grants.sweep()
+
+    def _event_fields(self, session: Session, request_id: int | None) -> dict[str, Any]:
+        return {"session": session.name, "at": self._wall(), "request_id": request_id, "epoch": session.epoch}

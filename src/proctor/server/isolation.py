@@ -10,39 +10,40 @@ from typing import Any
 
 import msgspec
 
-from proctor.envs.imports import search_here
+from proctor.envs.settings import add_working_directory
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
-from proctor.server.cards import Card, card_of
-from proctor.server.opening import Nest
-from proctor.server.sandbox import docker, nest
-from proctor.server.sandbox.findings import refusal, strongest
-from proctor.server.sandbox.probe import quick_report
+from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.sandbox.container import container_pool
+from proctor.server.sandbox.pool import worker_pool
+from proctor.server.sandbox.probe.report import refusal, strongest
+from proctor.server.sandbox.probe.run import quick_report
 from proctor.server.sandbox.tiers import Tier
+from proctor.server.sessions.session_spec import AnyWorkerPool
 from proctor.server.settings import ServerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What was chosen; `nest` is None where environments run in the server itself."""
+    """What was chosen; `pool` is None where environments run in the server itself."""
 
     tier: Tier
-    card: Card
-    nest: Nest | None = None
+    card: EnvDescription
+    nest: AnyWorkerPool | None = None
     probe: Mapping[str, Any] = field(default_factory=dict)
 
 
-def isolated(settings: ServerSettings, target: Target) -> Isolation:
+def choose_isolation(settings: ServerSettings, target: Target) -> Isolation:
     """Return where the target's environments will run, or raise why they cannot; this may take some seconds."""
     if ":" in target.text:
         # A sandbox shows a user's own module by its place, which is looked up here.
-        search_here()
+        add_working_directory()
     wish = settings.sandbox_wish()
     if wish.tier is Tier.NONE:
-        return Isolation(Tier.NONE, card_of(target))
+        return Isolation(Tier.NONE, describe_target(target))
     if wish.tier is Tier.DOCKER:
-        containers = docker.DockerNest.started(target, wish, settings.image)
-        return _in_nest(Tier.DOCKER, containers, msgspec.to_builtins(containers.report))
+        containers = container_pool.ContainerPool.start(target, wish, settings.image)
+        return _make_isolation(Tier.DOCKER, containers, msgspec.to_builtins(containers.report))
     report = quick_report(wish)
     reason = refusal(wish, report)
     if reason is not None:
@@ -51,13 +52,13 @@ def isolated(settings: ServerSettings, target: Target) -> Isolation:
     found = report.of(tier)
     probe = {} if found is None else {str(each.probe): str(each.verdict) for each in found.findings}
     if tier is Tier.NONE:
-        return Isolation(tier, card_of(target), probe=probe)
-    return _in_nest(tier, nest.Nest.started(target, wish, tier), probe)
+        return Isolation(tier, describe_target(target), probe=probe)
+    return _make_isolation(tier, worker_pool.WorkerPool.start(target, wish, tier), probe)
 
 
-def _in_nest(tier: Tier, made: Any, probe: dict[str, Any]) -> Isolation:
+def _make_isolation(tier: Tier, made: Any, probe: dict[str, Any]) -> Isolation:
     try:
-        card = msgspec.msgpack.decode(made.card(), type=Card)
+        card = msgspec.msgpack.decode(made.card(), type=EnvDescription)
     except BaseException as problem:
         made.end()
         if isinstance(problem, msgspec.DecodeError):

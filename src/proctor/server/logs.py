@@ -4,8 +4,8 @@ import logging
 import sys
 from typing import Final
 
-from proctor.door.log_lines import JsonLines, PlainLines, RedactingFilter
-from proctor.door.redaction import SHORTEST, Redactor, secrets_in
+from proctor.access.log_lines import JsonLines, PlainLines, RedactingFilter
+from proctor.access.redaction import SHORTEST, Redactor, find_secrets
 from proctor.server.settings import ServerSettings
 
 QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websockets")
@@ -14,7 +14,7 @@ QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websoc
 
 def set_up_logs(settings: ServerSettings, redactor: Redactor) -> None:
     """Send all logs of this process to standard error; what settings name as a secret is hidden from now on."""
-    for secret in secrets_in(settings.settings):
+    for secret in find_secrets(settings.settings):
         if len(secret) >= SHORTEST:
             redactor.hide(secret)
     _send_logs(JsonLines(redactor) if settings.log_json else PlainLines(redactor), redactor, settings.log_level.upper())

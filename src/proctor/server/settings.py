@@ -11,44 +11,44 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic import ValidationError as ModelError
 
-from proctor.door.gate import is_loopback
-from proctor.door.limits import Limits
+from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import is_loopback
 from proctor.errors import ValidationError
-from proctor.ledger.storage import StorageLimits
-from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxWish, Tier
+from proctor.ledger.writing.storage_limits import StorageLimits
+from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxRequest, Tier
 from proctor.small_files import read_small_text
 
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
-Patience = Annotated[float, Field(ge=0, le=LONGEST)]
-Limit = Annotated[Seconds | None, BeforeValidator(lambda value: value or None)]
+SecondsOrZero = Annotated[float, Field(ge=0, le=LONGEST)]
+OptionalSeconds = Annotated[Seconds | None, BeforeValidator(lambda value: value or None)]
 """Seconds; 0, as in a file that has no word for nothing, is no limit."""
-Some = Annotated[int, Field(ge=1)]
-ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
+PositiveInt = Annotated[int, Field(ge=1)]
+ALL_INTERFACES: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
 
 
 class LimitSettings(BaseModel):
-    """What one peer may send; see `proctor.door.limits`."""
+    """What one peer may send; see `proctor.access.limits`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_message_bytes: Some = 16 * 2**20
-    max_body_bytes: Some = 2**20
-    max_arguments_bytes: Some = 64 * 2**10
+    max_message_bytes: PositiveInt = 16 * 2**20
+    max_body_bytes: PositiveInt = 2**20
+    max_arguments_bytes: PositiveInt = 64 * 2**10
     """Of one tool call; a tool can ask for more, up to `max_body_bytes`."""
-    agent_bytes_per_second: Some = 4 * 2**20
+    agent_bytes_per_second: PositiveInt = 4 * 2**20
     """Everything that one agent sends."""
-    max_depth: Some = 64
+    max_depth: PositiveInt = 64
     requests_per_second: Annotated[float, Field(gt=0, le=10**9)] | None = None
-    burst: Some = 100
+    burst: PositiveInt = 100
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse what the door refuses."""
+        """Refuse what the access checks refuse."""
         self.limits()
 
-    def limits(self) -> Limits:
-        """Return them as the door reads them."""
-        return Limits(**self.model_dump())
+    def limits(self) -> RequestLimits:
+        """Return them as the access checks read them."""
+        return RequestLimits(**self.model_dump())
 
 
 class WorkerSettings(BaseModel):
@@ -60,9 +60,9 @@ class WorkerSettings(BaseModel):
     processes: Annotated[int, Field(ge=1, le=65536)] = 64
     """Threads count, too."""
     cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
-    file_mb: Some = 64
+    file_mb: PositiveInt = 64
     """The largest file that it can write."""
-    tmp_mb: Some = 64
+    tmp_mb: PositiveInt = 64
     """All that it can write."""
     open_files: Annotated[int, Field(ge=16, le=2**20)] = 256
     answer_mb: Annotated[int, Field(ge=1, le=32)] = 8
@@ -81,7 +81,7 @@ class WorkerSettings(BaseModel):
         )
 
 
-Bytes = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: value or None)]
+OptionalBytes = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: value or None)]
 """Bytes; 0 is no limit."""
 
 
@@ -90,9 +90,9 @@ class StorageSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_step_bytes: Bytes = 16 * MIB
+    max_step_bytes: OptionalBytes = 16 * MIB
     """One step or reset: the observation with everything beside it. More loses the episode. 0: no limit."""
-    max_episode_bytes: Bytes = 1024 * MIB
+    max_episode_bytes: OptionalBytes = 1024 * MIB
     """One episode, as it is stored; a batch may store so much for each of its environments. More loses the episode. 0: no
     limit."""
     max_packet_bytes: Annotated[int, Field(ge=4096)] = 64 * 1024
@@ -126,23 +126,23 @@ class ServerSettings(BaseModel):
     allow_hosts: list[str] = []
     allow_origins: list[str] = []
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    max_sessions: Some = 1024
+    max_sessions: PositiveInt = 1024
     """At once, in each worker."""
     max_waiting: Annotated[int, Field(ge=0)] = 256
     """Clients that may wait for a session when all are taken."""
-    wait_seconds: Patience = 30.0
-    max_connections: Some = 4096
+    wait_seconds: SecondsOrZero = 30.0
+    max_connections: PositiveInt = 4096
     max_pending: Annotated[int, Field(ge=1, le=1024)] = 32
     """Requests that may wait in one session; so many replies are kept, too."""
-    grace_seconds: Patience = 60.0
+    grace_seconds: SecondsOrZero = 60.0
     """How long a session waits for its client to come back."""
-    idle_seconds: Limit = 3600.0
+    idle_seconds: OptionalSeconds = 3600.0
     """A session that is not used for so long is closed; its client is warned before. 0: never."""
     warn_seconds: Seconds = 60.0
     """How long before."""
-    step_timeout_seconds: Limit = 60.0
+    step_timeout_seconds: OptionalSeconds = 60.0
     """How long a step or a reset may take; then the episode is lost. 0: as long as it likes."""
-    drain_seconds: Patience = 10.0
+    drain_seconds: SecondsOrZero = 10.0
     """How long a server that is told to stop waits for requests that run."""
     place: Literal["auto", "inline", "thread"] = "auto"
     """Where environments run in tier none; auto: on the event loop if they are quick, else each on a thread of its own."""
@@ -210,7 +210,7 @@ class ServerSettings(BaseModel):
                 found=f"workers = {self.workers}",
                 expected="one worker with agent_url; or no agent_url, so that each grant names its worker's own port",
             )
-        if self.agent_port is not None and self.agent_url is None and self.host in ANYWHERE:
+        if self.agent_port is not None and self.agent_url is None and self.host in ALL_INTERFACES:
             several = (
                 "a host that agents can reach, such as 192.168.1.2: each of several workers has a port of its own there"
             )
@@ -238,11 +238,11 @@ class ServerSettings(BaseModel):
                 expected="--sandbox docker, or no --network",
             )
 
-    def sandbox_wish(self) -> SandboxWish:
+    def sandbox_wish(self) -> SandboxRequest:
         """Return how environments are to be kept apart."""
-        return SandboxWish(
+        return SandboxRequest(
             tier=None if self.sandbox == "auto" else Tier(self.sandbox),
-            mounts=tuple(Mount.read(each) for each in self.mounts),
+            mounts=tuple(Mount.parse(each) for each in self.mounts),
             network=self.network,
             limits=self.worker.limits(),
         )
@@ -258,7 +258,7 @@ class ServerSettings(BaseModel):
         return None if self.idle_seconds is None else max(self.idle_seconds - self.warn_seconds, self.idle_seconds / 2)
 
 
-def settings_of(values: dict[str, Any]) -> ServerSettings:
+def parse_settings(values: dict[str, Any]) -> ServerSettings:
     """Return the settings, or raise a ValidationError that names the first wrong one."""
     try:
         return ServerSettings.model_validate(values)
@@ -273,7 +273,7 @@ def settings_of(values: dict[str, Any]) -> ServerSettings:
         ) from None
 
 
-def settings_in(path: Path) -> dict[str, Any]:
+def read_settings_file(path: Path) -> dict[str, Any]:
     """Return what a TOML file says, unchecked; a file that cannot be read is a ValidationError."""
     expected = "a TOML file with settings"
     try:

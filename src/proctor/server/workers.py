@@ -26,16 +26,16 @@ from typing import Final
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from proctor.door.redaction import Redactor
+from proctor.access.redaction import Redactor
 from proctor.envs.targets import Target
 from proctor.server.app import Keys, Listening, Server, run
-from proctor.server.isolation import isolated
+from proctor.server.isolation import choose_isolation
 from proctor.server.logs import set_up_logs
-from proctor.server.metrics import FOLDER
-from proctor.server.ports import Ports
+from proctor.server.net.listeners import RememberedPorts
+from proctor.server.net.metrics import FOLDER
+from proctor.server.net.uvicorn_protocols import port_of
+from proctor.server.rewards.pipeline import plan_of
 from proctor.server.settings import ServerSettings
-from proctor.server.sockets import port_of
-from proctor.server.transforms import plan_of
 
 LOG: Final = logging.getLogger("proctor.server")
 STEADY_SECONDS: Final = 60.0
@@ -54,17 +54,17 @@ def run_workers(
 
     What no worker could serve is a ValidationError here, before the first one starts.
     """
-    isolation = isolated(settings, Target(settings.target, dict(settings.settings)))
+    isolation = choose_isolation(settings, Target(settings.target, dict(settings.settings)))
     if isolation.nest is not None:
         asyncio.run(isolation.nest.close())
     plan_of(settings.transforms)
     with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
         # The client library reads this when it is imported, which happens in the workers.
         os.environ[FOLDER] = folder
-        return _Crew(settings, keys, shared, agents).run(lambda: ready(isolation.tier))
+        return _WorkerGroup(settings, keys, shared, agents).run(lambda: ready(isolation.tier))
 
 
-class _Crew:
+class _WorkerGroup:
     """The workers of one server."""
 
     def __init__(
@@ -78,8 +78,8 @@ class _Crew:
         self._keys = keys
         self._shared = shared
         self._agents: Sequence[socket.socket | None] = agents or [None] * settings.workers
-        ports = Ports(settings.ledger)
-        self._own = [ports.bound(f"worker-{index}", settings.host, 0) for index in range(settings.workers)]
+        ports = RememberedPorts(settings.ledger)
+        self._own = [ports.bind(f"worker-{index}", settings.host, 0) for index in range(settings.workers)]
         self._context = multiprocessing.get_context("spawn")
         self._ready = self._context.Semaphore(0)
         self._workers: list[BaseProcess] = []
@@ -90,13 +90,13 @@ class _Crew:
     def run(self, ready: Callable[[], None]) -> int:
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            return self._watched(ready)
+            return self._watch(ready)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _watched(self, ready: Callable[[], None]) -> int:
-        self._workers = [self._started(index) for index in range(len(self._own))]
+    def _watch(self, ready: Callable[[], None]) -> int:
+        self._workers = [self._start(index) for index in range(len(self._own))]
         self._begun = [time.monotonic()] * len(self._workers)
         waited_for = len(self._workers)
         while not self._stopping and self._failures < MOST_FAILURES:
@@ -132,19 +132,19 @@ class _Crew:
                 LOG.error("worker %s ended with code %s; its sessions %s", worker.pid, worker.exitcode, fate)
                 if worker.pid is not None:
                     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # it ships no types
-                self._workers[index] = self._started(index)
+                self._workers[index] = self._start(index)
                 self._begun[index] = time.monotonic()
 
-    def _started(self, index: int) -> BaseProcess:
+    def _start(self, index: int) -> BaseProcess:
         sockets = [self._shared, self._own[index]]
         worker = self._context.Process(
-            target=_work, args=(self._settings, self._keys, index, sockets, self._agents[index], self._ready)
+            target=_run_worker, args=(self._settings, self._keys, index, sockets, self._agents[index], self._ready)
         )
         worker.start()
         return worker
 
 
-def _work(
+def _run_worker(
     settings: ServerSettings,
     keys: Keys,
     index: int,
@@ -157,7 +157,7 @@ def _work(
     threading.Thread(target=_follow_parent, args=(settings.ledger is not None,), daemon=True).start()
     record = settings.record
     if record is not None:
-        settings = settings.model_copy(update={"record": _numbered(record)})
+        settings = settings.model_copy(update={"record": _add_process_id(record)})
     listening = Listening(sockets, port_of(sockets[-1]), agents, index)
     with suppress(KeyboardInterrupt):
         run(lambda: Server(settings, keys, listening), lambda tier: ready.release())
@@ -174,5 +174,5 @@ def _follow_parent(survives: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL if survives else signal.SIGTERM)
 
 
-def _numbered(record: Path) -> Path:
+def _add_process_id(record: Path) -> Path:
     return record.with_name(f"{record.stem}-{os.getpid()}{record.suffix}")

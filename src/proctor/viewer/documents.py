@@ -14,11 +14,21 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+UNSEEN = "\N{REPLACEMENT CHARACTER}"
+
+
+def clean_text(text: str, most: int) -> str:
+    """Return as much of a text as there is room for; a sign that does not print, or turns the writing, is replaced."""
+    line = " ".join(text[: most + 1].split())
+    seen = "".join(sign if sign.isprintable() else UNSEEN for sign in line)
+    return seen if len(text) <= most else f"{seen[:most]}..."
+
+
 MOST_ACTIONS: Final = 10_000
 """Of a fork."""
 
 
-class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class EpisodeLine(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An episode in the list."""
 
     chain: str
@@ -55,10 +65,10 @@ class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether it never happened: a branch of what did, and not on record."""
 
 
-class Head(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class EpisodeHead(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What an episode's page needs before its steps."""
 
-    line: Line
+    line: EpisodeLine
     target: str
     settings: Raw
     policy: Raw
@@ -75,7 +85,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The number of the reset's row, 0 if the episode has none."""
 
 
-class Steps(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class StepColumns(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An episode's steps as columns, all of the same length."""
 
     number: list[int]
@@ -99,7 +109,7 @@ class Steps(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tool: list[str | None]
 
 
-class Packet(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class JudgedPacket(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A line that an agent or the operator said, with its verdict."""
 
     number: int
@@ -122,7 +132,7 @@ class Packet(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     line: Raw
 
 
-class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class EpisodeNote(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whatever else happened, told in one sentence."""
 
     number: int
@@ -135,7 +145,7 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     text: str
 
 
-class Slice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class EpisodeSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """All rows of a chain with `after < number <= last`."""
 
     chain: str
@@ -145,12 +155,12 @@ class Slice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ended: bool
     thinned: int
     """Only every n-th step is in it; 1: all are."""
-    steps: Steps
-    packets: list[Packet]
-    notes: list[Note]
+    steps: StepColumns
+    packets: list[JudgedPacket]
+    notes: list[EpisodeNote]
 
 
-class Explained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RuleSentence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A rule with its sentence."""
 
     rule: str
@@ -165,7 +175,7 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     headline: str
     reason: str
     pointers: list[str]
-    rules: list[Explained]
+    rules: list[RuleSentence]
     state: str
     legal_next: list[str]
     way: list[str]
@@ -173,7 +183,7 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     advice: str
 
 
-class Difference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class EpisodeDifference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Where two episodes first differ, or that they do not."""
 
     one: str
@@ -195,12 +205,12 @@ class Difference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Fork(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An episode that was left at a step and went on with other actions."""
 
-    head: Head
+    head: EpisodeHead
     """Its line's chain is `<chain>~fork@<step>`."""
-    slice: Slice
+    slice: EpisodeSlice
     """The whole of it, from the reset."""
     left: int
-    difference: Difference
+    difference: EpisodeDifference
 
 
 class MachineState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -225,7 +235,7 @@ class MachineEdge(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Solid, dashed or dotted."""
 
 
-class Machine(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MachineDiagram(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The episode's machine as it is drawn."""
 
     states: list[MachineState]

@@ -16,8 +16,7 @@ from typing import Final
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
-from proctor.viewer.saving import saved
-from proctor.viewer.single_file import page
+from proctor.viewer.single_file import build_page, save_page
 
 HEIGHT: Final = 720
 MOST: Final = 25_000_000
@@ -35,7 +34,7 @@ class Episode:
     def __init__(self, ledger: Path | str, name: str | None = None) -> None:
         self._ledger: Final = Path(ledger)
         with Ledger.open(self._ledger) as opened:
-            self.summary: Final = named(opened, name)
+            self.summary: Final = find_episode(opened, name)
             """What was known of it when this object was made."""
 
     @property
@@ -46,16 +45,16 @@ class Episode:
     def html(self, *, title: str | None = None) -> str:
         """Return the page, as it can be opened from disk."""
         with Ledger.open(self._ledger) as opened:
-            return page(opened, [self.summary.chain], title=title)
+            return build_page(opened, [self.summary.chain], title=title)
 
     def save(self, path: Path | str, *, title: str | None = None) -> Path:
         """Write the page to a file, over an older one, and return its path."""
-        return saved(path, self.html(title=title))
+        return save_page(path, self.html(title=title))
 
     def __repr__(self) -> str:
         return (
             f"<Episode {self.summary.chain} of {self.summary.environment}: "
-            f"{self.steps:,} steps, total reward {_reward(self.summary)}, {_state(self.summary)}>"
+            f"{self.steps:,} steps, total reward {_format_reward(self.summary)}, {_describe_state(self.summary)}>"
         )
 
     def _repr_html_(self) -> str:
@@ -73,7 +72,7 @@ class Episode:
         )
 
 
-def named(ledger: Ledger, name: str | None) -> EpisodeSummary:
+def find_episode(ledger: Ledger, name: str | None) -> EpisodeSummary:
     """Return the episode of this name, or the only one; else a ValidationError that lists what there is."""
     if name is not None:
         return ledger.find(name)
@@ -89,11 +88,11 @@ def named(ledger: Ledger, name: str | None) -> EpisodeSummary:
     )
 
 
-def _reward(summary: EpisodeSummary) -> str:
+def _format_reward(summary: EpisodeSummary) -> str:
     return "unknown" if summary.total_reward is None else f"{summary.total_reward:g}"
 
 
-def _state(summary: EpisodeSummary) -> str:
+def _describe_state(summary: EpisodeSummary) -> str:
     words = {"terminated": summary.terminated, "truncated": summary.truncated, "open": summary.reason == ""}
     said = [word for word, holds in words.items() if holds]
     return summary.outcome or " and ".join(said) or summary.reason or "ended"

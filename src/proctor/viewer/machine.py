@@ -7,46 +7,46 @@ Rule 2: places are whole numbers of a grid, four across and three down. The deci
 
 from typing import Final
 
-from proctor.episode.diagram import EVERY, EVERYWHERE, Edge, Picture, machine_picture
-from proctor.episode.states import State
-from proctor.episode.verdict_words import STATE_WORDS
-from proctor.viewer.documents import Machine, MachineEdge, MachineState
+from proctor.episode.diagram import EVERY, EVERYWHERE, Diagram, Edge, machine_diagram
+from proctor.episode.explanations import STATE_WORDS
+from proctor.episode.transition_table import ProtocolState
+from proctor.viewer.documents import MachineDiagram, MachineEdge, MachineState
 
-PLACES: Final[dict[State, tuple[int, int]]] = {
-    State.IDLE: (0, 0),
-    State.SENSE: (1, 0),
-    State.MODEL: (2, 0),
-    State.VERIFY: (3, 0),
-    State.REVIEW: (1, 1),
-    State.DECIDE: (2, 1),
-    State.ESCALATED: (3, 1),
-    State.SAFEMODE: (0, 2),
-    State.EXECUTE: (2, 2),
-    State.AUTHORIZE: (3, 2),
+PLACES: Final[dict[ProtocolState, tuple[int, int]]] = {
+    ProtocolState.IDLE: (0, 0),
+    ProtocolState.SENSE: (1, 0),
+    ProtocolState.MODEL: (2, 0),
+    ProtocolState.VERIFY: (3, 0),
+    ProtocolState.REVIEW: (1, 1),
+    ProtocolState.DECIDE: (2, 1),
+    ProtocolState.ESCALATED: (3, 1),
+    ProtocolState.SAFEMODE: (0, 2),
+    ProtocolState.EXECUTE: (2, 2),
+    ProtocolState.AUTHORIZE: (3, 2),
 }
 """Column and row of each state."""
 
 
-def machine() -> Machine:
+def build_machine() -> MachineDiagram:
     """Return the machine."""
-    return drawn(machine_picture())
+    return machine_from_picture(machine_diagram())
 
 
-def drawn(picture: Picture) -> Machine:
+def machine_from_picture(picture: Diagram) -> MachineDiagram:
     """Return a picture as a document."""
-    return Machine(
+    return MachineDiagram(
         states=[_state(state) for state in picture.states],
         edges=[_edge(edge) for edge in picture.edges],
         everywhere=[line for note in picture.notes if note.node == EVERY for line in note.text if line != EVERYWHERE],
     )
 
 
-def _state(state: State) -> MachineState:
+def _state(state: ProtocolState) -> MachineState:
     x, y = PLACES[state]
-    return MachineState(name=state.value, label=label_of(state), words=STATE_WORDS[state], x=float(x), y=float(y))
+    return MachineState(name=state.value, label=format_label(state), words=STATE_WORDS[state], x=float(x), y=float(y))
 
 
-def label_of(state: State) -> str:
+def format_label(state: ProtocolState) -> str:
     """Return a state's number and its name: S3 Decide."""
     number, _, name = state.value.partition("_")
     return f"{number} {name.capitalize()}"

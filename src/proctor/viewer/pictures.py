@@ -13,8 +13,8 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from proctor.errors import ValidationError
-from proctor.models.arrays import unpacked
-from proctor.models.pixels import MOST_BYTES, packed_pixels
+from proctor.models.arrays import unpack_array
+from proctor.models.pixels import MOST_BYTES, read_packed_pixels
 
 NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
 """A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
@@ -23,15 +23,15 @@ _KINDS: Final = {1: 0, 3: 2, 4: 6}
 _BEGIN: Final = b"\x89PNG\r\n\x1a\n"
 
 
-def picture_in(scene: Raw) -> bytes:
+def png_from_scene(scene: Raw) -> bytes:
     """Return the picture in a scene or in a frame as a PNG file, or raise a ValidationError: there is none."""
-    packed = packed_pixels(scene)
+    packed = read_packed_pixels(scene)
     if packed is None:
         raise ValidationError("there is no picture here", expected="a row with pixels")
-    return png(unpacked(packed, most=MOST_BYTES))
+    return encode_png(unpack_array(packed, most=MOST_BYTES))
 
 
-def png(pixels: NDArray[Any]) -> bytes:
+def encode_png(pixels: NDArray[Any]) -> bytes:
     """Return an array of bytes, height by width, of 1, 3 or 4 channels or of none, as a PNG file."""
     if pixels.ndim == 2:
         pixels = pixels[:, :, np.newaxis]

@@ -7,7 +7,8 @@ Rule 3: pixels and large values are not in a slice; a page asks for them one by 
 Rule 4: a row that cannot be read is a note, and hides no other. So is a value that is not as it was written: what was put in its
     place is never shown.
 Rule 5: of a batch a step's reward is the mean over its environments, and it has no picture. Its steps are counted on where some of
-    it are reset by a mask (`counting.py`).
+    it are reset by a mask (`StepCount`).
+Rule 6: what has a row in `NOTE_SENTENCES` is a note; a session's opening is the head's.
 """
 
 import math
@@ -20,21 +21,96 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
-from proctor.ledger.rows import Told, told_in
-from proctor.models.arrays import NAMED, unpacked
+from proctor.ledger.rows import EventRow, parse_event_row
+from proctor.models.arrays import NON_FINITE, unpack_array
 from proctor.models.events import (
     NULL,
+    AgentGranted,
+    AgentRevoked,
     BatchReset,
     BatchStepped,
     EpisodeClosed,
+    EpisodeReset,
     EpisodeStepped,
     Event,
+    Failed,
     PacketJudged,
+    SessionResumed,
 )
 from proctor.models.pixels import SOME_PIXELS
-from proctor.viewer.counting import StepCount
-from proctor.viewer.documents import Note, Packet, Slice, Steps
-from proctor.viewer.notes import NOTES
+from proctor.viewer.documents import EpisodeNote, EpisodeSlice, JudgedPacket, StepColumns
+
+
+def _describe_failure(event: Failed) -> str:
+    what = f"The request {event.request}" if event.request else "The server"
+    incident = f", incident {event.incident}" if event.incident else ""
+    if event.lost:
+        return f"{what} failed and the episode was lost: {event.code}{incident}."
+    clause = f" by {event.clause}" if event.clause else ""
+    return f"{what} was refused{clause}: {event.code}{incident}."
+
+
+def _describe_grant(event: AgentGranted) -> str:
+    who = f"The agent {event.agent}" if event.agent else "An agent without a name"
+    tools = ", ".join(event.tools) or "none"
+    return f"{who} was granted tools: {tools}."
+
+
+def _describe_revocation(event: AgentRevoked) -> str:
+    return f"The grant {event.grant} was taken back."
+
+
+def _describe_resumption(event: SessionResumed) -> str:
+    if event.lost is not None:
+        return f"Another run of the server took the session up, and the episode could not go on: {event.lost}."
+    return "Another run of the server took the session up and rebuilt the episode."
+
+
+def _describe_reset(event: EpisodeReset | BatchReset) -> str:
+    some = isinstance(event, BatchReset) and bytes(event.mask) != b"null"
+    return "Some of the batch began another episode." if some else "Another episode began."
+
+
+def _describe_close(event: EpisodeClosed) -> str:
+    steps = "step" if event.steps == 1 else "steps"
+    judged = "" if event.outcome is None else f", judged {event.outcome}"
+    state = "" if event.state is None else f" in {event.state}"
+    left = f"; still owed: {', '.join(event.obligations)}" if event.obligations else ""
+    return f"The episode was closed ({event.reason}) after {event.steps} {steps}{judged}{state}{left}."
+
+
+NOTE_SENTENCES: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
+    Failed: ("failed", _describe_failure),
+    AgentGranted: ("granted", _describe_grant),
+    AgentRevoked: ("revoked", _describe_revocation),
+    SessionResumed: ("resumed", _describe_resumption),
+    EpisodeReset: ("reset", _describe_reset),
+    BatchReset: ("reset", _describe_reset),
+    EpisodeClosed: ("closed", _describe_close),
+}
+"""The name of each kind of note, and its sentence."""
+
+
+class StepCount:
+    """Where a chain stands; `own` is the last step as its row says it, None where that is not known."""
+
+    def __init__(self, count: int = 0, own: int | None = 0) -> None:
+        self.count = count
+        self._own = own
+
+    def count_step(self, own: int) -> int:
+        """Return which step this is; one that goes on from the last may have rows before it that could not be read."""
+        before, self._own = self._own, own
+        if before is None:
+            self.count += 1
+        else:
+            self.count += own - before if own > before else own
+        return self.count
+
+    def restart(self) -> None:
+        """Take note that some of the batch were reset."""
+        self._own = 0
+
 
 MOST_BYTES: Final = 2048
 """Of an observation or an action in a slice."""
@@ -52,7 +128,7 @@ OPENING: Final = 1
 """The place in its chain of the reset that the episode begins with; later ones are notes."""
 
 
-class Values(Protocol):
+class ValueStore(Protocol):
     """Where the values are that rows name and do not hold."""
 
     def values(self, digests: Iterable[str], most: int) -> Mapping[str, bytes | None]:
@@ -65,13 +141,13 @@ class Values(Protocol):
 _ANY: Final = msgspec.json.Decoder()
 
 
-class _Row(NamedTuple):
+class _StepRow(NamedTuple):
     """A step's row, read."""
 
     number: int
     seq: int
     step: int
-    said: Told
+    said: EventRow
     """Holds the whole body: what is raw in it is a part of that."""
     size: int
     """Of the body, in bytes."""
@@ -79,7 +155,7 @@ class _Row(NamedTuple):
     total: float
 
 
-class Gathering:
+class SliceBuilder:
     """Takes the rows of a chain in their order; `slice` is what they come to.
 
     `pixels` says that the chain's frames are pixels, `batch` that it is one's; of every `thin` steps the last is kept; `step_before`
@@ -88,7 +164,7 @@ class Gathering:
 
     def __init__(
         self,
-        values: Values,
+        values: ValueStore,
         *,
         pixels: bool = False,
         batch: bool = False,
@@ -112,11 +188,11 @@ class Gathering:
         """The hashes of those that were not looked for yet."""
         self._count = 0
         self._total = 0.0
-        self._left: _Row | None = None
+        self._left: _StepRow | None = None
         """The latest step, if it was thinned out: the last one is always kept."""
-        self._kept: list[_Row] = []
-        self._packets: list[Packet] = []
-        self._notes: list[Note] = []
+        self._kept: list[_StepRow] = []
+        self._packets: list[JudgedPacket] = []
+        self._notes: list[EpisodeNote] = []
 
     def take(self, number: int, seq: int, body: bytes) -> None:
         """Take the next row; the body of one that is too large is empty."""
@@ -124,7 +200,7 @@ class Gathering:
             self._note(number, seq, None, "system", "unreadable", "This row is empty, or too large to be shown.")
             return
         try:
-            said = told_in(body)
+            said = parse_event_row(body)
         except ValidationError as problem:
             self._note(number, seq, None, "system", "unreadable", f"This row cannot be read: {problem}.")
             return
@@ -132,28 +208,28 @@ class Gathering:
         if type(event) is EpisodeStepped:
             self._take_step(number, seq, said, len(body), event.step, event.reward)
         elif type(event) is BatchStepped:
-            step = self._counted().stepped(event.step)
-            self._take_step(number, seq, said, len(body), step, mean(event.rewards))
+            step = self._get_step_count().count_step(event.step)
+            self._take_step(number, seq, said, len(body), step, mean_of_array(event.rewards))
         elif type(event) is PacketJudged:
             self._step = event.step
             self._size += len(body)
-            self._packets.append(_packet(number, seq, event))
+            self._packets.append(_build_packet(number, seq, event))
         elif event is not UNSET:
             self._take_other(number, seq, event)
 
     @property
     def is_full(self) -> bool:
         """Whether about as much was taken as a slice can hold."""
-        self._look()
+        self._fetch_frames()
         return self._size > MOST_SLICE or self._held > MOST_HELD
 
-    def slice(self, chain: str, after: int, last: int, *, more: bool, ended: bool) -> Slice:
+    def slice(self, chain: str, after: int, last: int, *, more: bool, ended: bool) -> EpisodeSlice:
         """Return what was taken."""
         if self._left is not None:
             self._keep(self._left)
-        self._look()
-        table = _Table(self._kept, self._values, self._frames, pixels=self._pixels)
-        return Slice(
+        self._fetch_frames()
+        table = _StepTable(self._kept, self._values, self._frames, pixels=self._pixels)
+        return EpisodeSlice(
             chain=chain,
             after=after,
             last=last,
@@ -162,36 +238,38 @@ class Gathering:
             thinned=self._thin,
             steps=table.steps(),
             packets=self._packets,
-            notes=sorted([*self._notes, *map(_changed, table.changed())], key=lambda note: note.number),
+            notes=sorted(
+                [*self._notes, *map(_build_changed_note, table.find_changed_values())], key=lambda note: note.number
+            ),
         )
 
-    def _take_step(self, number: int, seq: int, said: Told, size: int, step: int, reward: float | None) -> None:
+    def _take_step(self, number: int, seq: int, said: EventRow, size: int, step: int, reward: float | None) -> None:
         self._step = step
         self._count += 1
         if reward is not None:
             self._total += reward
-        row = _Row(number, seq, step, said, size, reward, self._total)
+        row = _StepRow(number, seq, step, said, size, reward, self._total)
         if self._count % self._thin:
             self._left = row
         else:
             self._keep(row)
 
-    def _keep(self, row: _Row) -> None:
+    def _keep(self, row: _StepRow) -> None:
         self._left = None
         self._kept.append(row)
-        self._size += _size(row)
+        self._size += _measure_step(row)
         self._held += row.size
         if row.said.scene is not None and not self._pixels:
             self._sought[row.said.scene] = None
 
-    def _look(self) -> None:
+    def _fetch_frames(self) -> None:
         """Look for the frames that lie elsewhere."""
         sought, self._sought = self._sought, {}
         found = self._values.values(sought, MOST_FRAME) if sought else {}
         self._size += sum(len(value) for value in found.values() if value is not None)
         self._frames.update(found)
 
-    def _counted(self) -> StepCount:
+    def _get_step_count(self) -> StepCount:
         """Return who counts the steps of a batch; where its rows begin in the middle, it is asked how many there were."""
         if self._steps is None:
             before = self._step_before()
@@ -199,9 +277,9 @@ class Gathering:
         return self._steps
 
     def _take_other(self, number: int, seq: int, event: Event) -> None:
-        told = NOTES.get(type(event))
+        told = NOTE_SENTENCES.get(type(event))
         if self._batch or isinstance(event, BatchReset):
-            event = self._recounted(event)
+            event = self._recount_steps(event)
         step = getattr(event, "steps", None) if told and told[0] == "closed" else getattr(event, "step", None)
         if step is not None:
             self._step = step
@@ -209,58 +287,60 @@ class Gathering:
             kind, sentence = told
             self._note(number, seq, event.at, event.principal, kind, sentence(event))
 
-    def _recounted(self, event: Event) -> Event:
+    def _recount_steps(self, event: Event) -> Event:
         """Return an event of a batch with the steps since the chain began, where it says some."""
         if isinstance(event, BatchReset):
-            self._counted().begun()
+            self._get_step_count().restart()
             return event
         if isinstance(event, EpisodeClosed):
-            return replace(event, steps=self._counted().count)
-        return replace(event, step=self._counted().count) if hasattr(event, "step") else event
+            return replace(event, steps=self._get_step_count().count)
+        return replace(event, step=self._get_step_count().count) if hasattr(event, "step") else event
 
     def _note(self, number: int, seq: int, at: float | None, principal: str, kind: str, text: str) -> None:
         if self._step is None:
             self._step = self._step_before()
         self._size += len(text)
         self._notes.append(
-            Note(number=number, seq=seq, step=self._step, at=at, principal=principal, kind=kind, text=text)
+            EpisodeNote(number=number, seq=seq, step=self._step, at=at, principal=principal, kind=kind, text=text)
         )
 
 
-class _Table:
+class _StepTable:
     """The columns of some steps, with the values that lie elsewhere fetched all at once."""
 
-    def __init__(self, rows: list[_Row], values: Values, frames: dict[str, bytes | None], *, pixels: bool) -> None:
+    def __init__(
+        self, rows: list[_StepRow], values: ValueStore, frames: dict[str, bytes | None], *, pixels: bool
+    ) -> None:
         self._rows = rows
         self._pixels = pixels
         self._scenes = frames
-        self._observations = values.values(filter(None, map(_absent, rows)), MOST_BYTES)
+        self._observations = values.values(filter(None, map(_find_absent_digest, rows)), MOST_BYTES)
 
-    def steps(self) -> Steps:
+    def steps(self) -> StepColumns:
         """Return the columns."""
         cells = [self._cells(row) for row in self._rows]
         columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in _COLUMNS]
-        return Steps(**dict(zip(_COLUMNS, columns, strict=True)), parts=self._parts())
+        return StepColumns(**dict(zip(_COLUMNS, columns, strict=True)), parts=self._parts())
 
-    def changed(self) -> list[_Row]:
+    def find_changed_values(self) -> list[_StepRow]:
         """Return the steps that name a value which is not as it was written."""
         values = (*self._scenes.items(), *self._observations.items())
         bad = {digest for digest, value in values if value is None}
         return [row for row in self._rows if bad and not bad.isdisjoint((row.said.scene, row.said.digest))]
 
-    def _cells(self, row: _Row) -> tuple[Any, ...]:
+    def _cells(self, row: _StepRow) -> tuple[Any, ...]:
         event = row.said.event
         if type(event) is BatchStepped:
             return self._batch_cells(row, event)
         return self._single_cells(row, event)  # type: ignore[arg-type]  # a row is one of the two
 
-    def _single_cells(self, row: _Row, event: EpisodeStepped) -> tuple[Any, ...]:
+    def _single_cells(self, row: _StepRow, event: EpisodeStepped) -> tuple[Any, ...]:
         return (
             row.number,
             row.seq,
             row.step,
             event.at,
-            short(event.action),
+            null_if_large(event.action),
             self._observation(event.observation, row.said.digest),
             event.reward,
             event.raw_reward,
@@ -270,16 +350,16 @@ class _Table:
             event.tool,
         )
 
-    def _batch_cells(self, row: _Row, event: BatchStepped) -> tuple[Any, ...]:
+    def _batch_cells(self, row: _StepRow, event: BatchStepped) -> tuple[Any, ...]:
         return (
             row.number,
             row.seq,
             row.step,
             event.at,
-            short(event.actions),
+            null_if_large(event.actions),
             self._observation(event.observations, row.said.digest),
             row.reward,
-            mean(event.raw_rewards),
+            mean_of_array(event.raw_rewards),
             row.total if math.isfinite(row.total) else None,
             0,
             NULL,
@@ -289,7 +369,7 @@ class _Table:
     def _observation(self, held: Raw, digest: str | None) -> Raw:
         """Return an observation that is short, wherever it is."""
         if held != NULL:
-            return short(held)
+            return null_if_large(held)
         value = self._observations.get(digest or "")
         return NULL if value is None else Raw(value)
 
@@ -300,21 +380,23 @@ class _Table:
         if self._pixels:
             return SOME_PIXELS
         value = held if digest is None else self._scenes.get(digest)
-        return NULL if value is None or memoryview(value).nbytes > MOST_FRAME else shown(value)
+        return NULL if value is None or memoryview(value).nbytes > MOST_FRAME else hide_pixels(value)
 
     def _parts(self) -> dict[str, list[float | None]]:
-        each = [_parts(row.said.event) for row in self._rows]
+        each = [_read_parts(row.said.event) for row in self._rows]
         names = dict.fromkeys(name for parts in each for name in parts)
         return {name: [parts.get(name) for parts in each] for name in names}
 
 
-def _changed(row: _Row) -> Note:
+def _build_changed_note(row: _StepRow) -> EpisodeNote:
     text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
     at = row.said.event.at if row.said.event is not UNSET else None
-    return Note(number=row.number, seq=row.seq, step=row.step, at=at, principal="system", kind="unreadable", text=text)
+    return EpisodeNote(
+        number=row.number, seq=row.seq, step=row.step, at=at, principal="system", kind="unreadable", text=text
+    )
 
 
-def _size(row: _Row) -> int:
+def _measure_step(row: _StepRow) -> int:
     """Return about how many bytes a step has in a slice, without what lies elsewhere."""
     event = row.said.event
     if type(event) is EpisodeStepped:
@@ -322,17 +404,17 @@ def _size(row: _Row) -> int:
     return MOST_BYTES
 
 
-def _absent(row: _Row) -> str | None:
+def _find_absent_digest(row: _StepRow) -> str | None:
     """Return the hash of a step's observation that is not in its row."""
     event = row.said.event
     held = event.observation if type(event) is EpisodeStepped else event.observations  # type: ignore[union-attr]
     return row.said.digest if held == NULL else None
 
 
-def _parts(event: Any) -> dict[str, float | None]:
+def _read_parts(event: Any) -> dict[str, float | None]:
     """Return the parts of a step's reward."""
     if type(event) is BatchStepped:
-        return {name: mean(values) for name, values in event.parts.items()}
+        return {name: mean_of_array(values) for name, values in event.parts.items()}
     parts: dict[str, float | None] = event.parts
     return parts
 
@@ -354,19 +436,21 @@ _COLUMNS: Final = (
 """The columns in the order of a step's cells; the parts of the reward have their own."""
 
 
-def shown(scene: Raw | bytes) -> Raw:
+def hide_pixels(scene: Raw | bytes) -> Raw:
     """Return a frame as a slice has it: of pixels only that there are some."""
     return SOME_PIXELS if bytes(memoryview(scene)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(scene)
 
 
-def mean(said: Raw) -> float | None:
+def mean_of_array(said: Raw) -> float | None:
     """Return the mean of an array of a batch, listed or packed; None where it is no finite number, or too long."""
     if memoryview(said).nbytes > MOST_REWARDS:
         return None
     try:
         value = _ANY.decode(said)
         numbers = (
-            unpacked(value, most=MOST_REWARDS) if isinstance(value, dict) else [NAMED.get(each, each) for each in value]
+            unpack_array(value, most=MOST_REWARDS)
+            if isinstance(value, dict)
+            else [NON_FINITE.get(each, each) for each in value]
         )
         found = float(np.mean(np.asarray(numbers, float))) if len(numbers) else math.nan
     except (*_UNREADABLE, ValueError):
@@ -374,13 +458,13 @@ def mean(said: Raw) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def short(value: Raw) -> Raw:
+def null_if_large(value: Raw) -> Raw:
     """Return a value, or null where it is large."""
     return value if memoryview(value).nbytes <= MOST_BYTES else NULL
 
 
-def _packet(number: int, seq: int, event: PacketJudged) -> Packet:
-    return Packet(
+def _build_packet(number: int, seq: int, event: PacketJudged) -> JudgedPacket:
+    return JudgedPacket(
         number=number,
         seq=seq,
         step=event.step,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.contracts.lifecycle import TABLE, EnvironmentState, Method
+from proctor.contracts.lifecycle import TABLE, EnvironmentState, LifecycleMethod
 from proctor.contracts.spatial import AgentState
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.errors import StateError, ValidationError
@@ -67,10 +67,10 @@ class Exam:
 
     def reset(self, seed: Any, options: Any) -> None:
         """Reset with good arguments."""
-        if self._refused(Method.RESET, lambda: self.env.reset(seed=seed, options=options)):
+        if self._refused(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options)):
             return
         observation, info = self.env.reset(seed=seed, options=options)
-        self._arrive(Method.RESET, "ready")
+        self._arrive(LifecycleMethod.RESET, "ready")
         self.steps, self.total = 0, 0.0
         self.episodes += 1
         self.seed = info["seed"] if seed is None else int(seed)
@@ -83,13 +83,13 @@ class Exam:
 
     def reset_badly(self, seed: Any, options: Any) -> None:
         """Reset with an argument that is refused."""
-        if self._refused(Method.RESET, lambda: self.env.reset(seed=seed, options=options)):
+        if self._refused(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options)):
             return
         self._must_raise(ValidationError, lambda: self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> None:
         """Step with a legal action."""
-        if self._refused(Method.STEP, lambda: self.env.step(action)):
+        if self._refused(LifecycleMethod.STEP, lambda: self.env.step(action)):
             return
         observation, reward, terminated, truncated, info = self.env.step(action)
         dx, dy = MOVES[int(action)]
@@ -97,7 +97,7 @@ class Exam:
         self.cell = (min(max(self.cell[0] + dx, 0), WIDTH - 1), min(max(self.cell[1] + dy, 0), HEIGHT - 1))
         self.steps += 1
         found, late = math.dist(self.cell, SOURCE) <= RADIUS, self.steps == MAX_STEPS
-        self._arrive(Method.STEP, "terminated" if found else "truncated" if late else "ready")
+        self._arrive(LifecycleMethod.STEP, "terminated" if found else "truncated" if late else "ready")
         expected_reward = 1.0 if found else -PENALTY
         self.total += expected_reward
         assert (reward, terminated, truncated) == (expected_reward, found, late)
@@ -112,16 +112,16 @@ class Exam:
 
     def step_badly(self, action: Any) -> None:
         """Step with an action that is refused."""
-        if self._refused(Method.STEP, lambda: self.env.step(action)):
+        if self._refused(LifecycleMethod.STEP, lambda: self.env.step(action)):
             return
         self._must_raise(ValidationError, lambda: self.env.step(action))
 
     def render(self) -> None:
         """Ask for a picture."""
-        if self._refused(Method.RENDER, self.env.render):
+        if self._refused(LifecycleMethod.RENDER, self.env.render):
             return
         picture = self.env.render()
-        self._arrive(Method.RENDER, self.state)
+        self._arrive(LifecycleMethod.RENDER, self.state)
         assert picture.dtype == np.uint8
         assert picture.ndim == 3
 
@@ -137,7 +137,7 @@ class Exam:
     def close(self) -> None:
         """Close the environment, perhaps again."""
         self.env.close()
-        self._arrive(Method.CLOSE, "closed")
+        self._arrive(LifecycleMethod.CLOSE, "closed")
 
     def check(self) -> None:
         """Check that the environment is where the model is, and the invariants I1 to I9."""
@@ -157,12 +157,12 @@ class Exam:
             )
         check_invariants(env)
 
-    def _refused(self, method: Method, call: Callable[[], Any]) -> bool:
+    def _refused(self, method: LifecycleMethod, call: Callable[[], Any]) -> bool:
         """Return whether the model says that `method` is not legal now; if so the call must be a StateError."""
         legal = {
-            Method.RESET: self.state != "closed",
-            Method.STEP: self.state == "ready",
-            Method.RENDER: self.state in ("ready", "terminated", "truncated"),
+            LifecycleMethod.RESET: self.state != "closed",
+            LifecycleMethod.STEP: self.state == "ready",
+            LifecycleMethod.RENDER: self.state in ("ready", "terminated", "truncated"),
         }[method]
         if legal:
             return False
@@ -184,7 +184,7 @@ class Exam:
         random_state = repr(env.np_random.bit_generator.state)
         return (env.state, env.step_count, env.episode_count, env.seed, env.agent_state, env.plume_field, random_state)
 
-    def _arrive(self, method: Method, state: str) -> None:
+    def _arrive(self, method: LifecycleMethod, state: str) -> None:
         self.rows[self.state, str(method), state] += 1
         self.state = state
 

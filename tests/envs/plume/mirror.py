@@ -6,8 +6,8 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 from hypothesis import strategies as st
 
-from proctor.envs.plume.batch import BatchedPlumeSearch
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from tests.envs import mirror
 
 WINDS = st.tuples(st.floats(-2, 2), st.floats(-2, 2)).filter(lambda wind: wind != (0.0, 0.0))

@@ -23,7 +23,7 @@ from proctor.envs.plume.actions import (
     EightDirectionActions,
     OrientedGridActions,
     RunTumbleActions,
-    clamped,
+    clamp_to_grid,
     move_along,
 )
 from proctor.errors import ValidationError
@@ -477,6 +477,6 @@ def test_a_speed_at_which_nothing_could_move_or_that_is_no_number_is_refused(max
 def test_clamping_gives_the_nearest_cell_of_the_grid(x: int, y: int, width: int, height: int) -> None:
     grid = GridSize(width, height)
 
-    cell = clamped(x, y, grid)
+    cell = clamp_to_grid(x, y, grid)
 
     assert cell == within(grid, x, y)

@@ -15,11 +15,11 @@ from proctor.contracts.components import ActionProcessor, ObservationModel, Rewa
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.actions import ContinuousActions, DiscreteGridActions
 from proctor.envs.plume.factories import (
-    Kind,
+    ComponentKind,
     Site,
     build,
     component_types,
-    options_of,
+    list_options,
     register_component,
     unregister_component,
 )
@@ -29,8 +29,12 @@ from proctor.envs.plume.sensors import DictSensor, HistorySensor, PoissonHitSens
 from proctor.errors import ComponentError, ValidationError
 
 SITE = Site(GridSize(8, 6), Coordinates(2, 3), 1.5)
-PROTOCOLS = {Kind.ACTION: ActionProcessor, Kind.OBSERVATION: ObservationModel, Kind.REWARD: RewardFunction}
-KNOWN = [(kind, name) for kind in Kind for name in component_types(kind)]
+PROTOCOLS = {
+    ComponentKind.ACTION: ActionProcessor,
+    ComponentKind.OBSERVATION: ObservationModel,
+    ComponentKind.REWARD: RewardFunction,
+}
+KNOWN = [(kind, name) for kind in ComponentKind for name in component_types(kind)]
 
 
 @pytest.fixture
@@ -45,19 +49,19 @@ def own_sensor() -> Iterator[str]:
     unregister_component("observation", "own_hits")
 
 
-def required(kind: Kind, name: str, folder: Path) -> dict[str, Any]:
+def required(kind: ComponentKind, name: str, folder: Path) -> dict[str, Any]:
     """Return what must be given to the types that cannot do without."""
     np.save(folder / "film.npy", np.zeros((2, 6, 8)))
-    needs: dict[tuple[Kind, str], dict[str, Any]] = {
-        (Kind.PLUME, "movie"): {"path": str(folder / "film.npy")},
-        (Kind.OBSERVATION, "dict"): {"sensors": {"odor": "concentration"}},
+    needs: dict[tuple[ComponentKind, str], dict[str, Any]] = {
+        (ComponentKind.PLUME, "movie"): {"path": str(folder / "film.npy")},
+        (ComponentKind.OBSERVATION, "dict"): {"sensors": {"odor": "concentration"}},
     }
     return needs.get((kind, name), {})
 
 
 @pytest.mark.parametrize(("kind", "name"), KNOWN)
 def test_every_known_type_builds_from_its_name_and_is_what_its_kind_asks_for(
-    tmp_path: Path, kind: Kind, name: str
+    tmp_path: Path, kind: ComponentKind, name: str
 ) -> None:
     part = build(kind, {"type": name, **required(kind, name, tmp_path)}, SITE)
 
@@ -67,7 +71,7 @@ def test_every_known_type_builds_from_its_name_and_is_what_its_kind_asks_for(
 
 @pytest.mark.parametrize(("kind", "name"), KNOWN)
 def test_a_part_built_with_its_listed_defaults_is_the_part_built_without_options(
-    tmp_path: Path, kind: Kind, name: str
+    tmp_path: Path, kind: ComponentKind, name: str
 ) -> None:
     needs = required(kind, name, tmp_path)
     defaults = {option: value for option, value in component_types(kind)[name].items() if value is not ...}
@@ -78,7 +82,7 @@ def test_a_part_built_with_its_listed_defaults_is_the_part_built_without_options
 
 
 def test_the_lists_name_the_types_of_the_design() -> None:
-    names = {str(kind): sorted(component_types(kind)) for kind in Kind}
+    names = {str(kind): sorted(component_types(kind)) for kind in ComponentKind}
 
     assert names == {
         "plume": ["advected", "gaussian", "movie", "puffs"],
@@ -104,7 +108,7 @@ def test_a_name_alone_is_a_whole_description() -> None:
 
 
 def test_options_reach_the_part() -> None:
-    plume = build(Kind.PLUME, {"type": "gaussian", "sigma": 3}, SITE)
+    plume = build(ComponentKind.PLUME, {"type": "gaussian", "sigma": 3}, SITE)
     action = build("action", {"type": "continuous", "max_speed": 4}, SITE)
 
     assert isinstance(plume, GaussianPlume)
@@ -147,10 +151,10 @@ def test_a_description_is_not_changed_by_building() -> None:
     assert spec == {"type": "history", "sensor": {"type": "antennae", "reach": 3.0}}
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", ComponentKind)
 @given(name=st.text(max_size=20) | st.none() | st.integers() | st.lists(st.integers(), max_size=2))
 @settings(max_examples=25)
-def test_a_type_that_is_not_known_is_refused_with_the_list_of_those_that_are(kind: Kind, name: Any) -> None:
+def test_a_type_that_is_not_known_is_refused_with_the_list_of_those_that_are(kind: ComponentKind, name: Any) -> None:
     with pytest.raises(ComponentError, match=f"unknown {kind} type") as caught:
         build(kind, {"type": name}, SITE)
 
@@ -253,7 +257,7 @@ def test_a_type_that_is_not_known_is_forgotten_without_complaint() -> None:
 def test_only_keyword_only_parameters_are_options() -> None:
     def factory(site: Site, strength: float = 1.0, *, needed: int, optional: str = "x") -> None: ...
 
-    assert options_of(factory) == {"needed": ..., "optional": "x"}
+    assert list_options(factory) == {"needed": ..., "optional": "x"}
 
 
 def test_a_type_of_our_own_cannot_be_forgotten() -> None:

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.contracts.arguments import checked_number
+from proctor.contracts.arguments import parse_number
 from proctor.contracts.components import ConcentrationField, WindField
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.fields import (
     AdvectedPlume,
     GaussianPlume,
     SteadyWind,
-    advected_values,
-    checked_wind,
-    gaussian_values,
+    compute_advected_values,
+    compute_gaussian_values,
+    parse_wind,
 )
 from proctor.errors import ValidationError
 
@@ -174,11 +174,11 @@ NO_NUMBERS: list[Any] = [
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:20])
 def test_what_is_no_finite_number_is_refused_everywhere(value: Any) -> None:
     with pytest.raises(ValidationError, match="breadth"):
-        checked_number("breadth", value)
+        parse_number("breadth", value)
     with pytest.raises(ValidationError, match="sigma"):
         GaussianPlume(GRID, SOURCE, sigma=value)
     with pytest.raises(ValidationError, match="wind"):
-        checked_wind((0.0, value))
+        parse_wind((0.0, value))
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, 1e-200, 5e-324])
@@ -190,9 +190,9 @@ def test_a_width_that_is_not_positive_or_whose_square_vanishes_is_refused(sigma:
 
 
 def test_an_array_is_a_wind_and_a_scalar_is_none() -> None:
-    assert checked_wind(np.array([1.0, 2.0])) == (1.0, 2.0)
+    assert parse_wind(np.array([1.0, 2.0])) == (1.0, 2.0)
     with pytest.raises(ValidationError, match="wind"):
-        checked_wind(np.array(1.0))
+        parse_wind(np.array(1.0))
 
 
 def test_an_array_is_shared_while_somebody_holds_it_and_then_forgotten() -> None:
@@ -222,7 +222,7 @@ def test_an_advected_plume_without_a_wind_is_refused(wind: Any) -> None:
 def test_the_values_for_pictures_are_the_field_at_whole_coordinates(field: Field, data: st.DataObject) -> None:
     xs = np.arange(field.grid_size.width, dtype=np.float64)
     ys = np.arange(field.grid_size.height, dtype=np.float64)
-    values_of = gaussian_values if isinstance(field, GaussianPlume) else advected_values
+    values_of = compute_gaussian_values if isinstance(field, GaussianPlume) else compute_advected_values
 
     values = values_of(field.describe(), (field.source_location.x, field.source_location.y), xs, ys)
 

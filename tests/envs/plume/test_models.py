@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import pack_array
 from proctor.models.wire import observation_json
 
 numbers = st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False)
@@ -36,7 +36,7 @@ def test_what_is_neither_a_choice_nor_a_velocity_is_refused(text: str) -> None:
 
 
 def test_a_velocity_and_a_reading_may_come_packed() -> None:
-    velocity, reading = packed_array(np.array([0.5, -1], np.float32)), packed_array(np.array([1, 0], np.int8))
+    velocity, reading = pack_array(np.array([0.5, -1], np.float32)), pack_array(np.array([1, 0], np.int8))
 
     assert PlumeAction.model_validate({"action": velocity}).action == (0.5, -1.0)
     assert PlumeObservation.model_validate({"observation": reading}).observation == (1, 0)

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.episodes import play, run_episodes
+from proctor.envs.evaluation import make_policy, play_episode, run_episodes
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import Kind
-from proctor.envs.plume.policies import POLICIES, fitted_slope, search_pattern, turned
-from proctor.envs.policies import make_policy
+from proctor.envs.plume.factories import ComponentKind
+from proctor.envs.plume.policies import POLICIES, fit_slope, search_pattern, turn_by_quarters
 from proctor.errors import ValidationError
 
 ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
@@ -47,7 +46,7 @@ def actions_in(env: PlumeSearchEnv, name: str, seed: int) -> list[Any]:
     over = False
     while not over:
         action = policy.act(observation)
-        assert env.components[Kind.ACTION].validate_action(action)
+        assert env.components[ComponentKind.ACTION].validate_action(action)
         assert env.action_space.contains(action)
         observation, _, terminated, truncated, _ = env.step(action)
         taken.append(np.asarray(action).tolist())
@@ -75,10 +74,10 @@ def test_another_seed_is_another_search(name: str) -> None:
 def test_a_policy_begins_anew_at_reset(name: str) -> None:
     env = PlumeSearchEnv()
     policy = make_policy(name, env)
-    fresh = play(env, policy, 3)
-    play(env, policy, 4)
+    fresh = play_episode(env, policy, 3)
+    play_episode(env, policy, 4)
 
-    assert play(env, policy, 3) == fresh
+    assert play_episode(env, policy, 3) == fresh
 
 
 def found(name: str, episodes: int, **settings: Any) -> int:
@@ -134,7 +133,7 @@ def test_a_plane_has_its_own_slope_wherever_it_was_walked(
     xs, ys = (np.array(side, float) - np.mean(side) for side in zip(*places, strict=True))
     past = [((float(x), float(y)), gx * x + gy * y + level) for x, y in places]
 
-    slope = fitted_slope(past)
+    slope = fit_slope(past)
 
     assert all(math.isfinite(part) for part in slope)
     if (xs @ xs) * (ys @ ys) - (xs @ ys) ** 2 > 1.0:
@@ -142,7 +141,7 @@ def test_a_plane_has_its_own_slope_wherever_it_was_walked(
 
 
 def test_an_axis_that_was_not_walked_has_no_slope() -> None:
-    assert fitted_slope([((0.0, 0.0), 0.1), ((1.0, 0.0), 0.2)]) == pytest.approx((0.1, 0.0))
+    assert fit_slope([((0.0, 0.0), 0.1), ((1.0, 0.0), 0.2)]) == pytest.approx((0.1, 0.0))
 
 
 @given(surge=st.integers(0, 5), reach=st.integers(1, 4), first=st.sampled_from([1, 3]))
@@ -167,4 +166,4 @@ def test_a_turn_by_quarters_is_a_rotation(quarters: int, x: float, y: float) -> 
 
     expected = (x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle))
 
-    assert turned((x, y), quarters) == pytest.approx(expected, abs=1e-9)
+    assert turn_by_quarters((x, y), quarters) == pytest.approx(expected, abs=1e-9)

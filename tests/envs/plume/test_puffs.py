@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import ConcentrationField, VaryingPlume
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.puffs import PuffField, PuffPlume, puff_values
+from proctor.envs.plume.puffs import PuffField, PuffPlume, compute_puff_values
 from proctor.errors import ValidationError
 
 GRID = GridSize(20, 12)
@@ -265,12 +265,12 @@ def test_the_values_for_pictures_are_the_field_up_to_the_frame_s_rounding(seed: 
     field = run(PuffPlume(GRID, SOURCE), seed, 5)
     xs, ys = np.arange(20.0), np.arange(12.0)
 
-    values = puff_values(field.describe_frame(), xs, ys)
+    values = compute_puff_values(field.describe_frame(), xs, ys)
 
     np.testing.assert_allclose(values, field.field_array, atol=0.02)
 
 
 def test_a_frame_without_puffs_is_clean_air() -> None:
-    values = puff_values({"puffs": []}, np.arange(4.0), np.arange(3.0))
+    values = compute_puff_values({"puffs": []}, np.arange(4.0), np.arange(3.0))
 
     assert values.tolist() == [[0.0] * 4] * 3

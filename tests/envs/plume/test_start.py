@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.start import StartCells, start_cells
+from proctor.envs.plume.env import StartCells, start_cells
 
 Cell = tuple[int, int]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 from proctor.envs.plume import actions, sensors
-from proctor.envs.plume.steering import Reading, dot, nose_of, steering_of
+from proctor.envs.plume.policies import SensorReading, dot, find_reader, find_steering
 from proctor.errors import ValidationError
 
 GRID = GridSize(101, 101)
@@ -35,7 +35,7 @@ TURNING = (actions.OrientedGridActions, actions.RunTumbleActions)
 
 @given(processor=st.sampled_from(PROCESSORS), facing=st.integers(0, 99), wanted=st.integers(0, 99))
 def test_the_actions_of_a_way_move_the_agent_along_the_wanted_heading(processor: Any, facing: int, wanted: int) -> None:
-    steering = steering_of(processor)
+    steering = find_steering(processor)
     facing, wanted = facing % steering.count, wanted % steering.count
     agent = AgentState(MIDDLE, 360.0 * facing / steering.count)
 
@@ -56,7 +56,7 @@ def test_the_actions_of_a_way_move_the_agent_along_the_wanted_heading(processor:
     direction=st.tuples(*[st.floats(-1e3, 1e3).filter(lambda value: value == 0 or abs(value) > 1e-6)] * 2),
 )
 def test_no_heading_leads_further_than_the_nearest(processor: Any, direction: tuple[float, float]) -> None:
-    steering = steering_of(processor)
+    steering = find_steering(processor)
 
     nearest = dot(steering.direction(steering.nearest(direction)), direction)
 
@@ -65,7 +65,7 @@ def test_no_heading_leads_further_than_the_nearest(processor: Any, direction: tu
 
 
 def test_very_faint_directions_are_told_apart() -> None:
-    steering = steering_of(actions.DiscreteGridActions())
+    steering = find_steering(actions.DiscreteGridActions())
 
     assert [steering.nearest(direction) for direction in ((1e-14, 0.0), (0.0, 1e-14), (0.0, -1e-14))] == [0, 1, 3]
 
@@ -75,7 +75,7 @@ def test_an_action_type_that_is_not_known_is_refused_with_those_that_are() -> No
         type_name = "teleport"
 
     with pytest.raises(ValidationError, match="discrete_grid, eight_direction_stay") as caught:
-        steering_of(Teleport())
+        find_steering(Teleport())
 
     assert caught.value.found == "teleport"
 
@@ -91,35 +91,35 @@ def row(*values: float) -> Any:
 @pytest.mark.parametrize(
     ("model", "observation", "reading"),
     [
-        (sensors.ConcentrationSensor(), row(0.75), Reading(0.75)),
-        (sensors.BinaryHitSensor(), np.array([1], np.int8), Reading(1.0)),
-        (sensors.PoissonHitSensor(), row(3.0), Reading(3.0)),
-        (sensors.AntennaePair(), row(0.25, 0.75), Reading(0.5)),
-        (sensors.WindSensor(), BREEZE, Reading(0.0, WIND)),
-        (sensors.HistorySensor(sensors.ConcentrationSensor(), 3), row(0.1, 0.2, 0.5), Reading(0.5)),
-        (sensors.HistorySensor(sensors.AntennaePair(), 2), row(9.0, 9.0, 0.0, 1.0), Reading(0.5)),
-        (sensors.HistorySensor(sensors.BinaryHitSensor(), 2), row(1.0, 0.0), Reading(0.0)),
-        (sensors.HistorySensor(sensors.WindSensor(), 2), row(9.0, 9.0, *WIND), Reading(0.0, WIND)),
+        (sensors.ConcentrationSensor(), row(0.75), SensorReading(0.75)),
+        (sensors.BinaryHitSensor(), np.array([1], np.int8), SensorReading(1.0)),
+        (sensors.PoissonHitSensor(), row(3.0), SensorReading(3.0)),
+        (sensors.AntennaePair(), row(0.25, 0.75), SensorReading(0.5)),
+        (sensors.WindSensor(), BREEZE, SensorReading(0.0, WIND)),
+        (sensors.HistorySensor(sensors.ConcentrationSensor(), 3), row(0.1, 0.2, 0.5), SensorReading(0.5)),
+        (sensors.HistorySensor(sensors.AntennaePair(), 2), row(9.0, 9.0, 0.0, 1.0), SensorReading(0.5)),
+        (sensors.HistorySensor(sensors.BinaryHitSensor(), 2), row(1.0, 0.0), SensorReading(0.0)),
+        (sensors.HistorySensor(sensors.WindSensor(), 2), row(9.0, 9.0, *WIND), SensorReading(0.0, WIND)),
         (
             sensors.DictSensor({"air": sensors.WindSensor(), "nose": sensors.ConcentrationSensor()}),
             {"air": BREEZE, "nose": row(0.5)},
-            Reading(0.5, WIND),
+            SensorReading(0.5, WIND),
         ),
         (
             sensors.DictSensor({"nose": sensors.ConcentrationSensor(), "spare": sensors.BinaryHitSensor()}),
             {"nose": row(0.5), "spare": np.array([1], np.int8)},
-            Reading(0.5),
+            SensorReading(0.5),
         ),
         (
             sensors.DictSensor({"past": sensors.HistorySensor(sensors.ConcentrationSensor(), 2)}),
             {"past": row(0.25, 0.5)},
-            Reading(0.5),
+            SensorReading(0.5),
         ),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_every_sensor_is_read_as_one_odor_and_its_wind(model: Any, observation: Any, reading: Reading) -> None:
-    assert nose_of(model).read(observation) == reading
+def test_every_sensor_is_read_as_one_odor_and_its_wind(model: Any, observation: Any, reading: SensorReading) -> None:
+    assert find_reader(model).read(observation) == reading
 
 
 class Strange:
@@ -134,11 +134,11 @@ class Strange:
 
 
 def test_a_sensor_of_a_users_own_that_gives_numbers_smells_of_their_mean() -> None:
-    nose = nose_of(Strange(spaces.Box(0.0, 1.0, (2, 2), np.float32)))
+    nose = find_reader(Strange(spaces.Box(0.0, 1.0, (2, 2), np.float32)))
 
-    assert nose.read(np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)) == Reading(0.75)
+    assert nose.read(np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)) == SensorReading(0.75)
 
 
 def test_a_sensor_that_gives_no_numbers_is_refused() -> None:
     with pytest.raises(ValidationError, match="no policy can read"):
-        nose_of(Strange(spaces.Text(4)))
+        find_reader(Strange(spaces.Text(4)))

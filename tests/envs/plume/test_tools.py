@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from proctor.contracts.spatial import AgentState, GridSize
-from proctor.contracts.tools import Planned, Tool, ToolSafety, tool
+from proctor.contracts.tools import Tool, ToolPlan, ToolSafety, tool
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.models import PlumeAction, PlumeObservation
-from proctor.envs.plume.served import PlumeEnvironment
 from proctor.envs.plume.tools import MOST_STEPS
+from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.errors import StateError, ValidationError
 from proctor.models.wire import observation_json
 from tests.models.space_strategies import json_values
@@ -40,7 +40,7 @@ def tool_of(environment: PlumeEnvironment, name: str) -> Tool:
 
 def actions(environment: PlumeEnvironment, name: str, **arguments: Any) -> list[Any]:
     plan = environment.toolbox().plan(name, json.dumps(arguments).encode())
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, ToolPlan)
     return [action.action for action in plan.actions if isinstance(action, PlumeAction)]
 
 
@@ -149,7 +149,7 @@ def test_a_sniff_shows_the_latest_reading_and_changes_nothing() -> None:
     environment.reset(seed=1)
     after = environment.step(PlumeAction(action=0))
     before = environment.state
-    assert [box.plan("sniff", b"{}") for _ in range(3)] == [Planned(seen=after)] * 3
+    assert [box.plan("sniff", b"{}") for _ in range(3)] == [ToolPlan(seen=after)] * 3
     assert environment.state == before
 
 
@@ -158,7 +158,7 @@ def test_agents_learn_neither_the_source_nor_their_place_nor_the_reward(action: 
     environment = made(action, source_location=(13, 17))
     seen = environment.reset(seed=123_456_789)
 
-    told = environment.told(seen) + observation_json(seen).decode()
+    told = environment.describe_observation(seen) + observation_json(seen).decode()
     told += "".join(each.description + json.dumps(each.input_schema) for each in environment.toolbox().tools)
 
     assert not any(secret in told for secret in ("13", "17", "123456789", "distance", "agent_xy", "reward"))
@@ -208,8 +208,8 @@ def test_a_users_own_action_processor_is_driven_by_act() -> None:
 
     assert [each.name for each in box.tools] == ["observe", "act"]
     plan = box.plan("act", b'{"action": 1}')
-    assert plan == Planned((PlumeAction(action=1),))
-    assert isinstance(plan, Planned)
+    assert plan == ToolPlan((PlumeAction(action=1),))
+    assert isinstance(plan, ToolPlan)
     assert plan.actions[0].model_dump_json() == '{"action":1}'
     environment.step(PlumeAction(action=1))
     with pytest.raises(ValidationError):
@@ -222,7 +222,7 @@ def test_a_users_own_velocity_is_driven_by_act() -> None:
 
     plan = PlumeEnvironment(PlumeSearchEnv(action_processor=own)).toolbox().plan("act", b'{"action": [0.5, 1]}')
 
-    assert plan == Planned((PlumeAction(action=(0.5, 1.0)),))
+    assert plan == ToolPlan((PlumeAction(action=(0.5, 1.0)),))
 
 
 class Listening(PlumeEnvironment):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.contracts.chance import Stream, key_of
+from proctor.contracts.chance import Stream, derive_key
 from proctor.envs.popper.board import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, Pop, run_length
 from tests.envs.popper.games import actions, boards
 
@@ -102,7 +102,7 @@ def test_a_put_back_on_a_full_column_is_no_drop() -> None:
 def test_a_fall_shifts_every_column_and_spawns_one_value_each() -> None:
     board = board_of([1, 2], [], [3], held=0)
 
-    assert board.fall(key_of(4, Stream.SPAWN), 1)
+    assert board.fall(derive_key(4, Stream.SPAWN), 1)
     assert [stack[1:] for stack in shown(board)] == [[1, 2], [], [3]]
     assert board.held == 0
 
@@ -118,7 +118,7 @@ def test_a_fall_without_room_changes_nothing() -> None:
 def test_a_spawn_makes_no_third_of_a_kind(seed: int, pair: int) -> None:
     board = board_of([pair, pair], [pair], [pair, pair, 1])
 
-    board.fall(key_of(seed, Stream.SPAWN), 3)
+    board.fall(derive_key(seed, Stream.SPAWN), 3)
 
     assert board.stacks[0][0] != pair
     assert board.stacks[2][0] != pair
@@ -136,7 +136,7 @@ def test_every_value_of_the_pool_comes_equally_often() -> None:
     counts = dict.fromkeys(POOL, 0)
     for number in range(3_000):
         board = board_of([], [], [])
-        board.fall(key_of(0, Stream.SPAWN), number)
+        board.fall(derive_key(0, Stream.SPAWN), number)
         for stack in board.stacks:
             counts[stack[0]] += 1
 

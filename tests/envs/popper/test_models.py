@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState, PopperView, TimedPopperView
-from proctor.models.arrays import packed_array
+from proctor.models.arrays import pack_array
 from proctor.models.wire import observation_json
 
 cells = st.integers(0, 9)
@@ -34,7 +34,7 @@ def test_a_view_is_the_same_after_a_journey_and_tells_time_only_if_it_did(
 def test_a_view_may_come_packed() -> None:
     parts = {"board": np.array([[1, 2], [0, 3]], np.int32), "selection": np.array([0, 0], np.int32)}
 
-    view = PopperView.model_validate({name: packed_array(part) for name, part in parts.items()})
+    view = PopperView.model_validate({name: pack_array(part) for name, part in parts.items()})
 
     assert view == PopperView(board=((1, 2), (0, 3)), selection=(0, 0))
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.envs.episodes import Policy
-from proctor.envs.policies import make_policy
+from proctor.envs.evaluation import Policy, make_policy
 from proctor.envs.popper.board import NOBODY, Board
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.policies import POLICIES, Greedy, moved, moves
+from proctor.envs.popper.policies import POLICIES, Greedy, apply_move, iterate_moves
 from proctor.errors import MissingExtraError, ValidationError
 from tests.envs.popper.games import boards, settings_of_a_game
 
@@ -100,13 +99,13 @@ def test_a_policy_that_finds_no_move_lets_a_row_fall() -> None:
 def test_a_move_is_a_pick_and_a_place(cells: Any, source: int, target: int) -> None:
     board = Board(cells, NOBODY, (1, 2, 3))
     stacks = [list(stack) for stack in board.stacks]
-    legal = (source, target) in list(moves(stacks, source if stacks[source] else NOBODY, 5))
+    legal = (source, target) in list(iterate_moves(stacks, source if stacks[source] else NOBODY, 5))
     board.toggle(source)
     popped = board.toggle(target)
 
     assert legal == (bool(stacks[source]) and popped >= 0)
     if legal:
-        assert moved(stacks, (source, target)) == (board.stacks, popped)
+        assert apply_move(stacks, (source, target)) == (board.stacks, popped)
 
 
 @pytest.mark.parametrize("name", ["greedy", "search"])
@@ -120,9 +119,9 @@ def test_a_policy_that_knows_the_rules_needs_a_column_popper(name: str) -> None:
 
 
 def test_only_the_search_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("search", "search_kernels", "search_values"):
-        monkeypatch.delitem(sys.modules, f"proctor.envs.popper.{module}", raising=False)
-    for module in ("proctor.envs.compiler", "proctor.envs.compiled_chance"):
+    for module in ("policy", "kernels", "open_end_values"):
+        monkeypatch.delitem(sys.modules, f"proctor.envs.popper.beam_search.{module}", raising=False)
+    for module in ("proctor.envs.vector.compiler", "proctor.envs.vector.compiled_chance"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     env = ColumnPopperEnv()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.popper.rewards import LARGEST, PARTS, PRESETS, RewardTable, checked_table
+from proctor.envs.popper.rewards import LARGEST, PARTS, PRESETS, RewardTable, parse_reward_table
 from proctor.errors import ValidationError
 
 
@@ -37,10 +37,10 @@ def test_dense_adds_only_what_changes_are_worth() -> None:
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.floats(-LARGEST, LARGEST) | st.integers(-5, 5)))
 def test_a_table_of_ones_own_is_worth_what_it_says_and_nothing_else(weights: dict[str, float]) -> None:
-    table = checked_table(weights)
+    table = parse_reward_table(weights)
 
     assert {name: getattr(table, name) for name in PARTS} == {name: weights.get(name, 0.0) for name in PARTS}
-    assert checked_table(table) == table
+    assert parse_reward_table(table) == table
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_table_of_ones_own_is_worth_what_it_says_and_nothing_else(weights: dic
 )
 def test_anything_else_is_refused_by_its_clause(preset: Any) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P6"):
-        checked_table(preset)
+        parse_reward_table(preset)
 
 
 def test_a_table_with_a_bad_weight_is_refused_too() -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P6"):
-        checked_table(RewardTable(step=float("inf")))
+        parse_reward_table(RewardTable(step=float("inf")))

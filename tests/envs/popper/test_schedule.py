@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.popper.schedule import LONGEST, STANDARD_CURVE, Schedule, checked_schedule
+from proctor.envs.popper.schedule import LONGEST, STANDARD_CURVE, Schedule, parse_schedule
 from proctor.errors import ValidationError
 from tests.envs.popper.games import curves
 
@@ -35,14 +35,14 @@ def ticked(schedule: Schedule, ticks: int) -> list[int]:
 
 @given(duration=st.integers(1, 20_000), action=st.integers(1, 900), curve=curves())
 def test_computed_falls_are_those_that_ticking_finds(duration: int, action: int, curve: list[tuple[int, int]]) -> None:
-    schedule = checked_schedule(duration, action, curve)
+    schedule = parse_schedule(duration, action, curve)
 
     assert list(schedule.falls()) == ticked(schedule, schedule.last_tick // action)
 
 
 @given(curve=curves(), elapsed=st.integers(0, 20_000))
 def test_the_interval_is_that_of_the_last_stretch_that_has_begun(curve: list[tuple[int, int]], elapsed: int) -> None:
-    schedule = checked_schedule(1, 1, curve)
+    schedule = parse_schedule(1, 1, curve)
 
     interval, until = schedule.interval_at(elapsed)
 
@@ -61,13 +61,13 @@ def test_the_last_tick_is_the_first_at_or_after_the_duration(duration: int, acti
 @pytest.mark.parametrize("duration", [0, -1, 1.5, True, "60", LONGEST + 1, None])
 def test_a_duration_is_whole_milliseconds(duration: Any) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P3"):
-        checked_schedule(duration, 100, STANDARD_CURVE)
+        parse_schedule(duration, 100, STANDARD_CURVE)
 
 
 @pytest.mark.parametrize("action", [0, 100.0, True, LONGEST + 1])
 def test_an_action_takes_whole_milliseconds(action: Any) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P3"):
-        checked_schedule(60_000, action, STANDARD_CURVE)
+        parse_schedule(60_000, action, STANDARD_CURVE)
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_an_action_takes_whole_milliseconds(action: Any) -> None:
 )
 def test_a_curve_is_pairs_in_the_order_of_time(curve: Any) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P4"):
-        checked_schedule(60_000, 100, curve)
+        parse_schedule(60_000, 100, curve)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from proctor.contracts.tools import Planned, ToolSafety
+from proctor.contracts.tools import ToolPlan, ToolSafety
 from proctor.envs.popper.env import ColumnPopperEnv
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperView
-from proctor.envs.popper.served import PopperEnvironment
-from proctor.envs.popper.tools import board_in_words
+from proctor.envs.popper.tools import describe_board
+from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.errors import StateError, ValidationError
 from proctor.models.wire import observation_json
 from tests.models.space_strategies import json_values
@@ -32,7 +32,7 @@ def begun(environment: PopperEnvironment, board: list[list[int]] = OPENING) -> P
 
 def called(environment: PopperEnvironment, name: str, **arguments: Any) -> PopperObservation:
     plan = environment.toolbox().plan(name, json.dumps(arguments).encode())
-    assert isinstance(plan, Planned)
+    assert isinstance(plan, ToolPlan)
     (action,) = plan.actions
     assert isinstance(action, PopperAction)
     return environment.step(action)
@@ -56,8 +56,8 @@ def test_every_column_of_the_board_can_be_toggled_and_no_other(columns: int) -> 
 
     for column in range(columns):
         plan = box.plan("toggle_column", json.dumps({"column": column}).encode())
-        assert plan == Planned((PopperAction(action=column),))
-    assert box.plan("fall", b"{}") == Planned((PopperAction(action=columns),))
+        assert plan == ToolPlan((PopperAction(action=column),))
+    assert box.plan("fall", b"{}") == ToolPlan((PopperAction(action=columns),))
     for wrong in (columns, -1, "0", 0.5, None, True):
         with pytest.raises(ValidationError, match="column"):
             box.plan("toggle_column", json.dumps({"column": wrong}).encode())
@@ -81,16 +81,16 @@ def test_a_look_shows_the_latest_board_and_changes_nothing() -> None:
         box.plan("look", b"{}")
     seen = begun(environment)
     before = environment.state
-    assert [box.plan("look", b"{}") for _ in range(2)] == [Planned(seen=seen)] * 2
+    assert [box.plan("look", b"{}") for _ in range(2)] == [ToolPlan(seen=seen)] * 2
     assert environment.state == before
 
 
 def test_the_board_is_drawn_with_its_columns_and_what_is_held() -> None:
     environment = made()
     first = begun(environment)
-    drawn = environment.told(first)
+    drawn = environment.describe_observation(first)
 
-    held = environment.told(called(environment, "toggle_column", column=0))
+    held = environment.describe_observation(called(environment, "toggle_column", column=0))
 
     assert drawn.splitlines() == [
         "   | 0  1  2",
@@ -115,8 +115,8 @@ def test_of_an_older_observation_only_what_it_says_is_told() -> None:
     called(environment, "toggle_column", column=2)
     called(environment, "toggle_column", column=0)
 
-    assert environment.told(held).endswith("A 1 is held.")
-    assert "[" not in environment.told(held)
+    assert environment.describe_observation(held).endswith("A 1 is held.")
+    assert "[" not in environment.describe_observation(held)
 
 
 def test_a_closed_game_can_still_be_told() -> None:
@@ -124,7 +124,7 @@ def test_a_closed_game_can_still_be_told() -> None:
     seen = begun(environment)
     environment.close()
 
-    assert environment.told(seen).endswith("Nothing is held.")
+    assert environment.describe_observation(seen).endswith("Nothing is held.")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_closed_game_can_still_be_told() -> None:
 def test_empty_rows_are_counted(rows: int, line: str) -> None:
     board = tuple((1,) if row < rows else (0,) for row in range(12))
 
-    drawn = board_in_words(PopperView(board=board, selection=(0, 0)), None).splitlines()
+    drawn = describe_board(PopperView(board=board, selection=(0, 0)), None).splitlines()
 
     assert drawn[rows + 1] == line
 
@@ -141,8 +141,8 @@ def test_empty_rows_are_counted(rows: int, line: str) -> None:
 def test_the_time_is_told_where_the_observation_has_it() -> None:
     timed, untimed = made(include_time_left_norm=True), made()
 
-    assert timed.told(timed.reset(seed=1)).endswith("100.0% of the time is left.")
-    assert "time" not in untimed.told(untimed.reset(seed=1))
+    assert timed.describe_observation(timed.reset(seed=1)).endswith("100.0% of the time is left.")
+    assert "time" not in untimed.describe_observation(untimed.reset(seed=1))
 
 
 def test_the_rules_of_this_game_are_told() -> None:
@@ -161,7 +161,7 @@ def test_agents_learn_neither_the_seed_nor_the_score_nor_the_reward() -> None:
     environment = made()
     seen = environment.reset(seed=123_456_789)
 
-    told = environment.told(seen) + observation_json(seen).decode()
+    told = environment.describe_observation(seen) + observation_json(seen).decode()
     told += "".join(each.description for each in environment.toolbox().tools)
 
     assert not any(secret in told for secret in ("123456789", "score", "reward", "next_fall"))
@@ -176,12 +176,12 @@ def test_the_drawn_board_is_the_observed_one(moves: list[int], seed: int) -> Non
         if not seen.done:
             seen = environment.step(PopperAction(action=move))
 
-    lines = environment.told(seen).splitlines()
+    lines = environment.describe_observation(seen).splitlines()
     drawn = [line.split("|")[1].replace("[", " ").replace("]", " ").split() for line in lines if "|" in line][1:]
 
     observed = [[str(value) if value else "." for value in row] for row in seen.observation.board if any(row)]
     assert drawn == observed
-    assert (environment.told(seen).count("[") == 1) is bool(seen.observation.selection[0])
+    assert (environment.describe_observation(seen).count("[") == 1) is bool(seen.observation.selection[0])
 
 
 BOX = made().toolbox()

@@ -1,4 +1,4 @@
-"""A stand-in for `ForAgents`, and the real plane in front of it on loopback, on a thread and an event loop of its own."""
+"""A stand-in for `AgentAccess`, and the real plane in front of it on loopback, on a thread and an event loop of its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import msgspec
 import uvicorn
 import uvloop
 
+from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import AccessPolicy, policy_for
 from proctor.contracts.tools import Tool, ToolSafety
-from proctor.door.gate import Policy, policy_for
-from proctor.door.limits import Limits
-from proctor.server.agents.endpoint import AgentServer
+from proctor.server.agent_access import AgentAccess, AgentTool, AgentView, Progress
+from proctor.server.agents.mcp_server import McpServer
 from proctor.server.agents.plane import AgentPlane
-from proctor.server.draining import FairServer
-from proctor.server.for_agents import AgentTool, AgentView, ForAgents, Progress
-from proctor.server.sockets import PatientHttp, bound_tcp, port_of
-from proctor.server.telling import Told
+from proctor.server.net.uvicorn_protocols import LimitedHttpProtocol, bind_tcp, port_of
+from proctor.server.net.uvicorn_server import FairServer
+from proctor.server.sessions.tool_results import ToolResult
 
 PATIENCE = 120.0
 TOKEN = "a-token-of-the-first-agent"
@@ -70,21 +70,21 @@ TOOLS = (
     a_tool("burn", ToolSafety.WRITE, destructive=True),
 )
 
-Script = Callable[[str, bytes, Progress | None], Awaitable[Told]]
+Script = Callable[[str, bytes, Progress | None], Awaitable[ToolResult]]
 
 
-async def walking(tool: str, arguments: bytes, progress: Progress | None) -> Told:
+async def walking(tool: str, arguments: bytes, progress: Progress | None) -> ToolResult:
     """Answer as an environment would in which nothing ever goes wrong but `burn`."""
     if tool == "burn":
         problem = {"code": "STATE_ERROR", "message": "nothing burns here", "expected": "another tool"}
-        return Told(
+        return ToolResult(
             "STATE_ERROR: nothing burns here. Expected: another tool.", msgspec.json.encode(problem), is_error=True
         )
     steps: int = msgspec.json.decode(arguments).get("steps", 0)
     for done in range(1, steps):
         if progress is not None:
             await progress(done, steps)
-    return Told(f"You stand at {steps}.", seen(steps, place=steps, note=None))
+    return ToolResult(f"You stand at {steps}.", seen(steps, place=steps, note=None))
 
 
 @dataclass
@@ -99,7 +99,7 @@ class StandInView:
     instructions: str = "Walk with move, look with look."
     calls: list[tuple[str, bytes]] = field(default_factory=list)
 
-    async def call(self, tool: str, arguments: bytes, progress: Progress | None = None) -> Told:
+    async def call(self, tool: str, arguments: bytes, progress: Progress | None = None) -> ToolResult:
         self.calls.append((tool, arguments))
         return await self.script(tool, arguments, progress)
 
@@ -114,10 +114,10 @@ class StandIn:
     wait: float = 0.0
     taken_by: list[str] = field(default_factory=list)
 
-    def admitted(self, secret: str | None) -> AgentView | None:
+    def find_view(self, secret: str | None) -> AgentView | None:
         return cast("AgentView | None", self.views.get(secret))
 
-    def taken(self, view: AgentView) -> float:
+    def take_call(self, view: AgentView) -> float:
         self.taken_by.append(view.grant)
         return self.wait
 
@@ -125,8 +125,8 @@ class StandIn:
         return cast("AgentView", self.views[secret])
 
     @property
-    def for_agents(self) -> ForAgents:
-        return cast("ForAgents", self)
+    def for_agents(self) -> AgentAccess:
+        return cast("AgentAccess", self)
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Plane:
 
     stand_in: StandIn
     plane: AgentPlane
-    server: AgentServer
+    server: McpServer
     port: int
     loop: asyncio.AbstractEventLoop
     refused: list[int]
@@ -206,19 +206,21 @@ def call_of(name: str, arguments: dict[str, Any], number: int = 1) -> dict[str, 
 
 @contextmanager
 def plane_of(
-    stand_in: StandIn | None = None, *, limits: Limits | None = None, pages: bool = False, **keywords: Any
+    stand_in: StandIn | None = None, *, limits: RequestLimits | None = None, pages: bool = False, **keywords: Any
 ) -> Iterator[Plane]:
     """Serve a stand-in to agents on a free port until the block ends; `pages` lets in pages of its own origin."""
     held = StandIn() if stand_in is None else stand_in
-    bounds = Limits() if limits is None else limits
-    listener = bound_tcp("127.0.0.1", 0)
+    bounds = RequestLimits() if limits is None else limits
+    listener = bind_tcp("127.0.0.1", 0)
     port = port_of(listener)
     assert port is not None
     refused: list[int] = []
-    server = AgentServer("proctor", "1", limits=bounds, **keywords)
-    policies: dict[int | None, Policy] = {port: policy_for("127.0.0.1", port, None, pages=pages)}
+    server = McpServer("proctor", "1", limits=bounds, **keywords)
+    policies: dict[int | None, AccessPolicy] = {port: policy_for("127.0.0.1", port, None, pages=pages)}
     plane = AgentPlane(policies, held.for_agents, server, limits=bounds, refused=refused.append)
-    config = uvicorn.Config(plane, http=PatientHttp, ws="none", lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        plane, http=LimitedHttpProtocol, ws="none", lifespan="off", log_config=None, access_log=False
+    )
     uvicorned = _Uvicorn(config, plane)
     thread = threading.Thread(target=_run, args=(_running(uvicorned, plane, listener),), daemon=True)
     thread.start()

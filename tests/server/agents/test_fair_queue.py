@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.server.agents.fair_queue import FairQueue, Turn
+from proctor.server.agents.fair_queue import FairQueue, QueueTurn
 
 NEVER = 10_000.0
 PATIENCE = 20.0
@@ -102,7 +102,7 @@ async def test_to_begin_or_to_end_again_does_nothing() -> None:
     first = queue.turn()
     await first.begin("a")
     await first.begin("a")
-    later: list[Turn] = [queue.turn(), queue.turn()]
+    later: list[QueueTurn] = [queue.turn(), queue.turn()]
     tasks = [asyncio.create_task(turn.begin("a")) for turn in later]
     await asyncio.sleep(0)
 

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 from sse_starlette.sse import AppStatus
 
+from proctor.access.limits import MIB, RequestLimits
 from proctor.contracts.tools import Tool, ToolSafety
-from proctor.door.limits import MIB, Limits
-from proctor.server import connections
-from proctor.server.agents import guests
+from proctor.server.agent_access import AgentTool, AgentView, Progress
+from proctor.server.agents import grant_usage
 from proctor.server.agents import plane as plane_module
-from proctor.server.agents.guests import OTHERS_AT_ONCE
-from proctor.server.agents.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
-from proctor.server.for_agents import AgentTool, AgentView, Progress
-from proctor.server.telling import Told
+from proctor.server.agents.grant_usage import OTHERS_AT_ONCE
+from proctor.server.agents.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from proctor.server.net import connections
+from proctor.server.sessions.tool_results import ToolResult
 from tests.server.agents.stand_in import (
     MODERN,
     OTHER_TOKEN,
@@ -36,7 +36,7 @@ from tests.server.agents.stand_in import (
     plane_of,
     seen,
 )
-from tests.server.served import until
+from tests.server.live_server import until
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 CANARY = "a-canary-that-nobody-may-see"
@@ -142,7 +142,7 @@ def test_a_body_that_is_no_message_is_refused_in_our_own_words(shared: Plane, bo
 
 def test_a_body_may_be_as_large_as_the_limit_and_no_larger() -> None:
     fitting = msgspec.json.encode({**PING, "params": {"a": "x" * 1000}})
-    with plane_of(limits=Limits(max_body_bytes=len(fitting))) as plane:
+    with plane_of(limits=RequestLimits(max_body_bytes=len(fitting))) as plane:
         session = plane.opened()
         accepted = plane.post(fitting, mcp_session_id=session)
         declared = plane.post(fitting + b" ", mcp_session_id=session)
@@ -296,7 +296,7 @@ def test_a_grant_that_dies_while_its_request_arrives_is_refused_and_opens_nothin
 
 
 class _Breaking(StandIn):
-    def admitted(self, secret: str | None) -> AgentView | None:
+    def find_view(self, secret: str | None) -> AgentView | None:
         raise RuntimeError(CANARY)
 
 
@@ -348,10 +348,10 @@ def test_a_plane_that_stops_lets_a_call_that_runs_be_answered_and_ends_the_strea
     monkeypatch.setattr(AppStatus, "should_exit", False)
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    async def slow(tool: str, arguments: bytes, progress: Progress | None) -> Told:
+    async def slow(tool: str, arguments: bytes, progress: Progress | None) -> ToolResult:
         began.set()
         await may_end.wait()
-        return Told("done", seen(1))
+        return ToolResult("done", seen(1))
 
     with plane_of(StandIn({TOKEN: StandInView("first", slow)})) as plane:
         session = plane.opened()
@@ -395,7 +395,7 @@ def test_a_call_has_the_arguments_that_its_tool_takes_and_no_more() -> None:
         OTHER_TOKEN: StandInView("second", tools=(AgentTool(wide, {}),)),
     }
     with plane_of(StandIn(views)) as plane:
-        by_default = Limits().max_arguments_bytes
+        by_default = RequestLimits().max_arguments_bytes
 
         fitting = plane.modern("tools/call", arguments_of(by_default - 100))
         large = plane.modern("tools/call", arguments_of(by_default))
@@ -436,7 +436,7 @@ def test_names_that_replies_repeat_are_short(shared: Plane, body: dict[str, Any]
 
 
 def test_a_grant_that_has_sent_too_much_is_refused_before_its_message_is_read() -> None:
-    with plane_of(limits=Limits(agent_bytes_per_second=200_000), clock=lambda: 0.0) as plane:
+    with plane_of(limits=RequestLimits(agent_bytes_per_second=200_000), clock=lambda: 0.0) as plane:
         unreadable = b"[" * 60_000
 
         statuses = [plane.post(unreadable).status_code for _ in range(5)]
@@ -451,7 +451,7 @@ def test_a_grant_that_has_sent_too_much_is_refused_before_its_message_is_read() 
 def test_a_call_at_the_wrong_time_is_refused_before_its_arguments_are_looked_at(shared: Plane) -> None:
     shared.stand_in.wait = 1.0
     try:
-        reply = shared.modern("tools/call", arguments_of(Limits().max_arguments_bytes))
+        reply = shared.modern("tools/call", arguments_of(RequestLimits().max_arguments_bytes))
     finally:
         shared.stand_in.wait = 0.0
 
@@ -459,7 +459,7 @@ def test_a_call_at_the_wrong_time_is_refused_before_its_arguments_are_looked_at(
 
 
 def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guests, "HELD_BYTES", 1000)
+    monkeypatch.setattr(grant_usage, "HELD_BYTES", 1000)
     head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: 2000\r\n\r\n"
     with plane_of() as plane, socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as slow:
         slow.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\n{head}".encode() + b" " * 900)
@@ -478,7 +478,7 @@ def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.M
 
 
 def test_one_body_may_be_as_large_as_the_settings_say() -> None:
-    limits = Limits(max_body_bytes=8 * MIB, max_arguments_bytes=4 * MIB, agent_bytes_per_second=128 * MIB)
+    limits = RequestLimits(max_body_bytes=8 * MIB, max_arguments_bytes=4 * MIB, agent_bytes_per_second=128 * MIB)
     with plane_of(limits=limits) as plane:
         replies = [plane.modern("tools/call", arguments_of(size)) for size in (MIB, *[3 * MIB] * 8)]
 

@@ -13,10 +13,10 @@ import sys
 
 import uvloop
 
-from proctor.door.credentials import Credential
+from proctor.access.credentials import Credential
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.settings import settings_of
-from proctor.server.sockets import bound_tcp, port_of
+from proctor.server.net.uvicorn_protocols import bind_tcp, port_of
+from proctor.server.settings import parse_settings
 
 SECRET = "PROCTOR_CONTROL_TOKEN"
 
@@ -24,9 +24,9 @@ SECRET = "PROCTOR_CONTROL_TOKEN"
 async def main(settings: str) -> None:
     """Serve until standard input ends."""
     secret = os.environ.get(SECRET)
-    listener = bound_tcp("127.0.0.1", 0)
+    listener = bind_tcp("127.0.0.1", 0)
     credential = None if secret is None else Credential.of(secret)
-    server = Server(settings_of(json.loads(settings)), Keys(credential), Listening([listener]))
+    server = Server(parse_settings(json.loads(settings)), Keys(credential), Listening([listener]))
     serving = asyncio.create_task(server.serve())
     print(port_of(listener), flush=True)
     questions = asyncio.StreamReader()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proctor.server import app
-from proctor.server.places import strays
+from proctor.server.runtime.executors import abandoned_threads
 from tests.server.control.connection_model import (
     GONE,
     GRACE,
@@ -37,8 +37,8 @@ from tests.server.control.connection_model import (
     Trouble,
 )
 from tests.server.control.lines import Line, Owed
-from tests.server.served import Served, serving, until
-from tests.server.witness import LEDGER, How
+from tests.server.live_server import Served, serving, until
+from tests.server.witness_env import LEDGER, How
 
 STEP_TIMEOUT: Final = 100.0
 MOST_LINES, MOST_SESSIONS, MOST_PLAIN = 3, 3, 1
@@ -96,7 +96,7 @@ class Clock:
 class ConnectionMachine(RuleBasedStateMachine):
     """Requests, duplicates, broken connections, resumes, time-outs and restarts in any order."""
 
-    target = "tests.server.witness:Witness"
+    target = "tests.server.witness_env:Witness"
     can_hold = True
 
     def __init__(self) -> None:
@@ -680,6 +680,6 @@ class ConnectionMachine(RuleBasedStateMachine):
         sessions = self.served.server.sessions
         LEDGER.release_all()
         until(lambda: LEDGER.closed.keys() == LEDGER.made)
-        until(lambda: not strays)
+        until(lambda: not abandoned_threads)
         assert set(LEDGER.closed.values()) <= {1}
         assert (len(sessions.channels), sessions.slots.taken, sessions.slots.waiting) == (0, 0, 0)

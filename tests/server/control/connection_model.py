@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from tests.server.witness import INSIDE, How
+from tests.server.witness_env import INSIDE, How
 
 MAX_PENDING: Final = 4
 GRACE: Final = 30.0

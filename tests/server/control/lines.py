@@ -11,7 +11,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 
 from tests.server.control.connection_model import GONE, Ask
-from tests.server.served import PATIENCE, Served
+from tests.server.live_server import PATIENCE, Served
 
 
 @dataclass(eq=False)

@@ -14,14 +14,14 @@ from proctor.contracts.recorder import Recorder
 from proctor.models.control import Open, Request
 from proctor.models.wire import Encoding
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.control.channel import Channel
+from proctor.server.control.channel import SessionChannel
 from proctor.server.control.protocol import RULES
-from proctor.server.control.sessions import Sessions
-from proctor.server.settings import settings_of
-from tests.server.served import PATIENCE
-from tests.server.witness import LEDGER
+from proctor.server.control.session_registry import SessionRegistry
+from proctor.server.settings import parse_settings
+from tests.server.live_server import PATIENCE
+from tests.server.witness_env import LEDGER
 
-WITNESS = "tests.server.witness:Witness"
+WITNESS = "tests.server.witness_env:Witness"
 
 
 class Clock:
@@ -66,15 +66,15 @@ class Outlet:
 
 def made_sessions(
     clock: Callable[[], float] | None = None, recorder: Recorder | None = None, target: str = WITNESS, **settings: Any
-) -> Sessions:
+) -> SessionRegistry:
     """Return the sessions of a server that listens nowhere."""
-    made = settings_of({"target": target, "sandbox": "none", "insecure": True, **settings})
+    made = parse_settings({"target": target, "sandbox": "none", "insecure": True, **settings})
     told = Clock() if clock is None else clock
     with ThreadPoolExecutor(1) as pool:  # as the command does: a target is made where no event loop runs
         return pool.submit(Server, made, Keys(), Listening([]), recorder=recorder, clock=told).result(PATIENCE).sessions
 
 
-async def opened(sessions: Sessions, outlet: Outlet, **wish: Any) -> tuple[Channel, str]:
+async def opened(sessions: SessionRegistry, outlet: Outlet, **wish: Any) -> tuple[SessionChannel, str]:
     """Return a new session's channel and its resume token."""
     channel, told = await sessions.open(Open(**wish), outlet, Encoding())
     return channel, told.resume_token
@@ -88,20 +88,22 @@ def request(
     return Request(kind, raw, number, session, epoch)
 
 
-async def taken(channel: Channel, kind: str, data: Any = None, number: int | None = None, **beside: Any) -> Any:
+async def taken(channel: SessionChannel, kind: str, data: Any = None, number: int | None = None, **beside: Any) -> Any:
     """Have a channel take a request; return what it answers at once, None if that comes later."""
     answer = await channel.take(request(kind, data, number, channel.session.name, **beside), RULES[kind])
     return None if answer is None else json.loads(answer)
 
 
-async def asked(channel: Channel, outlet: Outlet, kind: str, data: Any = None, number: int = 0, **beside: Any) -> Any:
+async def asked(
+    channel: SessionChannel, outlet: Outlet, kind: str, data: Any = None, number: int = 0, **beside: Any
+) -> Any:
     """Return the reply to a request, whenever it comes."""
     before = len(outlet.messages)
     answer = await taken(channel, kind, data, number, **beside)
     return await outlet.message(before) if answer is None else answer
 
 
-async def held(channel: Channel, outlet: Outlet, nonce: int, number: int = 2) -> None:
+async def held(channel: SessionChannel, outlet: Outlet, nonce: int, number: int = 2) -> None:
     """Begin an episode (request 1) and a step that stays inside."""
     await asked(channel, outlet, "reset", {"seed": 1}, 1)
     await taken(channel, "step", {"nonce": nonce, "how": "hold"}, number, epoch=1)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from proctor.models.control import Notice, Resume
-from proctor.server.control.channel import Channel
-from proctor.server.control.sessions import Sessions
+from proctor.server.control.channel import SessionChannel
+from proctor.server.control.session_registry import SessionRegistry
 from tests.server.control.outlets import Outlet, asked, held, holds, made_sessions, opened, taken
-from tests.server.witness import LEDGER
+from tests.server.witness_env import LEDGER
 
 HELD = 7
 KINDS = pytest.mark.parametrize("target", ["Witness", "QuickWitness", "AsyncWitness"])
@@ -26,13 +26,15 @@ def ledger() -> Iterator[None]:
 
 
 def driven(
-    drive: Callable[[Sessions, Channel, Outlet], Awaitable[None]], target: str = "Witness", **settings: Any
+    drive: Callable[[SessionRegistry, SessionChannel, Outlet], Awaitable[None]],
+    target: str = "Witness",
+    **settings: Any,
 ) -> None:
     """Have `drive` play with one session, then end it and see that nothing is left."""
 
     async def play() -> None:
         outlet = Outlet()
-        sessions = made_sessions(target=f"tests.server.witness:{target}", **settings)
+        sessions = made_sessions(target=f"tests.server.witness_env:{target}", **settings)
         channel, _ = await opened(sessions, outlet)
         await drive(sessions, channel, outlet)
         LEDGER.release_all()
@@ -54,7 +56,7 @@ def code(message: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------------- exactly once
 @KINDS
 def test_a_repeated_request_gets_the_stored_reply_and_runs_once(target: str) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 1)
         first = await asked(channel, outlet, "step", step(2), 5, epoch=1)
         again = await asked(channel, outlet, "step", step(2), 5, epoch=1)
@@ -69,7 +71,7 @@ def test_a_repeated_request_gets_the_stored_reply_and_runs_once(target: str) -> 
     ("data", "epoch"), [(step(3), 1), (step(2, "end"), 1), (step(2), 2), ({"how": "move", "nonce": 2}, 1)]
 )
 def test_the_same_id_with_other_content_is_refused_and_runs_nothing(target: str, data: Any, epoch: int) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 1)
         await asked(channel, outlet, "step", step(2), 2, epoch=1)
         refusal = await asked(channel, outlet, "step", data, 2, epoch=epoch)
@@ -80,7 +82,7 @@ def test_the_same_id_with_other_content_is_refused_and_runs_nothing(target: str,
 
 
 def test_an_id_that_was_left_out_cannot_be_used_later() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 10)
         refusal = await asked(channel, outlet, "step", step(2), 9, epoch=1)
         assert code(refusal) == "ID_REUSED"
@@ -91,7 +93,7 @@ def test_an_id_that_was_left_out_cannot_be_used_later() -> None:
 
 @KINDS
 def test_the_last_replies_are_kept_and_older_ones_are_refused(target: str) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 1)
         replies = {each: await asked(channel, outlet, "step", step(each), each, epoch=1) for each in range(2, 10)}
         for number in (7, 8, 9):  # one that ran, and two that waited
@@ -105,7 +107,7 @@ def test_the_last_replies_are_kept_and_older_ones_are_refused(target: str) -> No
 
 
 def test_a_request_that_is_repeated_while_it_runs_is_answered_once() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         for _ in range(3):
             assert await taken(channel, "step", step(HELD, "hold"), 2, epoch=1) is None
@@ -118,7 +120,7 @@ def test_a_request_that_is_repeated_while_it_runs_is_answered_once() -> None:
 
 
 def test_a_request_that_waits_and_is_repeated_is_answered_once() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         for _ in range(2):
             await taken(channel, "step", step(3), 3, epoch=1)
@@ -131,7 +133,7 @@ def test_a_request_that_waits_and_is_repeated_is_answered_once() -> None:
 
 
 def test_a_refusal_is_a_reply_like_any_other() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         early = await asked(channel, outlet, "step", step(2), 1, epoch=0)
         await asked(channel, outlet, "reset", {"seed": 1}, 2)
         again = await asked(channel, outlet, "step", step(2), 1, epoch=0)
@@ -147,7 +149,7 @@ def test_a_refusal_is_a_reply_like_any_other() -> None:
 @pytest.mark.parametrize("kind", ["step", "reset", "state", "close"])
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_request_for_another_episode_runs_nothing(target: str, kind: str, epoch: int) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 1)
         data = {"step": step(2), "reset": {"seed": 2}}.get(kind)
         refusal = await asked(channel, outlet, kind, data, 2, epoch=epoch)
@@ -160,7 +162,7 @@ def test_a_request_for_another_episode_runs_nothing(target: str, kind: str, epoc
 
 
 def test_the_epoch_counts_the_resets_that_succeeded() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         for number, (how, epoch) in enumerate([("move", 1), ("refuse", 1), ("move", 2), ("raise", 2), ("move", 3)]):
             reply = await asked(channel, outlet, "reset", {"seed": number, "options": {"how": how}}, number + 1)
             assert reply["epoch"] == epoch
@@ -171,7 +173,7 @@ def test_the_epoch_counts_the_resets_that_succeeded() -> None:
 
 # -------------------------------------------------------------------------------------------------------- cancellation
 def test_a_request_that_waits_is_dropped_and_never_runs() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         await taken(channel, "step", step(3), 3, epoch=1)
         await taken(channel, "step", step(4), 4, epoch=1)
@@ -190,7 +192,7 @@ def test_a_request_that_waits_is_dropped_and_never_runs() -> None:
 
 @pytest.mark.parametrize("target", ["Witness", "AsyncWitness"])
 def test_a_request_that_runs_takes_its_episode_with_it(target: str) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         await taken(channel, "step", step(3), 3, epoch=1)
         answer = await taken(channel, "cancel", {"id": 2}, 4)
@@ -212,7 +214,7 @@ def test_a_request_that_runs_takes_its_episode_with_it(target: str) -> None:
 
 
 def test_a_reset_that_runs_can_be_given_up_too() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await taken(channel, "reset", {"seed": HELD, "options": {"how": "hold"}}, 1)
         await holds(lambda: HELD in LEDGER.holding)
         assert (await taken(channel, "cancel", {"id": 1}, 2))["data"]["outcome"] == "lost"
@@ -225,7 +227,7 @@ def test_a_reset_that_runs_can_be_given_up_too() -> None:
 
 @KINDS
 def test_a_request_that_has_ended_cannot_be_given_up(target: str) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 1)
         answer = await taken(channel, "cancel", {"id": 1}, 2)
         assert (answer["type"], answer["data"]) == ("cancelled", {"id": 1, "outcome": "finished"})
@@ -235,7 +237,7 @@ def test_a_request_that_has_ended_cannot_be_given_up(target: str) -> None:
 
 
 def test_a_request_that_never_came_cannot_be_given_up() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await asked(channel, outlet, "reset", {"seed": 1}, 5)
         for number, target in ((6, 3), (7, 100)):
             answer = await taken(channel, "cancel", {"id": target}, number)
@@ -245,7 +247,7 @@ def test_a_request_that_never_came_cannot_be_given_up() -> None:
 
 
 def test_a_cancel_is_repeated_without_cancelling_twice() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         answer = await taken(channel, "cancel", {"id": 2}, 3)
         await holds(lambda: not channel.busy)
@@ -258,7 +260,7 @@ def test_a_cancel_is_repeated_without_cancelling_twice() -> None:
 
 @pytest.mark.parametrize("data", [None, {"id": 0}, {"id": "1"}, {"number": 1}, [1]])
 def test_a_cancel_that_names_nothing_is_refused(data: Any) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         answer = await taken(channel, "cancel", data, 1)
         assert (answer["id"], code(answer)) == (1, "VALIDATION_ERROR")
 
@@ -267,7 +269,7 @@ def test_a_cancel_that_names_nothing_is_refused(data: Any) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- the queue
 def test_requests_are_carried_out_one_by_one_in_the_order_in_which_they_came() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await taken(channel, "reset", {"seed": 1}, 1)
         for number in range(2, 20):
             await taken(channel, "step", step(number), number, epoch=1)
@@ -281,7 +283,7 @@ def test_requests_are_carried_out_one_by_one_in_the_order_in_which_they_came() -
 def test_no_more_bytes_wait_than_allowed_and_one_large_request_always_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.server.control.channel.MOST_WAITING_BYTES", 1000)
 
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         large = {**step(3), "filler": "x" * 2000}
         assert await taken(channel, "step", large, 3, epoch=1) is None
@@ -295,7 +297,7 @@ def test_no_more_bytes_wait_than_allowed_and_one_large_request_always_may(monkey
 
 
 def test_what_is_asked_behind_a_close_is_told_that_there_is_nothing_more() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         await taken(channel, "close", None, 3)
         await taken(channel, "step", step(4), 4, epoch=1)
@@ -313,7 +315,7 @@ def test_what_is_asked_behind_a_close_is_told_that_there_is_nothing_more() -> No
 
 # ------------------------------------------------------------------------------------------------- broken connections
 def test_a_request_that_runs_while_the_connection_breaks_is_finished_and_its_reply_kept() -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         await taken(channel, "step", step(3), 3, epoch=1)
         sessions.detach(channel, outlet)
@@ -376,7 +378,7 @@ def test_the_same_id_of_two_clients_never_brings_one_the_reply_to_the_others_req
 
 @pytest.mark.parametrize("number", [2, 3], ids=["runs", "waits"])
 def test_the_id_of_a_request_without_a_reply_used_for_another_takes_no_reply_away(number: int) -> None:
-    async def drive(sessions: Sessions, channel: Channel, outlet: Outlet) -> None:
+    async def drive(sessions: SessionRegistry, channel: SessionChannel, outlet: Outlet) -> None:
         await held(channel, outlet, HELD)
         await taken(channel, "step", step(3), 3, epoch=1)
         refused = await taken(channel, "step", step(99), number, epoch=1)
@@ -413,7 +415,7 @@ def test_nobody_is_warned_who_is_not_there_or_would_not_understand() -> None:
         sessions = made_sessions()
         channel, _ = await opened(sessions, gone)
         sessions.detach(channel, gone)
-        without_hello = sessions.plain(plain)
+        without_hello = sessions.create_plain(plain)
         for each in (channel, without_hello):
             each.warn(Notice("IDLE", "soon", 1.0))
         assert gone.messages == plain.messages == []

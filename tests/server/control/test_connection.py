@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.server.control.connection_machine import ConnectionMachine
 from tests.server.control.lines import Line
-from tests.server.served import Session, Talk, serving, until
-from tests.server.witness import LEDGER
+from tests.server.live_server import Session, Talk, serving, until
+from tests.server.witness_env import LEDGER
 
 pytestmark = pytest.mark.timeout(3600)
 """For the thorough profile; the default one takes half a minute."""
@@ -18,14 +18,14 @@ ROUNDS = 60
 class QuickMachine(ConnectionMachine):
     """The same with environments on the event loop."""
 
-    target = "tests.server.witness:QuickWitness"
+    target = "tests.server.witness_env:QuickWitness"
     can_hold = False
 
 
 class AsyncMachine(ConnectionMachine):
     """The same with environments whose steps are coroutines."""
 
-    target = "tests.server.witness:AsyncWitness"
+    target = "tests.server.witness_env:AsyncWitness"
 
 
 def share(part: int) -> settings:
@@ -50,7 +50,7 @@ TestSoItDoesWithCoroutines = AsyncMachine.TestCase
 def test_a_request_that_is_cut_off_in_flight_runs_once_and_its_client_learns_whether_it_arrived(target: str) -> None:
     """Here it does depend on who is faster: the connection is reset while the request is on its way."""
     LEDGER.clear()
-    with serving(f"tests.server.witness:{target}") as served:
+    with serving(f"tests.server.witness_env:{target}") as served:
         with Talk(served, greet=True) as talk:
             session = Session(talk)
             session.ask("reset", {"seed": 1})

@@ -10,11 +10,11 @@ import weakref
 from functools import partial
 from typing import Any
 
-from proctor.door.limits import Limits
-from proctor.server.control.endpoint import Connection
-from proctor.server.session import Session as ServerSession
+from proctor.access.limits import RequestLimits
+from proctor.server.control.websocket import ControlConnection
+from proctor.server.sessions.session import Session as ServerSession
 from tests.server.environments import diary
-from tests.server.served import Served, Session, Talk, serving, until
+from tests.server.live_server import Served, Session, Talk, serving, until
 
 HERE = "tests.server.environments"
 
@@ -62,14 +62,14 @@ async def overtaking(served: Served) -> list[str]:
     socket, inbox, writable = Slow(), asyncio.Queue[Any](), asyncio.Event()
     writable.set()
     server = served.server
-    connection = Connection(
+    connection = ControlConnection(
         socket.send,
         lambda: None,
         writable,
         server.sessions,
         server.plane._description,
         server.metrics,
-        limits=Limits(),
+        limits=RequestLimits(),
         max_pending=4,
         address=None,
     )

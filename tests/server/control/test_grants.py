@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.client.counting import GATE
-from tests.server.granted import Answer, agent_with, lets_in
-from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.mcp_agents import Answer, agent_with, lets_in
 
 ALONE = "tests.client.counting:QuickCounting"
 TOGETHER = "tests.client.counting:SharedCounting"

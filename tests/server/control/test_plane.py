@@ -20,14 +20,14 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from proctor.door.credentials import CONTROL, Credential, found_credential
+from proctor.access.credentials import CONTROL, Credential, find_credential
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.settings import settings_of
-from proctor.server.sockets import ABORT, LISTEN, WRITABLE, bound_tcp, port_of
-from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
-from tests.server.witness import LEDGER
+from proctor.server.net.uvicorn_protocols import ABORT, LISTEN, WRITABLE, bind_tcp, port_of
+from proctor.server.settings import parse_settings
+from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.witness_env import LEDGER
 
-WITNESS = "tests.server.witness:Witness"
+WITNESS = "tests.server.witness_env:Witness"
 SECRET: Final = "the-secret-of-this-server-0123456789"
 OTHERS: Final = "the-secret-of-another-server-0123456"
 NAME, PAGE = "proctor.example", "https://page.example"
@@ -232,13 +232,13 @@ async def asked(server: Server, port: int, kind: str, path: str, headers: list[t
 
 def test_nine_thousand_more_are_refused_by_the_application_in_the_same_words(tmp_path: Path) -> None:
     """The older secret of a server that has a new state file now is one of them."""
-    old = found_credential(CONTROL, {}, None, tmp_path / "old" / "control-token").secret
-    new = found_credential(CONTROL, {}, None, tmp_path / "new" / "control-token")
+    old = find_credential(CONTROL, {}, None, tmp_path / "old" / "control-token").secret
+    new = find_credential(CONTROL, {}, None, tmp_path / "new" / "control-token")
     assert old is not None
     assert new.secret is not None
-    listener = bound_tcp("127.0.0.1", 0)
+    listener = bind_tcp("127.0.0.1", 0)
     port = port_of(listener) or 0
-    server = Server(settings_of({"target": WITNESS, "sandbox": "none"}), Keys(new.credential), Listening([listener]))
+    server = Server(parse_settings({"target": WITNESS, "sandbox": "none"}), Keys(new.credential), Listening([listener]))
     headers = [f"Bearer {old}", basic("proctor", old), *near_misses(old), *near_misses(new.secret)]
     headers += forged(random.Random(2), 9000 - len(headers))
 
@@ -335,9 +335,9 @@ def test_no_more_connections_are_taken_than_allowed() -> None:
     ],
 )
 def test_a_worker_tells_its_own_address_by_the_name_that_its_client_used(host: str, address: str) -> None:
-    shared, own = bound_tcp("127.0.0.1", 0), bound_tcp("127.0.0.1", 0)
+    shared, own = bind_tcp("127.0.0.1", 0), bind_tcp("127.0.0.1", 0)
     ports = {"shared": port_of(shared), "own": port_of(own)}
-    settings = settings_of({"target": WITNESS, "sandbox": "none", "allow_hosts": [NAME], "insecure": False})
+    settings = parse_settings({"target": WITNESS, "sandbox": "none", "allow_hosts": [NAME], "insecure": False})
     server = Server(settings, Keys(Credential.of(SECRET)), Listening([shared, own], ports["own"]))
     scope = {"server": ("127.0.0.1", ports["shared"]), "headers": [(b"host", host.format(**ports).encode())]}
     at_home = {**scope, "server": ("127.0.0.1", ports["own"])}

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proctor.door.limits import Limits
+from proctor.access.limits import RequestLimits
 from proctor.models.control import (
     PROTOCOL,
     Cancel,
     Code,
     Hello,
-    Kind,
+    MessageKind,
     Notice,
     Open,
     Problem,
@@ -26,19 +26,19 @@ from proctor.models.control import (
     Reset,
     Resume,
 )
-from proctor.server.answers import Refused
 from proctor.server.control.protocol import (
     RULES,
-    Rule,
-    agreed_protocol,
-    data_of,
-    error,
-    judge,
+    RequestRule,
+    choose_protocol,
+    decode_data,
+    encode_error,
+    encode_reply,
+    find_rule,
     read_request,
-    reply,
 )
+from proctor.server.runtime.results import RequestRefused
 
-LIMITS = Limits(max_message_bytes=20_000, max_depth=16)
+LIMITS = RequestLimits(max_message_bytes=20_000, max_depth=16)
 CODES = {Code.INVALID_JSON, Code.VALIDATION_ERROR, Code.UNKNOWN_TYPE, Code.TOO_DEEP, Code.TOO_LARGE}
 SHORT = 4_000
 """No refusal is longer, however long the message was."""
@@ -50,12 +50,12 @@ JSON = st.recursive(
 )
 KEYS = st.sampled_from(["type", "data", "id", "session", "epoch"]) | st.text(max_size=4)
 NEAR = st.dictionaries(
-    KEYS, st.sampled_from([*map(str, Kind), "none", "1"]) | st.integers(-2, 2**60) | JSON, max_size=6
+    KEYS, st.sampled_from([*map(str, MessageKind), "none", "1"]) | st.integers(-2, 2**60) | JSON, max_size=6
 )
 
 
 def refusal(call: Callable[[], object]) -> Problem:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         call()
     return caught.value.problem
 
@@ -64,14 +64,14 @@ def read(raw: bytes) -> Request | Problem:
     """Return what is made of a frame; anything but a request or a refusal is raised."""
     try:
         return read_request(raw, LIMITS)
-    except Refused as problem:
+    except RequestRefused as problem:
         return problem.problem
 
 
-def judged(request: Request, *, greeted: bool, fresh: bool) -> Rule | Problem:
+def judged(request: Request, *, greeted: bool, fresh: bool) -> RequestRule | Problem:
     try:
-        return judge(request, greeted=greeted, fresh=fresh)
-    except Refused as problem:
+        return find_rule(request, greeted=greeted, fresh=fresh)
+    except RequestRefused as problem:
         return problem.problem
 
 
@@ -114,7 +114,7 @@ def test_any_bytes_are_a_request_or_are_refused(raw: bytes) -> None:
 
     if isinstance(found, Problem):
         assert found.code in CODES
-        assert len(error(found)) < SHORT
+        assert len(encode_error(found)) < SHORT
         return
     again = as_python_reads_it(raw)
     if again is not None:
@@ -174,7 +174,7 @@ def test_what_is_no_request_is_refused_with_a_code(raw: bytes, code: Code) -> No
     problem = refusal(lambda: read_request(raw, LIMITS))
 
     assert problem.code == code
-    assert len(error(problem)) < SHORT
+    assert len(encode_error(problem)) < SHORT
 
 
 def test_a_message_may_be_as_deep_and_as_long_as_was_said() -> None:
@@ -196,7 +196,7 @@ def test_the_data_is_left_as_it_came() -> None:
 def test_a_long_name_is_not_said_again_at_length(name: str) -> None:
     problem = refusal(lambda: read_request(message(type="step", **{name: 1}), LIMITS))
 
-    assert len(error(problem)) < SHORT
+    assert len(encode_error(problem)) < SHORT
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 3), min_size=1, max_size=4), st.data())
@@ -212,36 +212,36 @@ def test_a_key_that_comes_twice_is_refused_wherever_it_is(fields: dict[str, int]
 
 # --------------------------------------------------------------------------------------------------- what may come now
 def test_every_kind_has_one_rule() -> None:
-    assert [rule.kind for rule in RULES.values()] == list(Kind)
+    assert [rule.kind for rule in RULES.values()] == list(MessageKind)
     assert all(name == rule.kind.value for name, rule in RULES.items())
 
 
-FOR_AGENTS = (Kind.GRANT, Kind.REVOKE, Kind.WATCH, Kind.WAIT_END)
-SESSIONS = (Kind.RESET, Kind.STEP, Kind.STATE, Kind.CANCEL, *FOR_AGENTS)
-AFTER_HELLO = (Kind.OPEN, Kind.RESUME, Kind.CANCEL, *FOR_AGENTS)
+FOR_AGENTS = (MessageKind.GRANT, MessageKind.REVOKE, MessageKind.WATCH, MessageKind.WAIT_END)
+SESSIONS = (MessageKind.RESET, MessageKind.STEP, MessageKind.STATE, MessageKind.CANCEL, *FOR_AGENTS)
+AFTER_HELLO = (MessageKind.OPEN, MessageKind.RESUME, MessageKind.CANCEL, *FOR_AGENTS)
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", MessageKind)
 @pytest.mark.parametrize(("greeted", "fresh"), [(False, True), (False, False), (True, False)])
-def test_a_request_may_come_exactly_when_the_protocol_says_so(kind: Kind, greeted: bool, fresh: bool) -> None:
+def test_a_request_may_come_exactly_when_the_protocol_says_so(kind: MessageKind, greeted: bool, fresh: bool) -> None:
     for number, session, epoch in product((None, 1), (None, "s"), (None, 0)):
         request = Request(kind.value, id=number, session=session, epoch=epoch)
 
         found = judged(request, greeted=greeted, fresh=fresh)
 
         bare = number is None and session is None and epoch is None
-        if kind is Kind.HELLO:
+        if kind is MessageKind.HELLO:
             allowed = fresh
         elif greeted:
             allowed = (
                 number is not None
                 and (session is not None or kind not in SESSIONS)
-                and (epoch is not None or kind not in (Kind.STEP, Kind.GRANT))
+                and (epoch is not None or kind not in (MessageKind.STEP, MessageKind.GRANT))
             )
         else:
             allowed = bare and kind not in AFTER_HELLO
-        assert isinstance(found, Rule) == allowed
-        if isinstance(found, Rule):
+        assert isinstance(found, RequestRule) == allowed
+        if isinstance(found, RequestRule):
             assert found.kind is kind
         else:
             assert found.code in (Code.PROTOCOL_ERROR, Code.VALIDATION_ERROR)
@@ -254,7 +254,7 @@ def test_a_type_that_does_not_exist_is_unknown_at_any_time(kind: str, greeted: b
     if kind not in RULES:
         assert isinstance(found, Problem)
         assert found.code == Code.UNKNOWN_TYPE
-        assert len(error(found)) < SHORT
+        assert len(encode_error(found)) < SHORT
 
 
 @given(NEAR.map(json.dumps).map(str.encode), st.booleans(), st.booleans())
@@ -263,14 +263,14 @@ def test_whatever_was_read_is_judged(raw: bytes, greeted: bool, fresh: bool) -> 
 
     if isinstance(found, Request):
         verdict = judged(found, greeted=greeted, fresh=fresh)
-        assert isinstance(verdict, Rule) or verdict.code in {*CODES, Code.PROTOCOL_ERROR}
+        assert isinstance(verdict, RequestRule) or verdict.code in {*CODES, Code.PROTOCOL_ERROR}
 
 
 # ------------------------------------------------------------------------------------------------------------ the data
 @pytest.mark.parametrize("raw", [b"", b"null", b"{}"])
 def test_no_data_is_empty_data(raw: bytes) -> None:
-    assert data_of(Request("open", msgspec.Raw(raw)), Open) == Open()
-    assert data_of(Request("reset", msgspec.Raw(raw)), Reset) == Reset()
+    assert decode_data(Request("open", msgspec.Raw(raw)), Open) == Open()
+    assert decode_data(Request("reset", msgspec.Raw(raw)), Reset) == Reset()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_no_data_is_empty_data(raw: bytes) -> None:
     ],
 )
 def test_data_of_another_shape_is_refused(kind: type[msgspec.Struct], raw: bytes) -> None:
-    problem = refusal(lambda: data_of(Request("x", msgspec.Raw(raw)), kind))
+    problem = refusal(lambda: decode_data(Request("x", msgspec.Raw(raw)), kind))
 
     assert problem.code == Code.VALIDATION_ERROR
     assert problem.errors
@@ -306,8 +306,8 @@ def test_data_of_another_shape_is_refused(kind: type[msgspec.Struct], raw: bytes
 @example(Reset, b"[" * 100_000)
 def test_any_data_is_what_it_must_be_or_is_refused(kind: type[msgspec.Struct], raw: bytes) -> None:
     try:
-        found: object = type(data_of(Request("x", msgspec.Raw(raw)), kind))
-    except Refused as problem:
+        found: object = type(decode_data(Request("x", msgspec.Raw(raw)), kind))
+    except RequestRefused as problem:
         found = problem.problem.code
 
     assert found in (kind, Code.VALIDATION_ERROR, Code.INVALID_JSON)
@@ -317,9 +317,9 @@ def test_any_data_is_what_it_must_be_or_is_refused(kind: type[msgspec.Struct], r
 def test_a_long_name_in_the_data_is_not_said_again_at_length(name: str) -> None:
     raw = msgspec.json.encode({name: 1})
 
-    problem = refusal(lambda: data_of(Request("open", msgspec.Raw(raw)), Open))
+    problem = refusal(lambda: decode_data(Request("open", msgspec.Raw(raw)), Open))
 
-    assert len(error(problem)) < SHORT
+    assert len(encode_error(problem)) < SHORT
 
 
 # ---------------------------------------------------------------------------------------------------- what is answered
@@ -328,21 +328,21 @@ def test_a_version_is_agreed_on_if_both_sides_know_it(versions: list[int]) -> No
     hello = Hello(versions)
 
     if PROTOCOL in versions:
-        assert agreed_protocol(hello) == PROTOCOL
+        assert choose_protocol(hello) == PROTOCOL
     else:
-        assert refusal(lambda: agreed_protocol(hello)).code == Code.UNSUPPORTED_PROTOCOL
+        assert refusal(lambda: choose_protocol(hello)).code == Code.UNSUPPORTED_PROTOCOL
 
 
 def test_a_reply_says_only_what_it_has() -> None:
-    assert json.loads(reply("state", {"a": 1})) == {"type": "state", "data": {"a": 1}}
-    assert json.loads(reply("state", msgspec.Raw(b"{}"), 3, "s", 0)) == {
+    assert json.loads(encode_reply("state", {"a": 1})) == {"type": "state", "data": {"a": 1}}
+    assert json.loads(encode_reply("state", msgspec.Raw(b"{}"), 3, "s", 0)) == {
         "type": "state",
         "data": {},
         "id": 3,
         "session": "s",
         "epoch": 0,
     }
-    assert json.loads(reply("warning", Notice("IDLE", "soon", 1.0), session="s")) == {
+    assert json.loads(encode_reply("warning", Notice("IDLE", "soon", 1.0), session="s")) == {
         "type": "warning",
         "data": {"code": "IDLE", "message": "soon", "seconds_left": 1.0},
         "session": "s",
@@ -350,8 +350,11 @@ def test_a_reply_says_only_what_it_has() -> None:
 
 
 def test_an_error_says_only_what_it_has() -> None:
-    assert json.loads(error(Problem("no", Code.BUSY))) == {"type": "error", "data": {"message": "no", "code": "BUSY"}}
-    assert json.loads(error(Problem("no", Code.BUSY, lost=True), 3, "s", 1)) == {
+    assert json.loads(encode_error(Problem("no", Code.BUSY))) == {
+        "type": "error",
+        "data": {"message": "no", "code": "BUSY"},
+    }
+    assert json.loads(encode_error(Problem("no", Code.BUSY, lost=True), 3, "s", 1)) == {
         "type": "error",
         "data": {"message": "no", "code": "BUSY", "lost": True},
         "id": 3,

@@ -14,11 +14,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from proctor.models.events import AgentRevoked, EpisodeStepped, Event
-from proctor.server.control.sessions import SUPERSEDED
-from proctor.server.recorders import MemoryRecorder
-from tests.server.granted import Answer, agent_with
-from tests.server.served import PATIENCE, Served, Session, Talk, serving, until
-from tests.server.witness import LEDGER
+from proctor.server.control.session_registry import SUPERSEDED
+from proctor.server.sessions.recorders import MemoryRecorder
+from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.mcp_agents import Answer, agent_with
+from tests.server.witness_env import LEDGER
 
 CLIENTS, ROUNDS = 4, 20
 STEP = 2
@@ -109,7 +109,7 @@ def test_of_clients_that_resume_at_once_one_holds_the_session_and_one_step_is_ta
     target: str, with_ledger: bool, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"ledger": tmp_path / "ledger", "durability": "normal"} if with_ledger else {}
-    with serving(f"tests.server.witness:{target}", **settings) as served, ThreadPoolExecutor(CLIENTS) as pool:
+    with serving(f"tests.server.witness_env:{target}", **settings) as served, ThreadPoolExecutor(CLIENTS) as pool:
         for number in range(ROUNDS):
             nonces = range(10 * (number + 1), 10 * (number + 1) + CLIENTS)
             rivals = play_round(served, pool, nonces[0])

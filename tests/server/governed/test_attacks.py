@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from proctor.server.governed.policy import GovernancePolicy
-from tests.server.governed.rooms import (
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import (
     BELIEF,
     DECISION,
     Agent,
@@ -19,7 +20,6 @@ from tests.server.governed.rooms import (
     packet,
     policy_with,
 )
-from tests.server.rooms import run
 
 Making = Callable[[GovernancePolicy], dict[str, Any]]
 NOW = "2033-05-18T03:33:20Z"
@@ -195,7 +195,7 @@ def test_a_forged_clear_does_not_lift_safe_mode() -> None:
         honest = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
 
         assert honest.code == "SAFE_MODE"
-        assert hall.governor.halted
+        assert hall.governor.in_safe_mode
 
     run(scenario())
 

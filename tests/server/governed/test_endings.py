@@ -11,9 +11,9 @@ from proctor.errors import ComponentError
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeClosed, EpisodeReset, Event, PacketJudged
 from proctor.models.grants import WaitEnd, Watch
-from proctor.server.control.waiting import ended, watched
-from tests.server.governed.rooms import Agent, Disk, Hall, assert_judged_alike, turns, until
-from tests.server.rooms import run
+from proctor.server.control.watch import wait_for_end, wait_for_rows
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import Agent, Disk, Hall, assert_judged_alike, turns, until
 
 
 async def at_the_end(hall: Hall) -> Agent:
@@ -63,13 +63,13 @@ def test_the_grant_dies_with_the_packet_episode_and_not_before() -> None:
         agent = Agent(hall.view(granted))
         await agent.permitted("move")
         await agent.use("move", direction="up", steps=3)
-        during = hall.for_agents.admitted(granted.token)
+        during = hall.for_agents.find_view(granted.token)
 
         await agent.believe()
         late = await agent.believe()
 
         assert during is not None
-        assert hall.for_agents.admitted(granted.token) is None
+        assert hall.for_agents.find_view(granted.token) is None
         assert late.code == "ENDED"
         hall.granting.sweep()
 
@@ -216,8 +216,8 @@ def test_who_waits_for_the_end_is_answered_when_the_packets_are_closed() -> None
     async def scenario() -> None:
         hall = short()
         agent = await at_the_end(hall)
-        early = await ended(hall.session, WaitEnd(wait_seconds=0), 1)
-        waiting = asyncio.create_task(ended(hall.session, WaitEnd(wait_seconds=60), 1))
+        early = await wait_for_end(hall.session, WaitEnd(wait_seconds=0), 1)
+        waiting = asyncio.create_task(wait_for_end(hall.session, WaitEnd(wait_seconds=60), 1))
         await asyncio.sleep(0)
 
         await agent.believe()
@@ -225,7 +225,7 @@ def test_who_waits_for_the_end_is_answered_when_the_packets_are_closed() -> None
 
         assert (early.over, early.outcome) == (False, None)
         assert (end.over, end.outcome, end.state, end.truncated) == (True, "conforming", "S7_REVIEW", True)
-        assert (await watched(hall.session, Watch(after=0, wait_seconds=0), 1)).over
+        assert (await wait_for_rows(hall.session, Watch(after=0, wait_seconds=0), 1)).over
 
     run(scenario())
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_recorded_loses_the_episode_and_the_agent_is_told() -> No
         hall.diary.record = record  # type: ignore[method-assign]  # a disk that is full
         told = await agent.believe()
         after = await agent.use("sniff")
-        end = await ended(hall.session, WaitEnd(wait_seconds=0), 1)
+        end = await wait_for_end(hall.session, WaitEnd(wait_seconds=0), 1)
         full = False
         await hall.granting.reset(hall.session, Reset(seed=1), 3)
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_recorded_loses_the_episode_and_the_agent_is_told() -> No
 
 
 def test_a_free_session_has_no_governor_and_its_end_has_no_outcome() -> None:
-    from tests.server.rooms import Room
+    from tests.server.bare_sessions import Room
 
     async def scenario() -> None:
         room = Room()
@@ -269,7 +269,7 @@ def test_a_free_session_has_no_governor_and_its_end_has_no_outcome() -> None:
 
         assert [each.tool.name for each in view.tools] == ["observe", "act"]
         assert "governed" not in view.instructions
-        end = await ended(room.session, WaitEnd(wait_seconds=0), 1)
+        end = await wait_for_end(room.session, WaitEnd(wait_seconds=0), 1)
         assert (end.over, end.outcome, end.state) == (True, None, None)
 
     run(scenario())
@@ -288,7 +288,7 @@ def test_an_end_that_could_not_be_recorded_is_lost_and_stated_when_it_can_be() -
 
         hall.diary.record = record  # type: ignore[method-assign]  # a disk that is full
         told = await agent.believe()
-        end = await ended(hall.session, WaitEnd(wait_seconds=0), 1)
+        end = await wait_for_end(hall.session, WaitEnd(wait_seconds=0), 1)
         hall.diary.record = quick  # type: ignore[method-assign]  # there is room again
         await hall.session.close("closed")
 
@@ -303,7 +303,7 @@ def test_an_outcome_is_told_only_when_it_is_on_record() -> None:
     async def scenario() -> None:
         hall = short()
         agent = await at_the_end(hall)
-        waiting = asyncio.create_task(ended(hall.session, WaitEnd(wait_seconds=60), 1))
+        waiting = asyncio.create_task(wait_for_end(hall.session, WaitEnd(wait_seconds=60), 1))
         disk = Disk(hall)
 
         with disk.held():

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proctor.models.events import EpisodeClosed, EpisodeReset
-from tests.server.governed.rooms import PLUME, POPPER, Agent, Hall, Heard, assert_judged_alike, policy_with
-from tests.server.rooms import run
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import PLUME, POPPER, Agent, Hall, Heard, assert_judged_alike, policy_with
 
 WIDE = policy_with("open")
 SMALL: dict[str, Any] = {"grid_size": (8, 8), "max_steps": 40}
@@ -232,7 +232,7 @@ def test_two_agents_share_one_packet_episode() -> None:
 
 
 def test_a_directive_that_an_agent_wrote_itself_runs_its_tool() -> None:
-    from tests.server.governed.rooms import directive, packet
+    from tests.server.governed.governed_sessions import directive, packet
 
     async def scenario() -> None:
         hall = Hall()
@@ -269,13 +269,13 @@ def test_a_call_that_the_environment_refuses_has_a_result_that_says_so() -> None
 
 
 def test_a_long_observation_is_named_by_its_digest() -> None:
-    from proctor.server.governed.errands import MOST_STATED, data_of
+    from proctor.server.governed.agent_calls import MOST_STATED, observation_data
 
-    short, long = data_of(b'{"a":1}'), data_of(b'{"a":"%b"}' % (b"x" * MOST_STATED))
+    short, long = observation_data(b'{"a":1}'), observation_data(b'{"a":"%b"}' % (b"x" * MOST_STATED))
 
     assert short == {"a": 1}
     assert set(long) == {"sha256", "bytes"}
-    assert data_of(b"{}") == {"answer": {}}
+    assert observation_data(b"{}") == {"answer": {}}
 
 
 def test_time_never_stands_still_nor_runs_backwards_in_the_stream() -> None:

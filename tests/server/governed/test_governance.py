@@ -11,12 +11,12 @@ from proctor.errors import ComponentError
 from proctor.models.control import Reset
 from proctor.models.grants import Granted, GrantWish
 from proctor.models.wire import Encoding
-from proctor.server.answers import Refused
-from proctor.server.control.granting import Granting
-from proctor.server.governed.governor import governor_of
+from proctor.server.governed.governor import find_governor
 from proctor.server.governed.policy import GovernancePolicy, load_policy
-from tests.server.governed.rooms import Agent, Hall, policy_with
-from tests.server.rooms import run
+from proctor.server.grants import GrantService
+from proctor.server.runtime.results import RequestRefused
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import Agent, Hall, policy_with
 
 
 def test_the_head_in_the_reply_is_that_of_the_last_line() -> None:
@@ -44,7 +44,7 @@ def test_a_client_without_hello_is_governed_and_its_reply_is_as_it_was() -> None
         reply = json.loads(bytes(await hall.granting.reset(hall.session, Reset(seed=1), None)))
 
         assert "head" not in reply
-        assert governor_of(hall.session) is not None
+        assert find_governor(hall.session) is not None
         assert len(hall.lines) == 2
 
     run(scenario())
@@ -53,12 +53,12 @@ def test_a_client_without_hello_is_governed_and_its_reply_is_as_it_was() -> None
 def test_without_a_policy_nothing_is_governed() -> None:
     async def scenario() -> None:
         hall = Hall()
-        hall.granting = Granting(hall.grants, wall=hall.wall)
+        hall.granting = GrantService(hall.grants, wall=hall.wall)
 
         await hall.begin()
         await hall.granting.wrap_up()
 
-        assert governor_of(hall.session) is None
+        assert find_governor(hall.session) is None
         assert hall.lines == []
 
     run(scenario())
@@ -67,7 +67,7 @@ def test_without_a_policy_nothing_is_governed() -> None:
 def test_an_observation_that_is_packed_for_a_machine_is_not_repeated_to_an_agent() -> None:
     async def scenario() -> None:
         hall = Hall()
-        hall.session.opening = replace(hall.session.opening, encoding=Encoding(packed=True))  # type: ignore[misc]
+        hall.session.spec = replace(hall.session.spec, encoding=Encoding(packed=True))  # type: ignore[misc]
 
         agent = await hall.agent()
 
@@ -103,9 +103,9 @@ def test_a_grant_with_which_an_agent_could_not_go_on_is_refused(policy: Governan
         await hall.begin()
         moves, both = GrantWish(tools=["move"]), GrantWish(tools=["move", "sniff"])
 
-        with pytest.raises(Refused) as alone:
+        with pytest.raises(RequestRefused) as alone:
             await hall.granting.grant(hall.session, moves, 2)
-        with pytest.raises(Refused) as with_reset:
+        with pytest.raises(RequestRefused) as with_reset:
             await hall.granting.reset(hall.session, Reset(seed=1, grant=moves), 3)
         granted = await hall.granting.grant(hall.session, both, 4)
 
@@ -159,7 +159,7 @@ def test_one_episode_that_cannot_be_recorded_does_not_keep_the_others_from_their
         halls = [Hall(max_steps=2), Hall(max_steps=2, name="t")]
         halls[1].governance = halls[0].governance
         for hall in halls:
-            hall.granting = Granting(hall.grants, wall=hall.wall, governance=halls[0].governance)
+            hall.granting = GrantService(hall.grants, wall=hall.wall, governance=halls[0].governance)
             agent = await hall.agent()
             await agent.permitted("move")
             await agent.use("move", direction="up", steps=2)

@@ -11,11 +11,11 @@ import pytest
 from proctor.models.events import AgentRevoked, EpisodeStepped
 from proctor.models.grants import Revoke
 from proctor.models.operator import EpisodeAct, JudgedRow, QuestionAct
-from proctor.server.answers import Refused
+from proctor.server.governed.governance import Operator
 from proctor.server.governed.governor import MOST_WAITING
-from proctor.server.governed.operator import Operator
-from tests.server.governed.rooms import PLUME, Agent, Hall, Heard, assert_judged_alike, policy_with, until
-from tests.server.rooms import run
+from proctor.server.runtime.results import RequestRefused
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import PLUME, Agent, Hall, Heard, assert_judged_alike, policy_with, until
 
 EPISODE, NO_EPISODE = EpisodeAct("s", 1), EpisodeAct("nobody", 1)
 NO_QUESTION = QuestionAct("s", 1, "pkt_none")
@@ -174,7 +174,7 @@ def test_too_many_calls_that_wait_are_refused() -> None:
         agent = await hall.agent()
         await escalating(agent)
         waits = [asyncio.create_task(agent.use("escalate", wait_seconds=290.0)) for _ in range(MOST_WAITING)]
-        await until(lambda: hall.governor.bell.waiting == MOST_WAITING)
+        await until(lambda: hall.governor.notifier.waiting == MOST_WAITING)
 
         told = await agent.use("escalate", wait_seconds=290.0)
         await hall.operator.answer(hall.operator.pending()[0], text="go")
@@ -227,9 +227,9 @@ def test_an_approval_may_be_smaller_than_the_request_and_never_larger_than_the_p
         await agent.use("request_token", tools=["move"], uses=4, rationale="please", wait_seconds=0)
         (waiting,) = hall.operator.pending()
 
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             await hall.operator.approve(waiting, uses=6)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             await hall.operator.approve(waiting, life_seconds=10**6)
         await hall.operator.approve(waiting, uses=1, life_seconds=10, text="one")
         told = [await agent.use("move", direction="up") for _ in range(2)]
@@ -284,7 +284,7 @@ def test_a_grant_that_is_revoked_is_dead_and_on_record_as_the_operators() -> Non
         done = [await hall.operator.revoke(hall.episode, grant=granted.grant) for _ in range(2)]
 
         assert [one.accepted for one in done] == [True, False]
-        assert hall.for_agents.admitted(granted.token) is None
+        assert hall.for_agents.find_view(granted.token) is None
         (revoked,) = [event for event in hall.events if isinstance(event, AgentRevoked)]
         assert (revoked.principal, revoked.grant) == ("operator", granted.grant)
 
@@ -355,7 +355,7 @@ def test_what_an_operator_cannot_do_is_a_refusal_with_a_code(act: Callable[[Oper
         await hall.begin()
         before = len(hall.lines)
 
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RequestRefused) as caught:
             await act(hall.operator)
 
         assert caught.value.problem.code == "VALIDATION_ERROR"
@@ -376,7 +376,7 @@ def test_a_wrong_sort_of_answer_is_refused() -> None:
             hall.operator.deny(waiting),
             hall.operator.answer(waiting, choice="option_9"),
         ):
-            with pytest.raises(Refused):
+            with pytest.raises(RequestRefused):
                 await act
 
         assert hall.operator.pending() == [waiting]
@@ -390,7 +390,7 @@ def test_a_token_is_not_answered_but_approved_or_denied() -> None:
         await (await hall.agent()).permitted("move", wait_seconds=0)
         (waiting,) = hall.operator.pending()
 
-        with pytest.raises(Refused) as problem:
+        with pytest.raises(RequestRefused) as problem:
             await hall.operator.answer(waiting, text="yes")
 
         assert problem.value.problem.code == "VALIDATION_ERROR"
@@ -428,7 +428,7 @@ def test_a_grant_that_is_revoked_in_the_wrap_up_is_dead_and_on_record(by: str) -
             live = (await hall.granting.revoke(hall.session, Revoke(granted.grant), 3)).live
 
         assert live
-        assert hall.for_agents.admitted(granted.token) is None
+        assert hall.for_agents.find_view(granted.token) is None
         assert [event.grant for event in hall.events if isinstance(event, AgentRevoked)] == [granted.grant]
 
     run(scenario())
@@ -465,7 +465,7 @@ def test_who_waits_for_what_it_has_withdrawn_is_told_so() -> None:
         await until(hall.operator.pending)
 
         await agent.decide("VERIFY_FIRST")
-        hall.governor.bell.ring()
+        hall.governor.notifier.notify()
         told = await asked
 
         assert told.rules == ["POLICY-3"]
@@ -483,11 +483,11 @@ def test_a_lost_episode_is_not_listed_and_takes_no_acts() -> None:
         acts = hall.governor.acts
         hall.session.lose("X", "gone")
 
-        with pytest.raises(Refused) as by_id:
+        with pytest.raises(RequestRefused) as by_id:
             await hall.operator.answer(waiting, text="go")
-        with pytest.raises(Refused) as alerted:
+        with pytest.raises(RequestRefused) as alerted:
             await hall.operator.alert(hall.episode, "INFO", "x")
-        with pytest.raises(Refused) as directly:
+        with pytest.raises(RequestRefused) as directly:
             await acts.answer(waiting.id, None, "go")
 
         assert (hall.operator.pending(), hall.operator.sessions()) == ([], [])
@@ -503,7 +503,7 @@ def test_an_approval_that_cannot_be_said_is_a_refusal_with_a_code() -> None:
         agent = await verified(hall)
         await agent.use("request_token", tools=["move"], rationale="please", wait_seconds=0)
 
-        with pytest.raises(Refused) as problem:
+        with pytest.raises(RequestRefused) as problem:
             await hall.operator.approve(hall.operator.pending()[0], uses=0)
 
         assert problem.value.problem.code == "VALIDATION_ERROR"

@@ -9,12 +9,19 @@ import msgspec
 import pytest
 
 from proctor.contracts.tools import Tool, ToolSafety
-from proctor.episode.kinds import Level
+from proctor.episode.packets.enums import Level
 from proctor.errors import ValidationError
-from proctor.server.governed.conditions import Condition, Deed, condition_of
-from proctor.server.governed.policy import SHIPPED, Issuer, load_policy, policy_of
-from proctor.server.governed.tools import NAMES
-from tests.server.governed.rooms import policy_with
+from proctor.server.governed.governance_tools import GOVERNANCE_TOOL_NAMES
+from proctor.server.governed.policy import (
+    SHIPPED,
+    EscalationCondition,
+    GuardedAction,
+    TokenIssuer,
+    load_policy,
+    parse_condition,
+    policy_from_document,
+)
+from tests.server.governed.governed_sessions import policy_with
 
 
 def tool(name: str, safety: ToolSafety) -> Tool:
@@ -27,7 +34,7 @@ def test_a_shipped_policy_goes_on_record_and_comes_back(name: str) -> None:
 
     document = msgspec.json.decode(msgspec.json.encode(policy.as_document()))
 
-    assert policy_of(document) == policy
+    assert policy_from_document(document) == policy
     assert policy.name == name
     assert policy.settings.layer_rules == "error"
 
@@ -37,7 +44,7 @@ def test_the_shipped_policies_grow_stricter() -> None:
 
     assert [one.stakes.stakes_level for one in (free, standard, strict)] == ["LOW", "MEDIUM", "HIGH"]
     assert free.tokens.max_uses > standard.tokens.max_uses > strict.tokens.max_uses
-    assert (standard.tokens.issuer, strict.tokens.issuer) == (Issuer.AUTO, Issuer.HUMAN)
+    assert (standard.tokens.issuer, strict.tokens.issuer) == (TokenIssuer.AUTO, TokenIssuer.HUMAN)
     assert strict.quality.quality_tier == "SUPERB"
 
 
@@ -47,10 +54,10 @@ def test_a_policy_is_read_from_a_file_with_the_rules_beside_it(tmp_path: Path) -
 
     policy = load_policy(tmp_path / "my.toml")
 
-    assert (policy.name, policy.tokens.issuer) == ("mine", Issuer.NEVER)
+    assert (policy.name, policy.tokens.issuer) == ("mine", TokenIssuer.NEVER)
     assert [rule.id for rule in policy.written_rules] == ["ASK"]
     (tmp_path / "my.rules").unlink()
-    assert policy_of(policy.as_document()).written_rules == policy.written_rules
+    assert policy_from_document(policy.as_document()).written_rules == policy.written_rules
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_a_policy_that_cannot_govern_an_environment_says_so(
     tools: list[Tool], says: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValidationError, match=words):
-        policy_with(tools=says).check(tools, NAMES)
+        policy_with(tools=says).check(tools, GOVERNANCE_TOOL_NAMES)
 
 
 def test_a_policy_makes_tools_stricter_and_never_weaker() -> None:
@@ -103,22 +110,22 @@ def test_a_policy_makes_tools_stricter_and_never_weaker() -> None:
     assert policy.safety_of(tool("look", ToolSafety.READ)) is ToolSafety.WRITE
     assert policy.safety_of(tool("move", ToolSafety.WRITE)) is ToolSafety.WRITE
     assert policy.safety_of(tool("turn", ToolSafety.MIXED)) is ToolSafety.MIXED
-    policy_with(tools={"look": "WRITE"}).check([tool("look", ToolSafety.READ)], NAMES)
+    policy_with(tools={"look": "WRITE"}).check([tool("look", ToolSafety.READ)], GOVERNANCE_TOOL_NAMES)
 
 
-@pytest.mark.parametrize("deed", list(Deed))
+@pytest.mark.parametrize("deed", list(GuardedAction))
 @pytest.mark.parametrize("level", list(Level))
-def test_a_condition_is_read_as_it_is_written(deed: Deed, level: Level) -> None:
-    condition = Condition(deed, level)
+def test_a_condition_is_read_as_it_is_written(deed: GuardedAction, level: Level) -> None:
+    condition = EscalationCondition(deed, level)
 
-    assert condition_of(f" {deed}  at {level} stakes ") == condition
-    assert condition_of(str(condition)) == condition
+    assert parse_condition(f" {deed}  at {level} stakes ") == condition
+    assert parse_condition(str(condition)) == condition
 
 
 @pytest.mark.parametrize("text", ["", "write", "write at stakes", "read at HIGH stakes", "write at HUGE stakes"])
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="condition"):
-        condition_of(text)
+        parse_condition(text)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +146,6 @@ def test_where_an_agent_must_read_to_go_on_there_is_a_tool_that_reads(changes: d
     assert policy.lets_go_on([acting, reading])
     if needs:
         with pytest.raises(ValidationError, match="nothing leads on"):
-            policy.check([acting], NAMES)
+            policy.check([acting], GOVERNANCE_TOOL_NAMES)
         with pytest.raises(ValidationError, match="nothing leads on"):
-            policy_with(**changes, tools={"look": "MIXED"}).check([acting, reading], NAMES)
+            policy_with(**changes, tools={"look": "MIXED"}).check([acting, reading], GOVERNANCE_TOOL_NAMES)

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from proctor.models.events import Event, PacketJudged
-from tests.server.governed.rooms import BELIEF, Disk, Hall, Heard, assert_judged_alike, packet, policy_with, turns
-from tests.server.rooms import run
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import (
+    BELIEF,
+    Disk,
+    Hall,
+    Heard,
+    assert_judged_alike,
+    packet,
+    policy_with,
+    turns,
+)
 
 CALLS: dict[str, dict[str, Any]] = {
     "believe": {"changes": {"a": 1}},

@@ -7,8 +7,8 @@ from typing import Any
 
 from mcp import Client
 
-from tests.server.granted import Answer, agent_with, lets_in
-from tests.server.served import PATIENCE, Session, Talk, serving
+from tests.server.live_server import PATIENCE, Session, Talk, serving
+from tests.server.mcp_agents import Answer, agent_with, lets_in
 
 SMALL = {"max_steps": 3}
 

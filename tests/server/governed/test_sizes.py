@@ -8,11 +8,11 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from proctor.models.events import EpisodeClosed, Failed, encoded
-from proctor.server.governed.stream import MOST_LISTED, PacketLimits
-from tests.server.governed.rooms import BELIEF, Hall, Heard, assert_judged_alike, packet
-from tests.server.governed.test_restored import restored
-from tests.server.rooms import run
+from proctor.models.events import EpisodeClosed, Failed, encode_event
+from proctor.server.governed.packet_stream import MOST_LISTED, PacketLimits
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import BELIEF, Hall, Heard, assert_judged_alike, packet
+from tests.server.governed.test_restore import restored
 
 MOST = 8192
 
@@ -128,7 +128,7 @@ def test_what_was_refused_before_a_restart_counts_after_it() -> None:
         counted = hall.governor.stream._refused_bytes
         again = restored(hall)
 
-        assert counted == sum(len(encoded(line)) for line in hall.lines if not line.accepted) > 0
+        assert counted == sum(len(encode_event(line)) for line in hall.lines if not line.accepted) > 0
         assert again.stream._refused_bytes == counted
 
     run(scenario())
@@ -145,7 +145,7 @@ def test_of_a_line_of_errors_the_first_are_on_record_and_every_byte_of_them_coun
 
         assert (told.rules, line.judged) == (["SCHEMA"], True)
         assert line.pointers == [f"/payload/k{n:03}" for n in range(MOST_LISTED)]
-        assert hall.governor.stream._refused_bytes == len(encoded(line))
+        assert hall.governor.stream._refused_bytes == len(encode_event(line))
         assert_judged_alike(hall.lines, hall.policy)
 
     run(scenario())

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from proctor.models.events import EpisodeStepped, Event, PacketJudged
 from proctor.models.operator import NamedQuestion, QuestionAct
-from proctor.server.answers import Refused
-from proctor.server.governed.tools import NAMES
-from tests.server.governed.rooms import (
+from proctor.server.governed.governance_tools import GOVERNANCE_TOOL_NAMES
+from proctor.server.runtime.results import RequestRefused
+from tests.server.bare_sessions import run
+from tests.server.governed.governed_sessions import (
     BELIEF,
     DECISION,
     PLUME,
@@ -26,7 +27,6 @@ from tests.server.governed.rooms import (
     packet,
     policy_with,
 )
-from tests.server.rooms import run
 
 POLICIES = {
     "open": policy_with("open", escalation={"answer_seconds": 0}),
@@ -72,13 +72,15 @@ sensible = st.one_of(
 )
 nonsense = st.one_of(
     st.tuples(
-        st.sampled_from([*NAMES, "sniff", "move", "fly"]), st.dictionaries(st.text(max_size=6), junk, max_size=2)
+        st.sampled_from([*GOVERNANCE_TOOL_NAMES, "sniff", "move", "fly"]),
+        st.dictionaries(st.text(max_size=6), junk, max_size=2),
     ),
     st.tuples(st.just("submit_packet"), st.fixed_dictionaries({"packet": st.dictionaries(st.text(max_size=6), junk)})),
     st.tuples(st.just("believe"), st.fixed_dictionaries({"changes": junk, "evidence": junk})),
 )
 raw = st.tuples(
-    st.sampled_from([*NAMES, "move"]), st.sampled_from([b"", b"{", b"[]", b"null", b"\xff", b'{"a":1e999}'])
+    st.sampled_from([*GOVERNANCE_TOOL_NAMES, "move"]),
+    st.sampled_from([b"", b"{", b"[]", b"null", b"\xff", b'{"a":1e999}']),
 )
 acts = st.sampled_from(["answer", "approve", "deny", "alert", "warn", "clear", "budget", "revoke", "sweep", "time"])
 calls = st.lists(sensible | sensible | sensible | nonsense | raw | acts, max_size=25)
@@ -104,7 +106,7 @@ async def operated(hall: Hall, act: str) -> None:
     hall.now += 1.5 if act == "time" else 0.0
     try:
         await doing[act]()
-    except Refused as problem:
+    except RequestRefused as problem:
         assert problem.problem.code  # noqa: PT017  # a refusal with a code is as good as an answer
 
 
@@ -117,7 +119,7 @@ async def used(hall: Hall, agent: Agent, call: tuple[str, Any]) -> None:
     assert told.text
     if told.refused and told.said.get("code") == "REFUSED":
         assert hall.steps == before
-    if tool in NAMES and tool != "submit_packet":
+    if tool in GOVERNANCE_TOOL_NAMES and tool != "submit_packet":
         assert hall.steps == before
 
 

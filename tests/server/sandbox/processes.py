@@ -13,18 +13,18 @@ import pytest
 import uvloop
 
 from proctor.models.control import Problem
-from proctor.server.answers import NotDone
-from proctor.server.desk import ResetOrder
-from proctor.server.sandbox.hold import Hold
-from proctor.server.sandbox.pipe import Work
-from proctor.server.sandbox.place import InWorker
+from proctor.server.runtime.env_adapter import ResetRequest
+from proctor.server.runtime.results import RequestError
+from proctor.server.sandbox.messages import Work
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_process import WorkerProcess
 from tests.server.environments import TROUBLE
-from tests.server.served import PATIENCE, until
+from tests.server.live_server import PATIENCE, until
 
-ORDER = ResetOrder(3, "e", None)
+ORDER = ResetRequest(3, "e", None)
 GO = b'{"action":1}'
 TROUBLED = b'{"action":%d}' % TROUBLE
-TROUBLE_MODULE = "tests.server.sandbox.trouble"
+TROUBLE_MODULE = "tests.server.sandbox.troublesome_environments"
 ENVIRONMENTS = "tests.server.environments"
 Result = TypeVar("Result")
 
@@ -74,7 +74,7 @@ def files() -> dict[str, str]:
     return {number: link for number, link in links.items() if link != os.devnull}
 
 
-def problem_of(caught: pytest.ExceptionInfo[NotDone]) -> Problem:
+def problem_of(caught: pytest.ExceptionInfo[RequestError]) -> Problem:
     return caught.value.problem
 
 
@@ -85,8 +85,8 @@ def groups() -> set[str]:
     return {name for name in found if name.startswith(f"proctor-{os.getpid()}-")}
 
 
-def pid_of(place: InWorker) -> int:
+def pid_of(place: WorkerExecutor) -> int:
     """Return the number of a place's process."""
-    assert isinstance(place._hold, Hold)
-    told = Path(f"/proc/self/fdinfo/{place._hold._descriptor}").read_text()
+    assert isinstance(place._process, WorkerProcess)
+    told = Path(f"/proc/self/fdinfo/{place._process._descriptor}").read_text()
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ValidationError
-from proctor.server.sandbox.tiers import ABOUT, Mount, SandboxWish, Tier
+from proctor.server.sandbox.tiers import ABOUT, Mount, SandboxRequest, Tier
 
 
 def test_the_tiers_are_in_order_and_each_has_a_sentence() -> None:
@@ -18,8 +18,8 @@ def test_the_tiers_are_in_order_and_each_has_a_sentence() -> None:
 
 
 def test_a_mount_is_read_only_unless_it_says_so(tmp_path: Path) -> None:
-    assert Mount.read(str(tmp_path)) == Mount(tmp_path)
-    assert Mount.read(f"{tmp_path}:rw") == Mount(tmp_path, writable=True)
+    assert Mount.parse(str(tmp_path)) == Mount(tmp_path)
+    assert Mount.parse(f"{tmp_path}:rw") == Mount(tmp_path, writable=True)
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ def test_a_mount_is_read_only_unless_it_says_so(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_mounted_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
-        Mount.read(text)
+        Mount.parse(text)
 
 
 @given(st.text(max_size=40) | st.text("/.ab:rw\0", max_size=40))
 def test_a_text_is_a_mount_of_something_that_is_there_or_is_refused(text: str) -> None:
     try:
-        mount = Mount.read(text)
+        mount = Mount.parse(text)
     except ValidationError:
         return
 
@@ -48,6 +48,6 @@ def test_a_mount_is_seen_at_its_own_place_or_at_another() -> None:
 
 
 def test_a_wish_without_words_is_auto_without_network_and_mounts() -> None:
-    wish = SandboxWish()
+    wish = SandboxRequest()
 
     assert (wish.tier, wish.mounts, wish.network) == (None, (), False)

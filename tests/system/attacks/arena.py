@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.commands import Command, serve
-from tests.server.served import Served, Session, Talk, until
+from tests.server.live_server import Served, Session, Talk, until
 
 CONTROL_SECRET: Final = "canary-control-5vN2kQ8wJ4xR7tZ1"
 VARIABLE, IN_VARIABLE = "ANSWERS_OF_THE_SERVER", "canary-variable-9fH3mB6sL0"

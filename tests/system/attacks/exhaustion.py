@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from tests.server.agents.stand_in import call_of, handshake
-from tests.server.served import until
+from tests.server.live_server import until
 from tests.system.attacks.book import check
 from tests.system.attacks.messages import error_of
 from tests.system.attacks.scene import AGENTS, Scene, scene_of

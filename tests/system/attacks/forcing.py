@@ -19,7 +19,7 @@ from urllib.parse import quote
 from tests.server.agents.stand_in import call_of
 from tests.server.attacks.bad_messages import AFTER_HELLO, ANYWHERE
 from tests.server.attacks.bad_messages import Scene as Messages
-from tests.server.served import Session, Talk
+from tests.server.live_server import Session, Talk
 from tests.system.attacks.arena import Arena
 from tests.system.attacks.leaky import WAYS
 from tests.system.attacks.mcp_calls import Caller

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from proctor.contracts.tools import Planned, Toolbox, ToolSafety
+from proctor.contracts.tools import Toolbox, ToolPlan, ToolSafety
 from tests.system.attacks.hostile import Hostile
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -29,6 +29,6 @@ class Forger(Hostile):
 
     def toolbox(self) -> Toolbox:
         fakes: Any = [
-            (FakeTool(name=name, input_schema=SCHEMA), lambda _: Planned(value={})) for name in ("reset", "state")
+            (FakeTool(name=name, input_schema=SCHEMA), lambda _: ToolPlan(value={})) for name in ("reset", "state")
         ]
         return Toolbox(fakes)

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import JsonValue
 
 from proctor.contracts.environment import Environment
-from proctor.contracts.tools import Planned, Tool, Toolbox, ToolSafety
+from proctor.contracts.tools import Tool, Toolbox, ToolPlan, ToolSafety
 from proctor.models.wire import Action, Observation, State
 from tests.system.attacks.within import files, hunger, kernel, memory, neighbours, pipe, wires
 from tests.system.attacks.within.tries import INSIDE, Clue, Tries
@@ -97,9 +97,9 @@ class Hostile(Environment[Move, Sight, State]):
             input_schema=schema,
             output_schema=ANYTHING,
         )
-        return Toolbox([(poisoned, lambda _: Planned(value={"result": POISON}))])
+        return Toolbox([(poisoned, lambda _: ToolPlan(value={"result": POISON}))])
 
-    def told(self, observation: Sight) -> str:
+    def describe_observation(self, observation: Sight) -> str:
         return POISON
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.server.served import until
+from tests.server.live_server import until
 from tests.system.attacks.book import Book, check
 from tests.system.attacks.hostile import CHAPTERS, HANGS
 from tests.system.attacks.mcp_calls import Caller

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar
 
-from tests.server.served import Session
+from tests.server.live_server import Session
 from tests.system.attacks.hostile import START, longer
 
 Result = TypeVar("Result")

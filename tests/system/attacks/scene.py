@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from tests.server.served import Session, until
+from tests.server.live_server import Session, until
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import Book
 from tests.system.attacks.mcp_calls import Caller

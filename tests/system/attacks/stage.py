@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.server.served import Session
+from tests.server.live_server import Session
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import check
 from tests.system.attacks.neighbour import Neighbour

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.server.commands import Command
-from tests.server.served import Session, Talk, until
+from tests.server.live_server import Session, Talk, until
 from tests.system.attacks.arena import CANARIES, Arena, without
 from tests.system.attacks.book import Book, check
 from tests.system.attacks.stage import ENDED, clue_of, family, listening

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from tests.server.served import until
+from tests.server.live_server import until
 from tests.system.attacks.arena import CONTROL_SECRET
 from tests.system.attacks.book import check
 from tests.system.attacks.doors import PING

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from proctor.server.sandbox import confine
+from proctor.server.sandbox.worker import confine
 from tests.system.attacks.hostile import Hostile, Move, Sight
 from tests.system.attacks.within.files import looked_at
 from tests.system.attacks.within.kernel import needless_calls

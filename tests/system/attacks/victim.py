@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.server.served import Session
+from tests.server.live_server import Session
 from tests.system.attacks.arena import Arena
 from tests.system.attacks.mcp_calls import Caller
 from tests.system.attacks.vault import hidden_by

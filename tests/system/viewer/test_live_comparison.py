@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from proctor.viewer.comparing import SAME
+from proctor.viewer.comparison import SAME
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, compare_place, serving
 

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from proctor.cli import browser as opening
-from tests.server.served import PATIENCE
+from proctor.cli.output import browser as opening
+from tests.server.live_server import PATIENCE
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, serving
 
@@ -34,7 +34,7 @@ def test_the_private_file_leads_a_browser_in(
 
     monkeypatch.setattr("webbrowser.open", take)
     monkeypatch.setattr(opening, "KEPT_SECONDS", 0.0)
-    opening.opened(site.link()).join(PATIENCE)
+    opening.open_in_browser(site.link()).join(PATIENCE)
     page = windows.page(copy.as_uri())
 
     expect(page.get_by_role("heading", name="Episodes", exact=True)).to_be_visible()

@@ -18,7 +18,7 @@ from proctor.client import Grant, GrantWish
 from proctor.ledger.reader import Ledger
 from proctor.models.events import EpisodeStepped
 from tests.examples.governed import AGENT, variables
-from tests.server.served import until
+from tests.server.live_server import until
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, episode_place, serving
 

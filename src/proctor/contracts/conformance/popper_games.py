@@ -12,12 +12,20 @@ from typing import Any, Final, TypeAlias
 
 from gymnasium import spaces
 
-from proctor.contracts.conformance.drives import Drive
-from proctor.contracts.conformance.popper_model import ACTION_MS, STEPS, Effect, Position, Stacks, position_of, solution
-from proctor.contracts.conformance.report import KEPT, CannotTell, Outcome, Probe, short
-from proctor.contracts.conformance.scopes import samples
+from proctor.contracts.conformance.env_driver import EnvDriver
+from proctor.contracts.conformance.popper_model import (
+    ACTION_MS,
+    STEPS,
+    ActionEffect,
+    BoardPosition,
+    Stacks,
+    read_position,
+    solution,
+)
+from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, shorten
+from proctor.contracts.conformance.samples import samples
 
-Policy: TypeAlias = Callable[[int, Position], int]
+Policy: TypeAlias = Callable[[int, BoardPosition], int]
 """From the number of the step (the first is 1) and the position to an action."""
 
 MANY: Final = 2**16
@@ -25,13 +33,13 @@ _REFUSALS: Final = (ValueError, TypeError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JudgedStep:
     """A step that was just made, and what the contract says of it."""
 
     number: int
-    before: Position
+    before: BoardPosition
     action: int
-    effect: Effect
+    effect: ActionEffect
     observation: dict[str, Any]
     reward: float
     terminated: bool
@@ -57,7 +65,7 @@ class Turn:
     @property
     def stacks(self) -> Stacks:
         """The columns after the step."""
-        return position_of(self.observation["board"]).stacks
+        return read_position(self.observation["board"]).stacks
 
     @property
     def selection(self) -> list[int]:
@@ -79,7 +87,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class GamePlan:
     """How an environment is made, begun and played."""
 
     policy: Policy
@@ -87,33 +95,33 @@ class Game:
     seed: int = 0
 
 
-def play(probe: Probe, game: Game) -> Iterator[Turn]:
+def play(probe: CheckProbe, game: GamePlan) -> Iterator[JudgedStep]:
     """Yield every turn of `game`, until it ends or time should be up."""
-    drive = Drive(probe, dict(game.settings))
+    drive = EnvDriver(probe, dict(game.settings))
     observation, info = drive.reset(seed=game.seed)
-    yield from turns(drive, game.policy, position_of(observation["board"]), info)
+    yield from turns(drive, game.policy, read_position(observation["board"]), info)
 
 
-def turns(drive: Drive, policy: Policy, position: Position, info: dict[str, Any]) -> Iterator[Turn]:
+def turns(drive: EnvDriver, policy: Policy, position: BoardPosition, info: dict[str, Any]) -> Iterator[JudgedStep]:
     """Yield every turn from `position` on, until the game ends or time should be up."""
     for number in range(1, STEPS + 1):
         action = policy(number, position)
         observation, reward, terminated, truncated, now = drive.step(action)
-        turn = Turn(
+        turn = JudgedStep(
             number, position, action, position.after(action), observation, reward, terminated, truncated, now, info
         )
         yield turn
         if turn.ended:
             return
         picked = action if position.held is None and not turn.manual else position.held
-        position, info = position_of(observation["board"], picked if turn.selection[0] else None), now
+        position, info = read_position(observation["board"], picked if turn.selection[0] else None), now
 
 
-def each_turn(
-    probe: Probe,
-    games: Iterable[Game],
-    concerns: Callable[[Turn], bool],
-    problem: Callable[[Turn], str | None],
+def check_each_turn(
+    probe: CheckProbe,
+    games: Iterable[GamePlan],
+    concerns: Callable[[JudgedStep], bool],
+    problem: Callable[[JudgedStep], str | None],
     situation: str,
 ) -> Outcome:
     """Return the outcome of asking `problem` about the turns that `concerns` picks; `situation` says in words which."""
@@ -130,28 +138,28 @@ def each_turn(
     return KEPT
 
 
-def always(turn: Turn) -> bool:
+def always(turn: JudgedStep) -> bool:
     """Every turn is of concern."""
     return True
 
 
 # ---------------------------------------------------------------------------------------------------------- policies
-def listed(*actions: int) -> Policy:
+def script_policy(*actions: int) -> Policy:
     """Return a policy that takes these actions; -1 stands for the manual fall, as does whatever comes later."""
 
-    def policy(number: int, position: Position) -> int:
+    def policy(number: int, position: BoardPosition) -> int:
         action = actions[number - 1] if number <= len(actions) else -1
         return len(position.stacks) if action < 0 else min(action, len(position.stacks))
 
     return policy
 
 
-def crowding(number: int, position: Position) -> int:
+def crowding(number: int, position: BoardPosition) -> int:
     """Let rows fall until the board is full; pick a block, drop it on a full column, put it back; then a row falls."""
-    return listed(*[-1] * (position.height - 1), 0, 1, 0)(number, position)
+    return script_policy(*[-1] * (position.height - 1), 0, 1, 0)(number, position)
 
 
-def toggling(number: int, position: Position) -> int:
+def toggling(number: int, position: BoardPosition) -> int:
     """Pick the first column's block and put it back, again and again."""
     return 0
 
@@ -161,12 +169,12 @@ def _rolls() -> tuple[int, ...]:
     return tuple(int(roll) for roll in samples(spaces.Discrete(MANY), STEPS))
 
 
-def restless(number: int, position: Position) -> int:
+def restless(number: int, position: BoardPosition) -> int:
     """Take any action."""
     return _rolls()[number - 1] % (len(position.stacks) + 1)
 
 
-def shuffling(number: int, position: Position) -> int:
+def shuffling(number: int, position: BoardPosition) -> int:
     """Pick and place anywhere."""
     return _rolls()[number - 1] % len(position.stacks)
 
@@ -175,7 +183,7 @@ def solver() -> Policy:
     """Return a policy that pops what it can, which is enough to last until time is up on the contract's board."""
     plan: list[int] = []
 
-    def policy(number: int, position: Position) -> int:
+    def policy(number: int, position: BoardPosition) -> int:
         if not plan:
             plan.extend(solution(position.height, position.stacks))
         return plan.pop(0)
@@ -183,45 +191,45 @@ def solver() -> Policy:
     return policy
 
 
-def emptying(number: int, position: Position) -> int:
+def emptying(number: int, position: BoardPosition) -> int:
     """Empty the first column and pick there; then pick, place and put back elsewhere."""
-    return listed(0, 1, 0, 0, 1, 1, 1, 2)(number, position)
+    return script_policy(0, 1, 0, 0, 1, 1, 1, 2)(number, position)
 
 
-def short_games() -> Iterator[Game]:
+def short_games() -> Iterator[GamePlan]:
     """Yield games in which everything happens but pops and time-up, the smallest first."""
-    yield from (Game(policy) for policy in (emptying, crowding, restless, shuffling, toggling))
-    yield from (Game(restless, seed=seed) for seed in (1, 2, 3))
+    yield from (GamePlan(policy) for policy in (emptying, crowding, restless, shuffling, toggling))
+    yield from (GamePlan(restless, seed=seed) for seed in (1, 2, 3))
 
 
-def games() -> Iterator[Game]:
+def games() -> Iterator[GamePlan]:
     """Yield the short games, and one that is played well."""
     yield from short_games()
-    yield Game(solver())
+    yield GamePlan(solver())
 
 
-def long_games(policy: Callable[[], Policy] = solver) -> Iterator[Game]:
+def long_games(policy: Callable[[], Policy] = solver) -> Iterator[GamePlan]:
     """Yield games that should last until time is up; not all of them need to."""
-    return (Game(policy(), seed=seed) for seed in range(4))
+    return (GamePlan(policy(), seed=seed) for seed in range(4))
 
 
 # ----------------------------------------------------------------------------------------------------------- options
-def board_of(drive: Drive, *stacks: tuple[int, ...]) -> list[list[int]]:
+def make_board(drive: EnvDriver, *stacks: tuple[int, ...]) -> list[list[int]]:
     """Return the rows of a board of the environment's own size with these columns; the others are empty."""
     height, columns = drive.env.observation_space["board"].shape
     if columns < len(stacks) or height < max(map(len, stacks)):
         raise CannotTell(f"the board of {height} x {columns} is too small for it")
-    return Position(height, (*stacks, *[()] * (columns - len(stacks)))).cells
+    return BoardPosition(height, (*stacks, *[()] * (columns - len(stacks)))).cells
 
 
-def opened(drive: Drive, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def reset_with_options(drive: EnvDriver, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a reset with these options shows; an environment that ignores or refuses a board takes none."""
     plain, _ = drive.reset(seed=0)
     first = plain["board"].tolist()
     try:
         observation, info = drive.reset(seed=0, options=options)
     except _REFUSALS as problem:
-        raise CannotTell(f"the environment takes no such reset options: {short(problem)}") from problem
+        raise CannotTell(f"the environment takes no such reset options: {shorten(problem)}") from problem
     if observation["board"].tolist() == first:
         raise CannotTell("the environment takes no reset options: it begins as without")
     return observation, info

@@ -26,7 +26,7 @@ _DEPTH: Final = 3
 _MOST_MOVES: Final = 300
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What an action is in the position in which it is taken."""
 
     PICK = "a pick"
@@ -37,11 +37,11 @@ class Kind(StrEnum):
     FALL = "a manual fall"
 
 
-INVALID: Final = frozenset({Kind.NOTHING_THERE, Kind.FULL_DROP})
+INVALID: Final = frozenset({ActionKind.NOTHING_THERE, ActionKind.FULL_DROP})
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class BoardPosition:
     """What lies in each column, and the column whose last block is held."""
 
     height: int
@@ -68,51 +68,51 @@ class Position:
         """The board as rows, row 0 on top."""
         return [[stack[row] if row < len(stack) else 0 for stack in self.stacks] for row in range(self.height)]
 
-    def kind_of(self, action: int) -> Kind:
+    def kind_of(self, action: int) -> ActionKind:
         """Return what `action` is here."""
         if action == len(self.stacks):
-            return Kind.FALL
+            return ActionKind.FALL
         if self.held is None:
-            return Kind.PICK if self.stacks[action] else Kind.NOTHING_THERE
+            return ActionKind.PICK if self.stacks[action] else ActionKind.NOTHING_THERE
         if action == self.held:
-            return Kind.PUT_BACK
-        return Kind.FULL_DROP if len(self.stacks[action]) >= self.height else Kind.PLACE
+            return ActionKind.PUT_BACK
+        return ActionKind.FULL_DROP if len(self.stacks[action]) >= self.height else ActionKind.PLACE
 
-    def after(self, action: int) -> "Effect":
+    def after(self, action: int) -> "ActionEffect":
         """Return what `action` does before anything falls."""
         kind = self.kind_of(action)
-        if kind is Kind.PICK:
-            return Effect(kind, Position(self.height, self.stacks, action))
-        if self.held is None or kind not in (Kind.PLACE, Kind.PUT_BACK):
-            return Effect(kind, self)
+        if kind is ActionKind.PICK:
+            return ActionEffect(kind, BoardPosition(self.height, self.stacks, action))
+        if self.held is None or kind not in (ActionKind.PLACE, ActionKind.PUT_BACK):
+            return ActionEffect(kind, self)
         stacks = list(self.stacks)
         value = stacks[self.held][-1]
         stacks[self.held] = stacks[self.held][:-1]
         stack = (*stacks[action], value)
-        popped = _popped(stack)
+        popped = _count_popped_cells(stack)
         stacks[action] = stack[: len(stack) - popped]
-        return Effect(kind, Position(self.height, tuple(stacks)), popped)
+        return ActionEffect(kind, BoardPosition(self.height, tuple(stacks)), popped)
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ActionEffect:
     """What an action was, where it leads, and how many cells it popped."""
 
-    kind: Kind
-    position: Position
+    kind: ActionKind
+    position: BoardPosition
     popped: int = 0
 
 
-def _popped(stack: Sequence[int]) -> int:
+def _count_popped_cells(stack: Sequence[int]) -> int:
     """Return how many cells pop at the open end of `stack`: the whole triples of the run there."""
     run = next((length for length, value in enumerate(reversed(stack)) if value != stack[-1]), len(stack))
     return run // TRIPLE * TRIPLE
 
 
-def position_of(board: Any, held: int | None = None) -> Position:
+def read_position(board: Any, held: int | None = None) -> BoardPosition:
     """Return the position that an observed board shows."""
     stacks = tuple(tuple(value for value in column if value) for column in board.T.tolist())
-    return Position(len(board), stacks, held if held is not None and stacks[held] else None)
+    return BoardPosition(len(board), stacks, held if held is not None and stacks[held] else None)
 
 
 def interval_at(elapsed: int) -> int:
@@ -140,11 +140,11 @@ def solution(height: int, stacks: Stacks) -> tuple[int, ...]:
         longer = []
         for actions, here in paths:
             for source, target in permutations(range(len(stacks)), 2):
-                picked = Position(height, here).after(source).position
+                picked = BoardPosition(height, here).after(source).position
                 effect = picked.after(target)
                 if effect.popped:
                     return (*actions, source, target)
-                if effect.kind is Kind.PLACE:
+                if effect.kind is ActionKind.PLACE:
                     longer.append(((*actions, source, target), effect.position.stacks))
         paths = longer[:_MOST_MOVES]
     by_length = sorted(range(len(stacks)), key=lambda column: len(stacks[column]))

@@ -4,67 +4,69 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import Final
 
-from proctor.contracts.conformance.drives import Drive, need, takes
+from proctor.contracts.conformance.env_driver import EnvDriver, accepts_keyword, require_keywords
 from proctor.contracts.conformance.popper_games import (
-    Game,
-    Turn,
+    GamePlan,
+    JudgedStep,
     always,
-    board_of,
-    each_turn,
+    check_each_turn,
     games,
-    listed,
-    opened,
+    make_board,
     play,
+    reset_with_options,
+    script_policy,
     short_games,
     turns,
 )
-from proctor.contracts.conformance.popper_model import INVALID, POOL, Kind, position_of
-from proctor.contracts.conformance.report import KEPT, Check, Outcome, Probe, short
+from proctor.contracts.conformance.popper_model import INVALID, POOL, ActionKind, read_position
+from proctor.contracts.conformance.report import KEPT, Check, CheckProbe, Outcome, shorten
 
 _ONE: Final = (("number_pool", (1,)),)
 _ODD_POOL: Final = (2, 5, 7)
 
 
 # -------------------------------------------------------------------------------------------------------- invariants
-def every_block_is_of_the_pool(probe: Probe) -> Outcome:
+def every_block_is_of_the_pool(probe: CheckProbe) -> Outcome:
     """POP-I1."""
 
-    def strangers(pool: tuple[int, ...]) -> Callable[[Turn], str | None]:
-        def problem(turn: Turn) -> str | None:
+    def strangers(pool: tuple[int, ...]) -> Callable[[JudgedStep], str | None]:
+        def problem(turn: JudgedStep) -> str | None:
             found = {value for stack in turn.stacks for value in stack} - set(pool)
             return f"there is a block of {min(found)}, the pool is {pool}" if found else None
 
         return problem
 
-    outcome = each_turn(probe, games(), always, strangers(POOL), "a turn")
-    if outcome is not KEPT or not takes(probe, "number_pool"):
+    outcome = check_each_turn(probe, games(), always, strangers(POOL), "a turn")
+    if outcome is not KEPT or not accepts_keyword(probe, "number_pool"):
         return outcome
-    odd = [Game(game.policy, (("number_pool", _ODD_POOL),)) for game in short_games()]
-    return each_turn(probe, odd, always, strangers(_ODD_POOL), "a turn")
+    odd = [GamePlan(game.policy, (("number_pool", _ODD_POOL),)) for game in short_games()]
+    return check_each_turn(probe, odd, always, strangers(_ODD_POOL), "a turn")
 
 
-def every_column_hangs_from_the_top(probe: Probe) -> Outcome:
+def every_column_hangs_from_the_top(probe: CheckProbe) -> Outcome:
     """POP-I2."""
 
-    def problem(turn: Turn) -> str | None:
+    def problem(turn: JudgedStep) -> str | None:
         rows = turn.observation["board"].tolist()
-        return None if rows == position_of(turn.observation["board"]).cells else f"the board {short(rows)} has a hole"
+        return (
+            None if rows == read_position(turn.observation["board"]).cells else f"the board {shorten(rows)} has a hole"
+        )
 
-    return each_turn(probe, games(), always, problem, "a turn")
+    return check_each_turn(probe, games(), always, problem, "a turn")
 
 
-def the_selection_is_the_end_of_a_column(probe: Probe) -> Outcome:
+def the_selection_is_the_end_of_a_column(probe: CheckProbe) -> Outcome:
     """POP-I3."""
 
-    def problem(turn: Turn) -> str | None:
+    def problem(turn: JudgedStep) -> str | None:
         legal = [[0, 0], *([1, stack[-1]] for stack in turn.stacks if stack)]
         return None if turn.selection in legal else f"the selection is {turn.selection}, the columns are {turn.stacks}"
 
-    return each_turn(probe, games(), always, problem, "a turn")
+    return check_each_turn(probe, games(), always, problem, "a turn")
 
 
 # ----------------------------------------------------------------------------------------------------------- actions
-def _misdone(turn: Turn) -> str | None:
+def _find_wrong_outcome(turn: JudgedStep) -> str | None:
     """Return how the board or the selection differs from what the contract makes of the action, a fall allowed."""
     left = turn.effect.position
     if turn.fell is None:
@@ -74,95 +76,99 @@ def _misdone(turn: Turn) -> str | None:
     return None
 
 
-def _does(kind: Kind, *, popping: bool = False) -> Callable[[Probe], Outcome]:
+def _make_check(kind: ActionKind, *, popping: bool = False) -> Callable[[CheckProbe], Outcome]:
     """Return the check of one kind of action, with or without a pop."""
 
-    def check(probe: Probe) -> Outcome:
-        def concerns(turn: Turn) -> bool:
+    def check(probe: CheckProbe) -> Outcome:
+        def concerns(turn: JudgedStep) -> bool:
             return turn.effect.kind is kind and bool(turn.effect.popped) is popping
 
-        return each_turn(probe, games(), concerns, _misdone, kind)
+        return check_each_turn(probe, games(), concerns, _find_wrong_outcome, kind)
 
     return check
 
 
-def a_pick_selects_the_last_block(probe: Probe) -> Outcome:
+def a_pick_selects_the_last_block(probe: CheckProbe) -> Outcome:
     """POP-PICK."""
-    return _does(Kind.PICK)(probe)
+    return _make_check(ActionKind.PICK)(probe)
 
 
-def a_placement_moves_the_block_under_the_column(probe: Probe) -> Outcome:
+def a_placement_moves_the_block_under_the_column(probe: CheckProbe) -> Outcome:
     """POP-PLACE."""
-    return _does(Kind.PLACE)(probe)
+    return _make_check(ActionKind.PLACE)(probe)
 
 
-def a_put_back_only_lets_go(probe: Probe) -> Outcome:
+def a_put_back_only_lets_go(probe: CheckProbe) -> Outcome:
     """POP-PUTBACK."""
-    return _does(Kind.PUT_BACK)(probe)
+    return _make_check(ActionKind.PUT_BACK)(probe)
 
 
-def an_invalid_action_changes_nothing(probe: Probe) -> Outcome:
+def an_invalid_action_changes_nothing(probe: CheckProbe) -> Outcome:
     """POP-NOOP."""
 
-    def problem(turn: Turn) -> str | None:
+    def problem(turn: JudgedStep) -> str | None:
         # With a full column a fall may end the game in the same step; that is another clause's matter.
-        return "it ends the game" if turn.terminated and not turn.before.full else _misdone(turn)
+        return "it ends the game" if turn.terminated and not turn.before.full else _find_wrong_outcome(turn)
 
-    return each_turn(probe, short_games(), lambda turn: turn.effect.kind in INVALID, problem, "an invalid action")
+    return check_each_turn(probe, short_games(), lambda turn: turn.effect.kind in INVALID, problem, "an invalid action")
 
 
-def three_at_the_end_pop(probe: Probe) -> Outcome:
+def three_at_the_end_pop(probe: CheckProbe) -> Outcome:
     """POP-POP."""
     # With one number only, falls make runs of five and six, of which whole triples pop.
-    runs = [Game(listed(*[-1] * more, 0, 0, 0), _ONE) for more in (4, 5)] if takes(probe, "number_pool") else []
-    return each_turn(probe, [*runs, *games()], lambda turn: turn.effect.popped > 0, _misdone, "a pop")
+    runs = (
+        [GamePlan(script_policy(*[-1] * more, 0, 0, 0), _ONE) for more in (4, 5)]
+        if accepts_keyword(probe, "number_pool")
+        else []
+    )
+    return check_each_turn(probe, [*runs, *games()], lambda turn: turn.effect.popped > 0, _find_wrong_outcome, "a pop")
 
 
-def a_pop_sets_off_no_other(probe: Probe) -> Outcome:
+def a_pop_sets_off_no_other(probe: CheckProbe) -> Outcome:
     """POP-CASCADE."""
-    drive = Drive(probe)
-    observation, info = opened(drive, board=board_of(drive, (2, 2, 2, 1, 1), (1,)))
-    pick, place = islice(turns(drive, listed(1, 0), position_of(observation["board"]), info), 2)
-    found = _misdone(pick) or _misdone(place)
+    drive = EnvDriver(probe)
+    observation, info = reset_with_options(drive, board=make_board(drive, (2, 2, 2, 1, 1), (1,)))
+    pick, place = islice(turns(drive, script_policy(1, 0), read_position(observation["board"]), info), 2)
+    found = _find_wrong_outcome(pick) or _find_wrong_outcome(place)
     return KEPT if found is None else probe.broken(found)
 
 
 # ------------------------------------------------------------------------------------------------------------- falls
-def a_fall_moves_every_column_down(probe: Probe) -> Outcome:
+def a_fall_moves_every_column_down(probe: CheckProbe) -> Outcome:
     """POP-FALL-3."""
 
-    def concerns(turn: Turn) -> bool:
+    def concerns(turn: JudgedStep) -> bool:
         room = not turn.effect.position.full
         return room and (turn.manual or turn.grown == len(turn.stacks))
 
-    def problem(turn: Turn) -> str | None:
+    def problem(turn: JudgedStep) -> str | None:
         if not turn.fell:
             return f"the columns were {turn.before.stacks}, are {turn.stacks}: not one row further down"
-        return _misdone(turn)
+        return _find_wrong_outcome(turn)
 
-    return each_turn(probe, games(), concerns, problem, "a fall")
+    return check_each_turn(probe, games(), concerns, problem, "a fall")
 
 
-def no_fall_pops(probe: Probe) -> Outcome:
+def no_fall_pops(probe: CheckProbe) -> Outcome:
     """POP-FALL-4."""
-    need(probe, "number_pool")
-    for turn in takewhile(lambda turn: not turn.before.full, play(probe, Game(listed(), _ONE))):
+    require_keywords(probe, "number_pool")
+    for turn in takewhile(lambda turn: not turn.before.full, play(probe, GamePlan(script_policy(), _ONE))):
         if not turn.fell:
             return probe.broken(f"the columns were {turn.before.stacks}, are {turn.stacks}")
     return KEPT
 
 
-def a_spawn_makes_no_three(probe: Probe) -> Outcome:
+def a_spawn_makes_no_three(probe: CheckProbe) -> Outcome:
     """POP-SPAWN-1."""
 
-    def pairs(turn: Turn) -> list[tuple[int, ...]]:
+    def pairs(turn: JudgedStep) -> list[tuple[int, ...]]:
         return [stack for stack in turn.stacks if len(stack) >= 3 and stack[1] == stack[2]]
 
-    def problem(turn: Turn) -> str | None:
+    def problem(turn: JudgedStep) -> str | None:
         threes = [stack for stack in pairs(turn) if stack[0] == stack[1]]
         return f"{threes[0][0]} fell upon two of its kind: {threes[0]}" if threes else None
 
-    return each_turn(
+    return check_each_turn(
         probe, games(), lambda turn: bool(turn.fell) and bool(pairs(turn)), problem, "a fall upon two equal blocks"
     )
 

@@ -1,6 +1,6 @@
-"""What a check says: kept, broken with a counterexample, or not checkable and why.
+"""What checks share, and what they say: kept, broken with a counterexample, or not checkable and why.
 
-Rule 1: a check is a function from a `Probe` to an `Outcome`; it tries small cases first and stops at the first one
+Rule 1: a check is a function from a `CheckProbe` to an `Outcome`; it tries small cases first and stops at the first one
     that fails, so that a counterexample is small.
 Rule 2: `judge` is the only place that catches what foreign code raises.
 Rule 3: nothing here or in the checks reads a clock or draws from a global generator: the same subject gets the same
@@ -100,7 +100,7 @@ class CannotTell(Exception):
 Make = Callable[..., Any]
 
 
-class Probe:
+class CheckProbe:
     """A subject under test: how to make one, and what is being done to it at the moment."""
 
     def __init__(self, make: Make) -> None:
@@ -116,18 +116,18 @@ class Probe:
         return Broken(words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…")
 
 
-Check = Callable[[Probe], Outcome]
+Check = Callable[[CheckProbe], Outcome]
 
 
-def short(value: object) -> str:
+def shorten(value: object) -> str:
     """Return `value` as one short line, without the addresses that differ from run to run."""
     text = value.value if isinstance(value, StrEnum) else _ADDRESS.sub("", _SHORT.repr(value))
     return " ".join(text.split())
 
 
-def judge(clause: Clause, check: Check, make: Make) -> Finding:
+def run_check(clause: Clause, check: Check, make: Make) -> Finding:
     """Return what `check` finds about the subject that `make` makes; never raises."""
-    probe = Probe(make)
+    probe = CheckProbe(make)
     outcome: Outcome
     try:
         with warnings.catch_warnings():
@@ -144,6 +144,28 @@ def judge(clause: Clause, check: Check, make: Make) -> Finding:
     return Finding(clause, outcome)
 
 
-def judge_all(checks: Mapping[str, Check], make: Make) -> Report:
+def run_checks(checks: Mapping[str, Check], make: Make) -> Report:
     """Return the report of all `checks`, by clause id, on the subject that `make` makes."""
-    return Report(tuple(judge(CLAUSES[name], check, make) for name, check in checks.items()))
+    return Report(tuple(run_check(CLAUSES[name], check, make) for name, check in checks.items()))
+
+
+def expect_refusal(kinds: tuple[type[Exception], ...], call: Callable[..., Any], *arguments: Any) -> str | None:
+    """Return None if `call` raises one of `kinds`, else what it answers; anything else that it raises passes through."""
+    try:
+        answer = call(*arguments)
+    except kinds:
+        return None
+    return f"answers {shorten(answer)} instead of {kinds[0].__name__}"
+
+
+def has_metadata(probe: CheckProbe, keys: Mapping[str, type]) -> Outcome:
+    """Return whether `get_metadata()` of the subject returns a dict with these keys and types."""
+    part = probe.make()
+    probe.doing = "get_metadata()"
+    metadata = part.get_metadata()
+    if not isinstance(metadata, dict):
+        return probe.broken(f"returns {shorten(metadata)}, no dict")
+    for key, kind in keys.items():
+        if not isinstance(metadata.get(key), kind):
+            return probe.broken(f"{key!r} is {shorten(metadata.get(key))}, expected a {kind.__name__}")
+    return KEPT

@@ -13,16 +13,13 @@ import unittest
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from proctor.contracts.clauses import CLAUSES, Subject, clauses_of
-from proctor.contracts.conformance import (
+from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
+from proctor.contracts.conformance import popper_clock, popper_ledger, popper_moves, popper_settings
+from proctor.contracts.conformance.checks import (
     construction,
     endings,
     fields,
     invariants,
-    popper_clock,
-    popper_ledger,
-    popper_moves,
-    popper_settings,
     processors,
     resets,
     rewards,
@@ -30,7 +27,16 @@ from proctor.contracts.conformance import (
     stepping,
     transitions,
 )
-from proctor.contracts.conformance.report import Broken, Check, Finding, Make, NotCheckable, Report, judge, judge_all
+from proctor.contracts.conformance.report import (
+    Broken,
+    Check,
+    Finding,
+    Make,
+    NotCheckable,
+    Report,
+    run_check,
+    run_checks,
+)
 
 _ALL: Mapping[str, Check] = {
     **construction.CHECKS,
@@ -56,13 +62,13 @@ GAMES: Final = frozenset({Subject.COLUMN_POPPER})
 
 def check_clause(name: str, make: Make) -> Finding:
     """Return what is found about one clause, by its id."""
-    return judge(CLAUSES[name], CHECKS[name], make)
+    return run_check(CLAUSES[name], CHECKS[name], make)
 
 
 def check_subject(subject: Subject, make: Make) -> Report:
     """Return what is found about all clauses that speak of `subject`; a game keeps those of an environment as well."""
     subjects = (Subject.ENVIRONMENT, subject) if subject in GAMES else (subject,)
-    return judge_all({clause.id: CHECKS[clause.id] for each in subjects for clause in clauses_of(each)}, make)
+    return run_checks({clause.id: CHECKS[clause.id] for each in subjects for clause in list_clauses(each)}, make)
 
 
 class _Suite:
@@ -75,7 +81,7 @@ class _Suite:
 
 def _test_of(name: str, check: Check) -> Callable[[_Suite], None]:
     def test(self: _Suite) -> None:
-        finding = judge(CLAUSES[name], check, self.make)
+        finding = run_check(CLAUSES[name], check, self.make)
         if isinstance(finding.outcome, NotCheckable):
             raise unittest.SkipTest(str(finding))
         if isinstance(finding.outcome, Broken):
@@ -93,7 +99,7 @@ def _tests(subject: Subject, *more: tuple[str, Check]) -> Callable[[SuiteT], Sui
     """Give a suite one test for each clause of `subject`, and for each of `more`."""
 
     def decorate(suite: SuiteT) -> SuiteT:
-        for name, check in (*((clause.id, CHECKS[clause.id]) for clause in clauses_of(subject)), *more):
+        for name, check in (*((clause.id, CHECKS[clause.id]) for clause in list_clauses(subject)), *more):
             test = _test_of(name, check)
             setattr(suite, test.__name__, test)
         return suite

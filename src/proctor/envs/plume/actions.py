@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from proctor.contracts.arguments import checked_count, checked_number, is_choice
+from proctor.contracts.arguments import is_choice, parse_count, parse_number
 from proctor.contracts.components import Metadata
-from proctor.contracts.spatial import FARTHEST, AgentState, Coordinates, GridSize, heading
+from proctor.contracts.spatial import FARTHEST, AgentState, Coordinates, GridSize, normalize_heading
 from proctor.errors import ValidationError
 
 INTERNED_CELLS: Final = 2**16
@@ -33,7 +33,7 @@ def _cells(grid: GridSize) -> Rows:
 
 
 @lru_cache(maxsize=64)
-def _moved_cells(grid: GridSize, moves: tuple[Move, ...]) -> tuple[Rows, ...]:
+def _make_move_table(grid: GridSize, moves: tuple[Move, ...]) -> tuple[Rows, ...]:
     """Return, for each move, the rows of cells that the cell at [y][x] leads to."""
     cells = _cells(grid)
     shifted = {
@@ -44,7 +44,7 @@ def _moved_cells(grid: GridSize, moves: tuple[Move, ...]) -> tuple[Rows, ...]:
     return tuple(tuple(shifted[dx][min(max(y + dy, 0), last)] for y in range(grid.height)) for dx, dy in moves)
 
 
-def clamped(x: int, y: int, grid: GridSize) -> Coordinates:
+def clamp_to_grid(x: int, y: int, grid: GridSize) -> Coordinates:
     """Return the cell of the grid that is nearest to (x, y), axis by axis."""
     return Coordinates(min(max(x, 0), grid.width - 1), min(max(y, 0), grid.height - 1))
 
@@ -63,7 +63,7 @@ class _DiscreteActions:
     movement_model: ClassVar[str]
 
     def __init__(self, n_actions: int, step_size: int) -> None:
-        self.step_size = checked_count("step_size", step_size, 1, FARTHEST)
+        self.step_size = parse_count("step_size", step_size, 1, FARTHEST)
         self._n_actions = n_actions
         self._space = spaces.Discrete(n_actions)
 
@@ -78,9 +78,9 @@ class _DiscreteActions:
             return 0 <= action < self._n_actions
         return is_choice(action, self._n_actions)
 
-    def _checked(self, action: Any) -> int:
+    def _parse_action(self, action: Any) -> int:
         if not self.validate_action(action):
-            raise invalid_action(self, action, "ACT-PROC-P1")
+            raise invalid_action_error(self, action, "ACT-PROC-P1")
         return int(action)
 
     def get_metadata(self) -> Metadata:
@@ -92,7 +92,7 @@ class _DiscreteActions:
         }
 
 
-def _off_grid(position: Coordinates, grid: GridSize) -> ValidationError:
+def _off_grid_error(position: Coordinates, grid: GridSize) -> ValidationError:
     return ValidationError(
         "the agent is not on the grid",
         found=(position.x, position.y),
@@ -101,27 +101,27 @@ def _off_grid(position: Coordinates, grid: GridSize) -> ValidationError:
     )
 
 
-def invalid_action(processor: Any, action: object, clause: str) -> ValidationError:
+def invalid_action_error(processor: Any, action: object, clause: str) -> ValidationError:
     """Return the error for an action that `processor` does not accept."""
     return ValidationError(
         "not a legal action", found=action, expected=f"a member of {processor.action_space}", clause=clause
     )
 
 
-def _moved(state: AgentState, dx: int, dy: int, grid: GridSize) -> AgentState:
+def _move(state: AgentState, dx: int, dy: int, grid: GridSize) -> AgentState:
     """Return `state` moved by (dx, dy), clamped to the grid."""
     if not grid.contains(state.position):
-        raise _off_grid(state.position, grid)
-    there = clamped(state.position.x + dx, state.position.y + dy, grid)
+        raise _off_grid_error(state.position, grid)
+    there = clamp_to_grid(state.position.x + dx, state.position.y + dy, grid)
     return AgentState(there, state.orientation, state.step_count, state.total_reward, state.goal_reached)
 
 
-def _forward(state: AgentState, step_size: int, grid: GridSize) -> AgentState:
+def _move_forward(state: AgentState, step_size: int, grid: GridSize) -> AgentState:
     """Return `state` moved along its heading."""
-    return _moved(state, *move_along(state.orientation, step_size), grid)
+    return _move(state, *move_along(state.orientation, step_size), grid)
 
 
-def _facing(state: AgentState, orientation: float) -> AgentState:
+def _turn_to(state: AgentState, orientation: float) -> AgentState:
     """Return `state` turned to `orientation`."""
     return AgentState(state.position, orientation, state.step_count, state.total_reward, state.goal_reached)
 
@@ -140,15 +140,15 @@ class _CompassActions(_DiscreteActions):
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state one move further; the orientation stays."""
         if type(action) is not int or not 0 <= action < self._n_actions:
-            action = self._checked(action)
+            action = self._parse_action(action)
         if grid_size is not self._grid:
-            self._adopt(grid_size)
+            self._use_grid(grid_size)
         if not self._table:
             dx, dy = self.moves[action]
-            return _moved(current_state, dx, dy, grid_size)
+            return _move(current_state, dx, dy, grid_size)
         x, y = current_state.position.x, current_state.position.y
         if not (0 <= x < grid_size.width and 0 <= y < grid_size.height):
-            raise _off_grid(current_state.position, grid_size)
+            raise _off_grid_error(current_state.position, grid_size)
         return AgentState(
             self._table[action][y][x],
             current_state.orientation,
@@ -157,8 +157,8 @@ class _CompassActions(_DiscreteActions):
             current_state.goal_reached,
         )
 
-    def _adopt(self, grid: GridSize) -> None:
-        self._table = _moved_cells(grid, self.moves) if grid.total_cells() <= INTERNED_CELLS else ()
+    def _use_grid(self, grid: GridSize) -> None:
+        self._table = _make_move_table(grid, self.moves) if grid.total_cells() <= INTERNED_CELLS else ()
         self._grid = grid
 
     def __getstate__(self) -> dict[str, Any]:
@@ -197,10 +197,10 @@ class OrientedGridActions(_DiscreteActions):
 
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state one move or one turn further."""
-        action = self._checked(action)
+        action = self._parse_action(action)
         if action == 0:
-            return _forward(current_state, self.step_size, grid_size)
-        return _facing(current_state, heading(current_state.orientation + self.turns[action]))
+            return _move_forward(current_state, self.step_size, grid_size)
+        return _turn_to(current_state, normalize_heading(current_state.orientation + self.turns[action]))
 
 
 class RunTumbleActions(_DiscreteActions):
@@ -213,15 +213,15 @@ class RunTumbleActions(_DiscreteActions):
     movement_model = "run_or_turn_to_heading"
 
     def __init__(self, n_headings: int = 8, step_size: int = 1) -> None:
-        self.n_headings = checked_count("n_headings", n_headings, 2, 3600)
+        self.n_headings = parse_count("n_headings", n_headings, 2, 3600)
         super().__init__(self.n_headings + 1, step_size)
 
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state one run or one turn further."""
-        action = self._checked(action)
+        action = self._parse_action(action)
         if action == 0:
-            return _forward(current_state, self.step_size, grid_size)
-        return _facing(current_state, (action - 1) * 360.0 / self.n_headings)
+            return _move_forward(current_state, self.step_size, grid_size)
+        return _turn_to(current_state, (action - 1) * 360.0 / self.n_headings)
 
     def get_metadata(self) -> Metadata:
         """Return the processor's type, parameters and movement model."""
@@ -230,7 +230,7 @@ class RunTumbleActions(_DiscreteActions):
         return metadata
 
 
-def as_velocity(action: object) -> NDArray[np.float32] | None:
+def parse_velocity(action: object) -> NDArray[np.float32] | None:
     """Return `action` as a float32 array of shape (2,) within [-1, 1], or None if it is no such thing."""
     if isinstance(action, Mapping | str | bytes):
         return None
@@ -252,7 +252,7 @@ class ContinuousActions:
 
     def __init__(self, max_speed: float = 2.0) -> None:
         # Below 0.5 every velocity would be rounded to no move at all.
-        self.max_speed = checked_number("max_speed", max_speed, least=0.5, most=FARTHEST)
+        self.max_speed = parse_number("max_speed", max_speed, least=0.5, most=FARTHEST)
         self._space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     @property
@@ -262,15 +262,15 @@ class ContinuousActions:
 
     def validate_action(self, action: Any) -> bool:
         """Return whether `action` is a real, finite array or sequence of shape (2,) within bounds."""
-        return as_velocity(action) is not None
+        return parse_velocity(action) is not None
 
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state moved by the velocity; the orientation stays."""
-        velocity = as_velocity(action)
+        velocity = parse_velocity(action)
         if velocity is None:
-            raise invalid_action(self, action, "ACT-PROC-P1")
+            raise invalid_action_error(self, action, "ACT-PROC-P1")
         vx, vy = velocity.tolist()
-        return _moved(current_state, round(vx * self.max_speed), round(vy * self.max_speed), grid_size)
+        return _move(current_state, round(vx * self.max_speed), round(vy * self.max_speed), grid_size)
 
     def get_metadata(self) -> Metadata:
         """Return the processor's type, parameters and movement model."""

@@ -23,7 +23,7 @@ from proctor.small_files import read_small_text
 _CLAUSES = {"grid_size": "ENV-INIT-P3", "max_steps": "ENV-INIT-P4", "goal_radius": "ENV-INIT-P5"}
 
 
-def _whole(value: Any) -> int:
+def _parse_integer(value: Any) -> int:
     if isinstance(value, bool):
         raise ValueError("an integer, not a bool")
     try:
@@ -32,13 +32,13 @@ def _whole(value: Any) -> int:
         raise ValueError("an integer") from None
 
 
-def _real(value: Any) -> Any:
+def _refuse_non_numbers(value: Any) -> Any:
     if isinstance(value, bool | np.bool_ | str):
         raise ValueError("a number")
     return value
 
 
-def _pair(value: Any) -> Any:
+def _unpack_pair(value: Any) -> Any:
     if isinstance(value, GridSize):
         return (value.width, value.height)
     if isinstance(value, Coordinates):
@@ -46,12 +46,12 @@ def _pair(value: Any) -> Any:
     return value
 
 
-def _named(value: Any) -> Any:
+def _spec_from_name(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-Side = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MAX_SIDE)]
+Whole = Annotated[int, BeforeValidator(_parse_integer)]
+Side = Annotated[int, BeforeValidator(_parse_integer), Field(ge=1, le=MAX_SIDE)]
 
 
 class ComponentSpec(BaseModel):
@@ -62,7 +62,7 @@ class ComponentSpec(BaseModel):
     type: str
 
 
-Spec = Annotated[ComponentSpec, BeforeValidator(_named)]
+Spec = Annotated[ComponentSpec, BeforeValidator(_spec_from_name)]
 
 
 class EnvironmentConfig(BaseModel):
@@ -70,11 +70,11 @@ class EnvironmentConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    grid_size: Annotated[tuple[Side, Side], BeforeValidator(_pair)] = (128, 128)
-    source_location: Annotated[tuple[Whole, Whole] | None, BeforeValidator(_pair)] = None
+    grid_size: Annotated[tuple[Side, Side], BeforeValidator(_unpack_pair)] = (128, 128)
+    source_location: Annotated[tuple[Whole, Whole] | None, BeforeValidator(_unpack_pair)] = None
     """None is the centre."""
-    max_steps: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_STEPS)] = 1000
-    goal_radius: Annotated[float, BeforeValidator(_real), Field(gt=0, allow_inf_nan=False)] = 1.0
+    max_steps: Annotated[int, BeforeValidator(_parse_integer), Field(ge=1, le=MOST_STEPS)] = 1000
+    goal_radius: Annotated[float, BeforeValidator(_refuse_non_numbers), Field(gt=0, allow_inf_nan=False)] = 1.0
     info_level: Literal["full", "minimal"] = "full"
     plume: Spec = ComponentSpec(type="gaussian")
     action: Spec = ComponentSpec(type="discrete_grid")
@@ -85,7 +85,7 @@ class EnvironmentConfig(BaseModel):
         try:
             super().__init__(**values)
         except pydantic.ValidationError as problem:
-            raise _as_ours(problem) from None
+            raise _convert_error(problem) from None
 
     @classmethod
     def of(cls, source: "EnvironmentConfig | Mapping[str, Any] | str | Path | None", **overrides: Any) -> Self:
@@ -93,11 +93,11 @@ class EnvironmentConfig(BaseModel):
 
         An override that is None does not count. Bad values are a ValidationError that names the clause.
         """
-        values = {**_values_of(source), **{key: value for key, value in overrides.items() if value is not None}}
+        values = {**_read_values(source), **{key: value for key, value in overrides.items() if value is not None}}
         return cls(**values)
 
 
-def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+def _read_values(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
     if source is None:
         return {}
     if isinstance(source, EnvironmentConfig):
@@ -105,7 +105,7 @@ def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None
     if isinstance(source, Mapping):
         return {str(key): value for key, value in source.items()}
     if isinstance(source, str | Path):
-        return _read(Path(source))
+        return _read_file(Path(source))
     raise ValidationError(
         "not a configuration",
         found=source,
@@ -117,7 +117,7 @@ def _values_of(source: EnvironmentConfig | Mapping[str, Any] | str | Path | None
 _READERS = {".toml": tomllib.loads, ".json": json.loads}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise ValidationError(
@@ -140,7 +140,7 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _as_ours(problem: pydantic.ValidationError) -> ValidationError:
+def _convert_error(problem: pydantic.ValidationError) -> ValidationError:
     first = problem.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     clause = _CLAUSES.get(str(first["loc"][0]), "ENV-INIT-P1")

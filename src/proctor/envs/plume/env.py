@@ -2,18 +2,24 @@
 
 Rule 1: a step computes everything first and commits last; whatever raises, the environment is as it was.
 Rule 2: parts are known by their Protocols only. What a part returns is checked where it would break an invariant.
+Rule 3: an episode starts anywhere outside the goal disc. The free cells are counted row by row, once per (grid, source,
+    radius), so that a draw is one search among the rows, exact at any grid size, and the same in the batched kernels.
 """
 
+import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from proctor.contracts.arguments import checked_number
-from proctor.contracts.chance import Chance, Stream
+from proctor.contracts.arguments import parse_number
+from proctor.contracts.chance import Chance, Stream, integer_from_bits
 from proctor.contracts.components import (
     ActionProcessor,
     ConcentrationField,
@@ -22,20 +28,76 @@ from proctor.contracts.components import (
     ObservationModel,
     RewardFunction,
     VaryingPlume,
+    add_reward,
+    check_members,
+    convert_reward,
+    not_agent_state_error,
+    off_grid_result_error,
 )
-from proctor.contracts.guarded import NO_SNAPSHOT, GuardedEnv
-from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, Method, guard
-from proctor.contracts.spatial import AgentState, Coordinates, GridSize, heading
-from proctor.envs.plume.actions import invalid_action
-from proctor.envs.plume.answers import as_reward, check_members, left_the_grid, no_agent_state, rewarded
+from proctor.contracts.guarded_env import NO_SNAPSHOT, GuardedEnv
+from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, guard
+from proctor.contracts.spatial import MAX_SIDE, AgentState, Coordinates, GridSize, normalize_heading
+from proctor.envs.plume.actions import invalid_action_error
 from proctor.envs.plume.config import EnvironmentConfig
-from proctor.envs.plume.factories import Kind, Site, build
-from proctor.envs.plume.fields import checked_source
-from proctor.envs.plume.start import start_cells
-from proctor.envs.plume.thumbnail import describe_field, describe_plume
+from proctor.envs.plume.drawing.field_images import describe_field, describe_plume
+from proctor.envs.plume.factories import ComponentKind, Site, build
+from proctor.envs.plume.fields import check_source
 from proctor.errors import ComponentError, ValidationError
 
-TRAIL: Final = 256
+
+@dataclass(frozen=True, slots=True)
+class StartCells:
+    """Row y has its free cells left of `skip_from[y]` and from `skip_to[y]` on; `before[y]` are free below row y."""
+
+    before: tuple[int, ...]
+    skip_from: tuple[int, ...]
+    skip_to: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """How many cells are free."""
+        return self.before[-1]
+
+    def pick(self, bits: int) -> tuple[int, int]:
+        """Return the free cell (x, y) that 64 random bits fall on."""
+        rank = integer_from_bits(bits, self.total)
+        y = bisect_right(self.before, rank) - 1
+        x = rank - self.before[y]
+        return (x if x < self.skip_from[y] else x + self.skip_to[y] - self.skip_from[y]), y
+
+
+def _chord(dy: int, radius: float) -> int:
+    """Return the largest dx with sqrt(dx^2 + dy^2) <= radius, or -1; judged by that very comparison."""
+    if abs(dy) > radius:
+        return -1
+    dx = int(math.sqrt(max(radius * radius - dy * dy, 0.0))) + 1
+    while dx >= 0 and not math.sqrt(dx * dx + dy * dy) <= radius:
+        dx -= 1
+    return dx
+
+
+def _cells_outside(grid: GridSize, source: Coordinates, radius: float) -> StartCells:
+    before, skip_from, skip_to = [0], [], []
+    for y in range(grid.height):
+        reach = _chord(y - source.y, radius)
+        low = min(max(source.x - reach, 0), grid.width) if reach >= 0 else grid.width
+        high = min(source.x + reach + 1, grid.width) if reach >= 0 else grid.width
+        skip_from.append(low)
+        skip_to.append(high)
+        before.append(before[-1] + grid.width - (high - low))
+    return StartCells(tuple(before), tuple(skip_from), tuple(skip_to))
+
+
+@lru_cache(maxsize=64)
+def start_cells(grid: GridSize, source: Coordinates, goal_radius: float) -> StartCells:
+    """Return the cells outside the goal disc; if there are none all but the source; on a 1 x 1 grid that one."""
+    # No cell is farther away than this, and its square is finite.
+    radius = min(goal_radius, 2.0 * MAX_SIDE)
+    choices = (_cells_outside(grid, source, without) for without in (radius, 0.0, -1.0))
+    return next(cells for cells in choices if cells.total)
+
+
+TRAIL_LENGTH: Final = 256
 
 
 class PlumeSearchEnv(GuardedEnv[Observation, Any]):
@@ -84,25 +146,29 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._max_steps = self.config.max_steps
         self._goal_radius = self.config.goal_radius
         self._full_info = self.config.info_level == "full"
-        self._plume: Any = self._settle(plume_model)
-        self._action_proc: ActionProcessor = self._part(Kind.ACTION, "action_processor", action_processor)
-        self._obs_model: ObservationModel = self._part(Kind.OBSERVATION, "observation_model", observation_model)
-        self._reward_fn: RewardFunction = self._part(Kind.REWARD, "reward_fn", reward_fn)
+        self._plume: Any = self._resolve_plume(plume_model)
+        self._action_proc: ActionProcessor = self._build_part(
+            ComponentKind.ACTION, "action_processor", action_processor
+        )
+        self._obs_model: ObservationModel = self._build_part(
+            ComponentKind.OBSERVATION, "observation_model", observation_model
+        )
+        self._reward_fn: RewardFunction = self._build_part(ComponentKind.REWARD, "reward_fn", reward_fn)
         self.action_space = self._action_proc.action_space
         self.observation_space = self._obs_model.observation_space
-        self._bind()
+        self._cache_lookups()
         self._check_needs()
         self._agent_state: AgentState | None = None
         self._plume_field: Any = None
         self._chance: Chance | None = None
         self._memory: Any = None
-        self._trail: deque[Coordinates] = deque(maxlen=TRAIL)
+        self._trail: deque[Coordinates] = deque(maxlen=TRAIL_LENGTH)
 
-    def _settle(self, plume_model: Any) -> Any:
+    def _resolve_plume(self, plume_model: Any) -> Any:
         """Fix the grid, the source and the plume; a plume brings what neither keyword nor configuration sets."""
-        self._grid, self._source = _site(self.config, plume_model)
-        plume = self._part(Kind.PLUME, "plume_model", plume_model)
-        self._grid, self._source = _site(self.config, plume)
+        self._grid, self._source = _resolve_site(self.config, plume_model)
+        plume = self._build_part(ComponentKind.PLUME, "plume_model", plume_model)
+        self._grid, self._source = _resolve_site(self.config, plume)
         own = (plume.grid_size, getattr(plume, "source_location", self._source))
         if own != (self._grid, self._source):
             raise ComponentError(
@@ -111,10 +177,10 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
                 expected=f"{self._grid} and {self._source}",
                 clause="ENV-INIT-P2",
             )
-        checked_source(self._source, self._grid)
+        check_source(self._source, self._grid)
         return plume
 
-    def _part(self, kind: Kind, argument: str, injected: Any) -> Any:
+    def _build_part(self, kind: ComponentKind, argument: str, injected: Any) -> Any:
         """Return the injected part, or the configured one."""
         part = injected
         if part is None:
@@ -123,7 +189,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         check_members(argument, part)
         return part
 
-    def _bind(self) -> None:
+    def _cache_lookups(self) -> None:
         """Look up once what every step needs."""
         self._validate_action = self._action_proc.validate_action
         self._process_action = self._action_proc.process_action
@@ -178,21 +244,21 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         return self._max_steps
 
     @property
-    def components(self) -> dict[Kind, Any]:
+    def components(self) -> dict[ComponentKind, Any]:
         """The parts that the environment is built from."""
         return {
-            Kind.PLUME: self._plume,
-            Kind.ACTION: self._action_proc,
-            Kind.OBSERVATION: self._obs_model,
-            Kind.REWARD: self._reward_fn,
+            ComponentKind.PLUME: self._plume,
+            ComponentKind.ACTION: self._action_proc,
+            ComponentKind.OBSERVATION: self._obs_model,
+            ComponentKind.REWARD: self._reward_fn,
         }
 
     def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         if options.get("start") is not None:
-            self._start_cell(options["start"])
-        checked_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")
+            self._parse_start(options["start"])
+        parse_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")
 
-    def _start_cell(self, start: Any) -> Coordinates:
+    def _parse_start(self, start: Any) -> Coordinates:
         """Return the option `start` as a cell of the grid, or raise a ValidationError."""
         pair = start.tolist() if isinstance(start, np.ndarray) else start
         whole = isinstance(pair, tuple | list) and all(isinstance(part, int | np.integer) for part in pair)
@@ -210,11 +276,11 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
         chance = Chance(episode_seed)
         if options.get("start") is not None:
-            start = self._start_cell(options["start"])
+            start = self._parse_start(options["start"])
         else:
             cells = start_cells(self._grid, self._source, self._goal_radius)
             start = Coordinates(*cells.pick(chance.bits(Stream.START, 0)))
-        agent = AgentState(start, heading(float(options.get("orientation", 0.0))))
+        agent = AgentState(start, normalize_heading(float(options.get("orientation", 0.0))))
         field = self._plume if self._advance is None else self._plume.begin(chance)
         observation, memory = self._observe(agent, field, chance, None)
 
@@ -256,20 +322,20 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Move the agent; a step that raises leaves the environment exactly as it was."""
         if self._state is not STEPPABLE:
-            guard(self._state, Method.STEP)
+            guard(self._state, LifecycleMethod.STEP)
         if not self._validate_action(action):
-            raise invalid_action(self._action_proc, action, "ENV-STEP-P2")
+            raise invalid_action_error(self._action_proc, action, "ENV-STEP-P2")
         before: AgentState = self._agent_state  # type: ignore[assignment]  # READY has an agent (ENV-I2)
         chance: Chance = self._chance  # type: ignore[assignment]  # and its chance
         grid = self._grid
         moved = self._process_action(action, before, grid)
         if not isinstance(moved, AgentState):
-            raise no_agent_state(moved)
+            raise not_agent_state_error(moved)
         position = moved.position
         x = position.x
         y = position.y
         if not (0 <= x < grid.width and 0 <= y < grid.height):
-            raise left_the_grid(moved, grid)
+            raise off_grid_result_error(moved, grid)
         step_count = self._step_count + 1
         field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
         dx = x - self._source_x
@@ -280,9 +346,9 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
         reward = self._compute_reward(before, action, after, field)
         if type(reward) is not float:
-            reward = as_reward(reward)
+            reward = convert_reward(reward)
         if reward:
-            after = rewarded(after, reward)
+            after = add_reward(after, reward)
         observation, memory = self._observe(after, field, chance, self._memory)
         snapshot = self._snapshot() if self._shows else NO_SNAPSHOT
 
@@ -322,7 +388,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
 
     def frame(self) -> dict[str, Any]:
         """Return the scene's frame without the trail, which earlier frames tell."""
-        guard(self._state, Method.RENDER)
+        guard(self._state, LifecycleMethod.RENDER)
         agent: AgentState = self._agent_state  # type: ignore[assignment]  # the guard has seen a reset
         field = self._plume_field
         wind = getattr(field, "wind_field", None)
@@ -336,7 +402,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         }
 
     def _draw(self, scene: dict[str, Any]) -> Any:
-        from proctor.envs.plume.render import draw
+        from proctor.envs.plume.drawing.picture import draw
 
         return draw(scene)
 
@@ -344,12 +410,12 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         return {**super()._snapshot(), "_trail": self._trail.copy()}
 
     def _open_window(self) -> Any:
-        from proctor.envs.window import Window
+        from proctor.envs.drawing.window import Window
 
         return Window(title="Plume search", fps=self.metadata["render_fps"])
 
 
-def _site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]:
+def _resolve_site(config: EnvironmentConfig, plume: Any) -> tuple[GridSize, Coordinates]:
     """Return the grid and the source that hold beside `plume`, which may be None: set values before its own."""
     own_grid: Any = getattr(plume, "grid_size", None)
     adopts = isinstance(own_grid, GridSize) and "grid_size" not in config.model_fields_set

@@ -19,7 +19,7 @@ from proctor.envs.plume.puffs import PuffPlume
 from proctor.errors import ComponentError, ValidationError
 
 
-class Kind(StrEnum):
+class ComponentKind(StrEnum):
     """What a component is for; also its key in a configuration."""
 
     PLUME = "plume"
@@ -38,12 +38,12 @@ class Site:
 
 
 Factory = Callable[..., Any]
-_REGISTRY: dict[Kind, dict[str, Factory]] = {kind: {} for kind in Kind}
+_REGISTRY: dict[ComponentKind, dict[str, Factory]] = {kind: {} for kind in ComponentKind}
 
 
 def register_component(kind: str, type_name: str, factory: Factory) -> None:
     """Make `factory` available under `type_name` in configurations; a name that is taken is refused."""
-    known = _REGISTRY[_checked_kind(kind)]
+    known = _REGISTRY[_parse_kind(kind)]
     if not callable(factory):
         raise ValidationError("not a factory", found=factory, expected="a callable (site, *, option=default, ...)")
     if type_name in known and known[type_name] is not factory:
@@ -53,18 +53,18 @@ def register_component(kind: str, type_name: str, factory: Factory) -> None:
 
 def unregister_component(kind: str, type_name: str) -> None:
     """Forget a type that a user registered; one that is not known is no error, one of our own stays."""
-    checked = _checked_kind(kind)
-    if type_name in _OWN[checked]:
+    checked = _parse_kind(kind)
+    if type_name in _BUILT_IN[checked]:
         raise ValidationError(f"the {kind} type is built in", found=type_name, expected="a registered type")
     _REGISTRY[checked].pop(type_name, None)
 
 
 def component_types(kind: str) -> dict[str, dict[str, Any]]:
     """Return the known types of `kind`, each with its options and their defaults."""
-    return {name: options_of(factory) for name, factory in sorted(_REGISTRY[_checked_kind(kind)].items())}
+    return {name: list_options(factory) for name, factory in sorted(_REGISTRY[_parse_kind(kind)].items())}
 
 
-def options_of(factory: Factory) -> dict[str, Any]:
+def list_options(factory: Factory) -> dict[str, Any]:
     """Return the keyword-only parameters of `factory` with their defaults; `...` marks one that must be given."""
     parameters = inspect.signature(factory).parameters.values()
     return {
@@ -74,16 +74,16 @@ def options_of(factory: Factory) -> dict[str, Any]:
     }
 
 
-def _checked_kind(kind: str) -> Kind:
+def _parse_kind(kind: str) -> ComponentKind:
     try:
-        return Kind(kind)
+        return ComponentKind(kind)
     except ValueError:
-        raise ValidationError("unknown kind of component", found=kind, expected=", ".join(Kind)) from None
+        raise ValidationError("unknown kind of component", found=kind, expected=", ".join(ComponentKind)) from None
 
 
 def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
     """Return the component that `spec` describes: a type name, or a mapping with `type` and that type's options."""
-    known = _REGISTRY[_checked_kind(kind)]
+    known = _REGISTRY[_parse_kind(kind)]
     options = dict(spec) if isinstance(spec, Mapping) else {"type": spec}
     type_name = options.pop("type", None)
     factory = known.get(type_name) if isinstance(type_name, str) else None
@@ -100,7 +100,7 @@ def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
 
 
 def _check_options(kind: str, type_name: object, options: Mapping[str, Any], factory: Factory) -> None:
-    accepted = options_of(factory)
+    accepted = list_options(factory)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
     unknown = [] if takes_any else sorted(set(options) - set(accepted))
     missing = sorted(name for name, default in accepted.items() if default is ... and name not in options)
@@ -152,56 +152,56 @@ def _with_options(factory: Factory, make: Factory, given: tuple[str, ...], **def
     return factory
 
 
-def _movie(
+def _make_movie(
     site: Site, *, path: str, steps_per_frame: int = 1, first_frame: int = 0, at_end: str = "hold"
 ) -> MoviePlume:
     return MoviePlume(load_movie(path), steps_per_frame, first_frame, at_end)
 
 
-def _history(site: Site, *, sensor: Any = "concentration", length: int = 4) -> sensors_of.HistorySensor:
-    return sensors_of.HistorySensor(build(Kind.OBSERVATION, sensor, site), length)
+def _make_history_sensor(site: Site, *, sensor: Any = "concentration", length: int = 4) -> sensors_of.HistorySensor:
+    return sensors_of.HistorySensor(build(ComponentKind.OBSERVATION, sensor, site), length)
 
 
-def _dict(site: Site, *, sensors: Mapping[str, Any]) -> sensors_of.DictSensor:
+def _make_dict_sensor(site: Site, *, sensors: Mapping[str, Any]) -> sensors_of.DictSensor:
     if not isinstance(sensors, Mapping):
         raise ValidationError("not a table of sensors", found=sensors, expected="names with their sensors")
-    return sensors_of.DictSensor({name: build(Kind.OBSERVATION, spec, site) for name, spec in sensors.items()})
+    return sensors_of.DictSensor({name: build(ComponentKind.OBSERVATION, spec, site) for name, spec in sensors.items()})
 
 
-def _shaped(
+def _make_shaped_reward(
     site: Site, *, inner: Any = "sparse_goal", scale: float = 0.01, discount: float = 0.99
 ) -> rewards.ShapedReward:
-    return rewards.ShapedReward(build(Kind.REWARD, inner, site), site.source_location, scale, discount)
+    return rewards.ShapedReward(build(ComponentKind.REWARD, inner, site), site.source_location, scale, discount)
 
 
-_OWN: dict[Kind, dict[str, Factory]] = {
-    Kind.PLUME: {
+_BUILT_IN: dict[ComponentKind, dict[str, Factory]] = {
+    ComponentKind.PLUME: {
         "gaussian": _at_source(GaussianPlume),
         "advected": _at_source(AdvectedPlume),
         "puffs": _at_source(PuffPlume),
-        "movie": _movie,
+        "movie": _make_movie,
     },
-    Kind.ACTION: {
+    ComponentKind.ACTION: {
         "discrete_grid": _from_parameters(actions.DiscreteGridActions),
         "oriented_grid": _from_parameters(actions.OrientedGridActions),
         "eight_direction": _from_parameters(actions.EightDirectionActions),
         "continuous": _from_parameters(actions.ContinuousActions),
         "run_tumble": _from_parameters(actions.RunTumbleActions),
     },
-    Kind.OBSERVATION: {
+    ComponentKind.OBSERVATION: {
         "concentration": _from_parameters(sensors_of.ConcentrationSensor),
         "binary_hit": _from_parameters(sensors_of.BinaryHitSensor),
         "poisson_hits": _from_parameters(sensors_of.PoissonHitSensor),
         "antennae": _from_parameters(sensors_of.AntennaePair),
         "wind": _from_parameters(sensors_of.WindSensor),
-        "history": _history,
-        "dict": _dict,
+        "history": _make_history_sensor,
+        "dict": _make_dict_sensor,
     },
-    Kind.REWARD: {
+    ComponentKind.REWARD: {
         "sparse_goal": _at_goal(rewards.SparseGoalReward),
         "step_penalty": _at_goal(rewards.StepPenaltyReward),
-        "shaped": _shaped,
+        "shaped": _make_shaped_reward,
     },
 }
-for _kind, _factories in _OWN.items():
+for _kind, _factories in _BUILT_IN.items():
     _REGISTRY[_kind].update(_factories)

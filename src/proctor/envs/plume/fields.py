@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.contracts.arguments import checked_number
+from proctor.contracts.arguments import parse_number
 from proctor.contracts.components import Metadata
 from proctor.contracts.spatial import FARTHEST, Coordinates, GridSize
 from proctor.errors import ValidationError
@@ -30,29 +30,29 @@ MOST_WIDTH: Final = 1e6
 _SHARED: WeakValueDictionary[tuple[Any, ...], Array] = WeakValueDictionary()
 
 
-def read_only(values: Array) -> Array:
+def make_read_only(values: Array) -> Array:
     """Return `values`, no longer writable."""
     values.flags.writeable = False
     return values
 
 
-def shared(make: Callable[..., Array], *parameters: Any) -> Array:
+def share_array(make: Callable[..., Array], *parameters: Any) -> Array:
     """Return `make(*parameters)`, read-only; the same array for all who hold it, and forgotten when nobody does."""
     key = (make, *parameters)
     values = _SHARED.get(key)
     if values is None:
-        values = _SHARED[key] = read_only(make(*parameters))
+        values = _SHARED[key] = make_read_only(make(*parameters))
     return values
 
 
-def off_grid(position: Coordinates, grid: GridSize) -> IndexError:
+def off_grid_error(position: Coordinates, grid: GridSize) -> IndexError:
     """Return the error for a sample beyond the grid."""
     return IndexError(
         f"({position.x}, {position.y}) is not on the grid of {grid.width} x {grid.height} cells [FIELD-SAMPLE-P1]"
     )
 
 
-def checked_source(source: Coordinates, grid: GridSize) -> Coordinates:
+def check_source(source: Coordinates, grid: GridSize) -> Coordinates:
     """Return `source` if it lies on the grid, or raise a ValidationError."""
     if not grid.contains(source):
         raise ValidationError(
@@ -69,7 +69,7 @@ def _bell(length: int, centre: int, sigma: float) -> tuple[float, ...]:
     return tuple(math.exp(-((i - centre) ** 2) / (2.0 * sigma * sigma)) for i in range(length))
 
 
-def _gaussian_array(grid: GridSize, source: Coordinates, sigma: float) -> Array:
+def _compute_gaussian_array(grid: GridSize, source: Coordinates, sigma: float) -> Array:
     along_x = np.array(_bell(grid.width, source.x, sigma))
     along_y = np.array(_bell(grid.height, source.y, sigma))
     values: Array = np.multiply.outer(along_y, along_x)
@@ -81,26 +81,26 @@ class GaussianPlume:
 
     def __init__(self, grid_size: GridSize, source_location: Coordinates, sigma: float = 12.0) -> None:
         self.grid_size = grid_size
-        self.source_location = checked_source(source_location, grid_size)
-        self.sigma = checked_number("sigma", sigma, least=LEAST_WIDTH, most=MOST_WIDTH)
+        self.source_location = check_source(source_location, grid_size)
+        self.sigma = parse_number("sigma", sigma, least=LEAST_WIDTH, most=MOST_WIDTH)
         self.along_x = _bell(grid_size.width, source_location.x, self.sigma)
         self.along_y = _bell(grid_size.height, source_location.y, self.sigma)
 
     @property
     def field_array(self) -> Array:
         """All values, shape (height, width), read-only; made when first asked for."""
-        return shared(_gaussian_array, self.grid_size, self.source_location, self.sigma)
+        return share_array(_compute_gaussian_array, self.grid_size, self.source_location, self.sigma)
 
     def sample(self, position: Coordinates) -> float:
         """Return the concentration at `position`."""
         x = position.x
         y = position.y
         if x < 0 or y < 0:
-            raise off_grid(position, self.grid_size)
+            raise off_grid_error(position, self.grid_size)
         try:
             return self.along_y[y] * self.along_x[x]
         except IndexError:
-            raise off_grid(position, self.grid_size) from None
+            raise off_grid_error(position, self.grid_size) from None
 
     def get_metadata(self) -> Metadata:
         """Return the field's type and parameters."""
@@ -111,7 +111,7 @@ class GaussianPlume:
         return {"kind": "gaussian", "sigma": self.sigma}
 
 
-def gaussian_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Array) -> Array:
+def compute_gaussian_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Array) -> Array:
     """Return the Gaussian at continuous coordinates, for pictures."""
     scale = 2.0 * field["sigma"] ** 2
     values: Array = np.multiply.outer(
@@ -136,19 +136,21 @@ class AdvectedPlume:
         growth: float = 0.15,
     ) -> None:
         self.grid_size = grid_size
-        self.source_location = checked_source(source_location, grid_size)
-        self.wind = checked_wind(wind)
-        self.spread = checked_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
-        self.growth = checked_number("growth", growth, least=0.0, most=MOST_WIDTH)
+        self.source_location = check_source(source_location, grid_size)
+        self.wind = parse_wind(wind)
+        self.spread = parse_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
+        self.growth = parse_number("growth", growth, least=0.0, most=MOST_WIDTH)
         if self.wind == (0.0, 0.0):
             raise ValidationError("an advected plume needs a wind", found=wind, expected="(u, v) other than (0, 0)")
-        self.field_array = shared(_advected_array, grid_size, source_location, self.wind, self.spread, self.growth)
+        self.field_array = share_array(
+            _compute_advected_array, grid_size, source_location, self.wind, self.spread, self.growth
+        )
         self.wind_field = SteadyWind(self.wind)
 
     def sample(self, position: Coordinates) -> float:
         """Return the concentration at `position`."""
         if not self.grid_size.contains(position):
-            raise off_grid(position, self.grid_size)
+            raise off_grid_error(position, self.grid_size)
         return self.field_array.item(position.y, position.x)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -167,7 +169,7 @@ class AdvectedPlume:
         return {"kind": "advected", "wind": list(self.wind), "spread": self.spread, "growth": self.growth}
 
 
-def advected_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Array) -> Array:
+def compute_advected_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Array) -> Array:
     """Return the advected plume at continuous coordinates."""
     u, v = field["wind"]
     speed = math.hypot(u, v)
@@ -183,20 +185,20 @@ def advected_values(field: Mapping[str, Any], source: Point, xs: Array, ys: Arra
     return values
 
 
-def _advected_array(grid: GridSize, source: Coordinates, wind: Point, spread: float, growth: float) -> Array:
+def _compute_advected_array(grid: GridSize, source: Coordinates, wind: Point, spread: float, growth: float) -> Array:
     xs = np.arange(grid.width, dtype=np.float64)
     ys = np.arange(grid.height, dtype=np.float64)
     described = {"wind": wind, "spread": spread, "growth": growth}
-    return advected_values(described, (source.x, source.y), xs, ys)
+    return compute_advected_values(described, (source.x, source.y), xs, ys)
 
 
-def checked_wind(wind: Any) -> Point:
+def parse_wind(wind: Any) -> Point:
     """Return `wind` as two finite floats, or raise a ValidationError."""
     if isinstance(wind, np.ndarray):
         wind = wind.tolist()
     if not isinstance(wind, tuple | list) or len(wind) != 2:
         raise ValidationError("not a wind", found=wind, expected="(u, v), cells per step")
-    u, v = (checked_number("wind", speed, least=-FARTHEST, most=FARTHEST) for speed in wind)
+    u, v = (parse_number("wind", speed, least=-FARTHEST, most=FARTHEST) for speed in wind)
     return u, v
 
 

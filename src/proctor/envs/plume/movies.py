@@ -14,12 +14,12 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from proctor.contracts.arguments import checked_count
+from proctor.contracts.arguments import parse_count
 from proctor.contracts.chance import Chance
 from proctor.contracts.components import Metadata
 from proctor.contracts.spatial import MOST_STEPS, Coordinates, GridSize
-from proctor.envs.plume.fields import Array, off_grid, read_only
-from proctor.envs.plume.thumbnail import thumbnail
+from proctor.envs.plume.drawing.field_images import make_thumbnail
+from proctor.envs.plume.fields import Array, make_read_only, off_grid_error
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
 MOST_UNPACKED: Final = 2**31
@@ -128,14 +128,14 @@ class MovieFrame:
     """One frame as a field."""
 
     def __init__(self, values: Array, number: int) -> None:
-        self.field_array = read_only(values)
+        self.field_array = make_read_only(values)
         self.number = number
         self.grid_size = GridSize(values.shape[1], values.shape[0])
 
     def sample(self, position: Coordinates) -> float:
         """Return the concentration at `position`."""
         if not self.grid_size.contains(position):
-            raise off_grid(position, self.grid_size)
+            raise off_grid_error(position, self.grid_size)
         return self.field_array.item(position.y, position.x)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -144,7 +144,7 @@ class MovieFrame:
 
     def describe_frame(self) -> dict[str, Any]:
         """Return a thumbnail of the frame."""
-        return thumbnail(self.field_array)
+        return make_thumbnail(self.field_array)
 
 
 class MoviePlume:
@@ -161,8 +161,8 @@ class MoviePlume:
         if at_end not in AT_END:
             raise ValidationError("unknown at_end", found=at_end, expected=" or ".join(AT_END))
         self.grid_size = GridSize(int(shape[2]), int(shape[1]))
-        self.steps_per_frame = checked_count("steps_per_frame", steps_per_frame, 1, MOST_STEPS)
-        self.first_frame = checked_count("first_frame", first_frame, 0, int(shape[0]) - 1)
+        self.steps_per_frame = parse_count("steps_per_frame", steps_per_frame, 1, MOST_STEPS)
+        self.first_frame = parse_count("first_frame", first_frame, 0, int(shape[0]) - 1)
         self.at_end = at_end
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,23 +3,191 @@
 Rule 1: a policy sees observations only, never `info` or the source; what it knows besides is which actions and which
     sensor it was built for.
 Rule 2: memory is the policy's own and begins anew at `reset`; chance is a function of the seed and the count of moves.
-Rule 3: a policy that steers chooses headings; `steering` turns them into actions.
+Rule 3: a policy that steers chooses headings; a `Steering` turns them into actions.
+Rule 4: what an action processor can do is a row of `_STEERINGS`, what a sensor's observation means a row of `_READERS`;
+    both are found by the type that the part's metadata names. Nothing reads the state of an environment.
+Rule 5: headings are whole numbers 0 to count - 1, anticlockwise from East, evenly spaced. An episode begins with the
+    heading 0; one that was reset with another `orientation` looks turned to a policy that has to turn itself.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces.utils import flatdim, unflatten
 
 from proctor.contracts.chance import Chance
-from proctor.envs.episodes import Env, Policy
-from proctor.envs.plume.steering import Action, Nose, Reading, Steering, Vector, nose_of, steering_of
-from proctor.envs.policies import ANY, RANDOM, Entry
+from proctor.contracts.components import ActionProcessor, ObservationModel
+from proctor.envs.evaluation import GENERAL_POLICIES, RANDOM_STREAM, Env, Policy, PolicyEntry
 from proctor.errors import ValidationError
 
-GREEDY, TUMBLING, CASTING = (RANDOM + k for k in range(1, 4))
+Action: TypeAlias = Any
+Vector: TypeAlias = tuple[float, float]
+Way: TypeAlias = Callable[[int, int], tuple[Action, ...]]
+
+ALIKE: Final = 9  # decimals of a cosine within which two headings are equally good
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What a processor's actions amount to: `way(facing, wanted)` makes one move along `wanted` with its last action."""
+
+    count: int
+    way: Way
+
+    def direction(self, heading: int) -> Vector:
+        """Return the unit vector along `heading`."""
+        angle = math.tau * heading / self.count
+        return math.cos(angle), math.sin(angle)
+
+    def nearest(self, direction: Vector) -> int:
+        """Return the heading that leads furthest along `direction`; the lowest of equals."""
+        length = math.hypot(*direction) or 1.0
+        return max(
+            range(self.count), key=lambda heading: round(dot(self.direction(heading), direction) / length, ALIKE)
+        )
+
+
+def dot(one: Vector, other: Vector) -> float:
+    """Return the inner product."""
+    return one[0] * other[0] + one[1] * other[1]
+
+
+def _discrete(parameters: Mapping[str, Any]) -> Steering:
+    return Steering(4, lambda facing, wanted: ((1 - wanted) % 4,))  # actions count clockwise from North
+
+
+def _eight(parameters: Mapping[str, Any]) -> Steering:
+    return Steering(8, lambda facing, wanted: ((2 - wanted) % 8,))
+
+
+_QUARTERS: Final = ((), (1,), (1, 1), (2,))  # the turns of an oriented agent, by quarters to the left
+
+
+def _turn_and_go(parameters: Mapping[str, Any]) -> Steering:
+    return Steering(4, lambda facing, wanted: (*_QUARTERS[(wanted - facing) % 4], 0))
+
+
+def _run_tumble(parameters: Mapping[str, Any]) -> Steering:
+    return Steering(parameters["n_headings"], lambda facing, wanted: (0,) if facing == wanted else (wanted + 1, 0))
+
+
+def _continuous(parameters: Mapping[str, Any]) -> Steering:
+    """One cell at a time, to the eight neighbours."""
+    share = min(1.0, 1.0 / parameters["max_speed"])
+    ring = ((1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1))
+    velocities = np.array(ring, np.float32) * np.float32(share)
+    velocities.flags.writeable = False
+    return Steering(8, lambda facing, wanted: (velocities[wanted],))
+
+
+_STEERINGS: Final[Mapping[str, Callable[[Mapping[str, Any]], Steering]]] = {
+    "discrete_grid": _discrete,
+    "eight_direction_stay": _eight,
+    "oriented_grid": _turn_and_go,
+    "run_tumble": _run_tumble,
+    "continuous": _continuous,
+}
+
+
+def find_steering(processor: ActionProcessor) -> Steering:
+    """Return how to steer with `processor`; a type that is not known is a ValidationError."""
+    metadata = processor.get_metadata()
+    legs = _STEERINGS.get(metadata["type"])
+    if legs is None:
+        raise ValidationError(
+            "no policy can steer with this action type",
+            found=metadata["type"],
+            expected=f"one of {', '.join(_STEERINGS)}",
+        )
+    return legs(metadata["parameters"])
+
+
+@dataclass(frozen=True, slots=True)
+class SensorReading:
+    """One observation as a policy uses it; the wind is None where none is felt."""
+
+    odor: float
+    wind: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationReader:
+    """Where an observation has its odor and its wind; None where it has none."""
+
+    odor: Callable[[Any], float] | None = None
+    wind: Callable[[Any], Vector] | None = None
+
+    def read(self, observation: Any) -> SensorReading:
+        """Return the odor, 0 where nothing smells, and the wind."""
+        return SensorReading(
+            0.0 if self.odor is None else self.odor(observation),
+            None if self.wind is None else self.wind(observation),
+        )
+
+
+def _mean(observation: Any) -> float:
+    values = np.ravel(observation).tolist()
+    return float(sum(values) / len(values))
+
+
+def _velocity(observation: Any) -> Vector:
+    u, v = observation.tolist()
+    return u, v
+
+
+def _plain(model: Any) -> ObservationReader:
+    space = model.observation_space
+    if not isinstance(space, spaces.Box | spaces.MultiBinary | spaces.Discrete):
+        raise ValidationError("no policy can read this observation", found=space, expected="numbers")
+    return ObservationReader(odor=_mean)
+
+
+def _wind(model: Any) -> ObservationReader:
+    return ObservationReader(wind=_velocity)
+
+
+def _history(model: Any) -> ObservationReader:
+    """Read the newest entry."""
+    inner = find_reader(model.sensor)
+    space = model.sensor.observation_space
+    size = flatdim(space)
+    return _read_through(inner, lambda observation: unflatten(space, observation[-size:]))
+
+
+def _dict(model: Any) -> ObservationReader:
+    """Take each sense from the first entry that has it."""
+    readers = [_read_through(find_reader(sensor), itemgetter(name)) for name, sensor in model.sensors.items()]
+    odors = (reader.odor for reader in readers if reader.odor is not None)
+    winds = (reader.wind for reader in readers if reader.wind is not None)
+    return ObservationReader(next(odors, None), next(winds, None))
+
+
+def _read_through(reader: ObservationReader, part: Callable[[Any], Any]) -> ObservationReader:
+    """Return `reader` for an observation of which it reads `part`."""
+    odor, wind = reader.odor, reader.wind
+    return ObservationReader(
+        None if odor is None else lambda observation: odor(part(observation)),
+        None if wind is None else lambda observation: wind(part(observation)),
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[Any], ObservationReader]]] = {"wind": _wind, "history": _history, "dict": _dict}
+
+
+def find_reader(model: ObservationModel) -> ObservationReader:
+    """Return how to read the observations of `model`; any row of numbers smells of its mean."""
+    return _READERS.get(model.get_metadata()["type"], _plain)(model)
+
+
+GREEDY, TUMBLING, CASTING = (RANDOM_STREAM + k for k in range(1, 4))
 LITTLE: Final = 1e-9
 """Keeps a fit solvable that has walked one axis only."""
 
@@ -27,9 +195,9 @@ LITTLE: Final = 1e-9
 class Searcher(ABC):
     """A policy that chooses headings and has them steered; the memory of a subclass begins in `_begin`."""
 
-    def __init__(self, steering: Steering, nose: Nose) -> None:
+    def __init__(self, steering: Steering, reader: ObservationReader) -> None:
         self._steering = steering
-        self._nose = nose
+        self._reader = reader
 
     def reset(self, seed: int) -> None:
         """Forget everything and begin an episode."""
@@ -42,7 +210,7 @@ class Searcher(ABC):
     def act(self, observation: Any) -> Action:
         """Return the next action; a new heading is chosen when the last move is made."""
         if not self._pending:
-            wanted = self._choose(self._nose.read(observation))
+            wanted = self._choose(self._reader.read(observation))
             self._pending = list(reversed(self._steering.way(self._facing, wanted)))
             self._facing = wanted
             self._moves += 1
@@ -53,7 +221,7 @@ class Searcher(ABC):
         """Set the memory up for an episode."""
 
     @abstractmethod
-    def _choose(self, reading: Reading) -> int:
+    def _choose(self, reading: SensorReading) -> int:
         """Return the heading of the next move."""
 
 
@@ -67,7 +235,7 @@ class RunTumble(Searcher):
         self._odor = 0.0
         self._heading = self._chance.below(self._steering.count, TUMBLING, 0)
 
-    def _choose(self, reading: Reading) -> int:
+    def _choose(self, reading: SensorReading) -> int:
         change = (reading.odor > self._odor) - (reading.odor < self._odor)
         self._odor = reading.odor
         if self._chance.uniform(TUMBLING, self._moves, 1) < self.TUMBLES[change]:
@@ -90,18 +258,18 @@ class GradientGreedy(Searcher):
         self._at = (0.0, 0.0)
         self._past: deque[tuple[Vector, float]] = deque(maxlen=self.SPAN)
 
-    def _choose(self, reading: Reading) -> int:
+    def _choose(self, reading: SensorReading) -> int:
         self._past.append((self._at, reading.odor))
-        slope = fitted_slope(self._past)
+        slope = fit_slope(self._past)
         if slope == (0.0, 0.0) or self._chance.uniform(GREEDY, self._moves, 0) < self.EXPLORES:
             heading = self._chance.below(self._steering.count, GREEDY, self._moves, 1)
         else:
             heading = self._steering.nearest(slope)
-        self._at = plus(self._at, self._steering.direction(heading))
+        self._at = add_vectors(self._at, self._steering.direction(heading))
         return heading
 
 
-def fitted_slope(past: Collection[tuple[Vector, float]]) -> Vector:
+def fit_slope(past: Collection[tuple[Vector, float]]) -> Vector:
     """Return the slope of the plane through (place, odor), by least squares; an axis that was not walked has none."""
     size = len(past)
     centre_x, centre_y = (sum(at[axis] for at, _ in past) / size for axis in (0, 1))
@@ -130,7 +298,7 @@ class SurgeCast(Searcher):
     SMOOTH: Final = 0.9
 
     def _begin(self) -> None:
-        self._feels_wind = self._nose.wind is not None
+        self._feels_wind = self._reader.wind is not None
         self._wind: Vector | None = None
         self._course = self._steering.direction(self._chance.below(self._steering.count, CASTING, 0))
         self._wanted = self._course
@@ -138,20 +306,20 @@ class SurgeCast(Searcher):
         self._past: deque[float] = deque([0.0], maxlen=self.SPAN)
         self._look_around()
 
-    def _choose(self, reading: Reading) -> int:
+    def _choose(self, reading: SensorReading) -> int:
         if reading.wind is not None:
             self._feel(reading.wind)
         if reading.odor > max(self._past) and not (self._feels_wind and reading.odor < self.FAINT):
             self._rise()
         else:
-            self._wanted = turned(self._course, next(self._quarters))
+            self._wanted = turn_by_quarters(self._course, next(self._quarters))
         self._past.append(reading.odor)
         return self._along(self._wanted)
 
     def _feel(self, wind: Vector) -> None:
         """Set the course against the wind, smoothed; without any the course stays."""
         before = wind if self._wind is None else self._wind
-        u, v = self._wind = (mixed(before[0], wind[0], self.SMOOTH), mixed(before[1], wind[1], self.SMOOTH))
+        u, v = self._wind = (interpolate(before[0], wind[0], self.SMOOTH), interpolate(before[1], wind[1], self.SMOOTH))
         speed = math.hypot(u, v)
         if speed > 0.0:
             self._course = (-u / speed, -v / speed)
@@ -169,10 +337,10 @@ class SurgeCast(Searcher):
 
     def _along(self, wanted: Vector) -> int:
         """Return the heading of a move along `wanted`; what a coarse compass cannot do is owed to the next moves."""
-        owed = plus(self._owed, wanted)
+        owed = add_vectors(self._owed, wanted)
         heading = self._steering.nearest(owed)
         x, y = self._steering.direction(heading)
-        self._owed = (within_one(owed[0] - x), within_one(owed[1] - y))
+        self._owed = (clamp_to_one(owed[0] - x), clamp_to_one(owed[1] - y))
         return heading
 
 
@@ -186,28 +354,28 @@ def search_pattern(surge: int, reach: int, first: int) -> Iterator[int]:
         side = 4 - side
 
 
-def turned(direction: Vector, quarters: int) -> Vector:
+def turn_by_quarters(direction: Vector, quarters: int) -> Vector:
     """Return `direction` turned to the left by quarters of a circle."""
     x, y = direction
     return ((x, y), (-y, x), (-x, -y), (y, -x))[quarters]
 
 
-def plus(one: Vector, other: Vector) -> Vector:
+def add_vectors(one: Vector, other: Vector) -> Vector:
     """Return the sum."""
     return one[0] + other[0], one[1] + other[1]
 
 
-def within_one(value: float) -> float:
+def clamp_to_one(value: float) -> float:
     """Return the nearest number in [-1, 1]."""
     return min(max(value, -1.0), 1.0)
 
 
-def mixed(old: float, new: float, share: float) -> float:
+def interpolate(old: float, new: float, share: float) -> float:
     """Return the mean of both, weighted by the share of the old."""
     return share * old + (1.0 - share) * new
 
 
-def _searching(kind: type[Searcher]) -> Callable[[Env], Policy]:
+def _make_factory(kind: type[Searcher]) -> Callable[[Env], Policy]:
     """Return a factory for a policy that needs to know a plume search's actions and sensor."""
 
     def make(env: Env) -> Policy:
@@ -218,14 +386,14 @@ def _searching(kind: type[Searcher]) -> Callable[[Env], Policy]:
                 found=type(env.unwrapped).__name__,
                 expected="a plume search, or the policy 'random'",
             )
-        return kind(steering_of(parts["action"]), nose_of(parts["observation"]))
+        return kind(find_steering(parts["action"]), find_reader(parts["observation"]))
 
     return make
 
 
-POLICIES: Final[Mapping[str, Entry]] = {
-    **ANY,
-    "gradient_greedy": Entry("climbs the plane through its last readings", _searching(GradientGreedy)),
-    "run_tumble": Entry("runs while the odor rises, else turns anywhere", _searching(RunTumble)),
-    "surge_cast": Entry("surges upwind on a whiff, casts across when it is lost", _searching(SurgeCast)),
+POLICIES: Final[Mapping[str, PolicyEntry]] = {
+    **GENERAL_POLICIES,
+    "gradient_greedy": PolicyEntry("climbs the plane through its last readings", _make_factory(GradientGreedy)),
+    "run_tumble": PolicyEntry("runs while the odor rises, else turns anywhere", _make_factory(RunTumble)),
+    "surge_cast": PolicyEntry("surges upwind on a whiff, casts across when it is lost", _make_factory(SurgeCast)),
 }

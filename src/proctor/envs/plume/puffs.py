@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.contracts.arguments import checked_count, checked_number
+from proctor.contracts.arguments import parse_count, parse_number
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import Metadata
 from proctor.contracts.spatial import FARTHEST, Coordinates, GridSize
@@ -27,10 +27,10 @@ from proctor.envs.plume.fields import (
     Array,
     Point,
     SteadyWind,
-    checked_source,
-    checked_wind,
-    off_grid,
-    read_only,
+    check_source,
+    make_read_only,
+    off_grid_error,
+    parse_wind,
 )
 from proctor.errors import ValidationError
 
@@ -57,7 +57,7 @@ class PuffField:
     def sample(self, position: Coordinates) -> float:
         """Return the concentration at `position`; the work is bounded by the number of puffs."""
         if not self.grid_size.contains(position):
-            raise off_grid(position, self.grid_size)
+            raise off_grid_error(position, self.grid_size)
         dx = self.x - float(position.x)
         dy = self.y - float(position.y)
         exponent = (dx * dx + dy * dy) / (2.0 * self.variance)
@@ -72,7 +72,7 @@ class PuffField:
         """All values, shape (height, width), read-only; computed cell by cell when asked for."""
         grid = self.grid_size
         values = [self.sample(Coordinates(x, y)) for y in range(grid.height) for x in range(grid.width)]
-        return read_only(np.array(values).reshape(grid.height, grid.width))
+        return make_read_only(np.array(values).reshape(grid.height, grid.width))
 
     def describe_frame(self) -> dict[str, Any]:
         """Return the puffs as a scene shows them: [x, y, spread, strength] each, with three decimals."""
@@ -99,16 +99,16 @@ class PuffPlume:
         warm_up: int = 60,
     ) -> None:
         self.grid_size = grid_size
-        self.source_location = checked_source(source_location, grid_size)
-        self.wind = checked_wind(wind)
-        self.noise = checked_number("noise", noise, least=0.0, most=FARTHEST)
-        self.memory = checked_number("memory", memory, least=0.0)
-        self.drift = checked_number("drift", drift, least=0.0, most=FARTHEST)
-        self.spread = checked_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
-        self.growth = checked_number("growth", growth, least=0.0, most=MOST_WIDTH)
-        self.release_every = checked_count("release_every", release_every, 1, LONGEST)
-        self.lifetime = checked_count("lifetime", lifetime, 1, LONGEST)
-        self.warm_up = checked_count("warm_up", warm_up, 0, LONGEST)
+        self.source_location = check_source(source_location, grid_size)
+        self.wind = parse_wind(wind)
+        self.noise = parse_number("noise", noise, least=0.0, most=FARTHEST)
+        self.memory = parse_number("memory", memory, least=0.0)
+        self.drift = parse_number("drift", drift, least=0.0, most=FARTHEST)
+        self.spread = parse_number("spread", spread, least=LEAST_WIDTH, most=MOST_WIDTH)
+        self.growth = parse_number("growth", growth, least=0.0, most=MOST_WIDTH)
+        self.release_every = parse_count("release_every", release_every, 1, LONGEST)
+        self.lifetime = parse_count("lifetime", lifetime, 1, LONGEST)
+        self.warm_up = parse_count("warm_up", warm_up, 0, LONGEST)
         if self.memory >= 1.0:
             raise ValidationError("memory out of range", found=memory, expected="0 <= memory < 1")
         self.kick = self.noise * math.sqrt(1.0 - self.memory * self.memory)
@@ -161,7 +161,7 @@ class PuffPlume:
         return {"kind": "puffs", "wind": list(self.wind)}
 
 
-def puff_values(frame: Mapping[str, Any], xs: Array, ys: Array) -> Array:
+def compute_puff_values(frame: Mapping[str, Any], xs: Array, ys: Array) -> Array:
     """Return the puffs of a frame at continuous coordinates, for pictures."""
     total = np.zeros((len(ys), len(xs)))
     for x, y, spread, strength in frame["puffs"]:

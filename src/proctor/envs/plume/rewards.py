@@ -3,7 +3,7 @@
 from math import sqrt
 from typing import Any
 
-from proctor.contracts.arguments import checked_number
+from proctor.contracts.arguments import parse_number
 from proctor.contracts.components import ConcentrationField, Metadata, RewardFunction
 from proctor.contracts.spatial import AgentState, Coordinates
 
@@ -13,7 +13,7 @@ class _GoalReward:
 
     def __init__(self, source_location: Coordinates, goal_radius: float, at_goal: float, elsewhere: float) -> None:
         self.source_location = source_location
-        self.goal_radius = checked_number("goal_radius", goal_radius, least=0.0)
+        self.goal_radius = parse_number("goal_radius", goal_radius, least=0.0)
         self.at_goal = at_goal
         self.elsewhere = elsewhere
         self._x, self._y = source_location.x, source_location.y
@@ -51,8 +51,8 @@ class StepPenaltyReward(_GoalReward):
         goal_reward: float = 1.0,
         step_penalty: float = 0.01,
     ) -> None:
-        self.goal_reward = checked_number("goal_reward", goal_reward)
-        self.step_penalty = checked_number("step_penalty", step_penalty)
+        self.goal_reward = parse_number("goal_reward", goal_reward)
+        self.step_penalty = parse_number("step_penalty", step_penalty)
         super().__init__(source_location, goal_radius, self.goal_reward, -self.step_penalty)
 
     def get_metadata(self) -> Metadata:
@@ -79,8 +79,8 @@ class ShapedReward:
     ) -> None:
         self.inner = inner
         self.source_location = source_location
-        self.scale = checked_number("scale", scale)
-        self.discount = checked_number("discount", discount, least=0.0)
+        self.scale = parse_number("scale", scale)
+        self.discount = parse_number("discount", discount, least=0.0)
 
     def _potential(self, state: AgentState) -> float:
         return 0.0 if state.goal_reached else -self.scale * state.position.distance_to(self.source_location)

@@ -14,12 +14,11 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
-from proctor.contracts.arguments import checked_count, checked_number
+from proctor.contracts.arguments import parse_count, parse_number
 from proctor.contracts.chance import Stream
-from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel
+from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel, check_members
 from proctor.contracts.spatial import FARTHEST, Coordinates
-from proctor.envs.plume.actions import clamped
-from proctor.envs.plume.answers import check_members
+from proctor.envs.plume.actions import clamp_to_grid
 from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
@@ -55,7 +54,7 @@ class BinaryHitSensor:
     """1 where the concentration reaches `threshold`, else 0; `MultiBinary(1)`."""
 
     def __init__(self, threshold: float = 0.1) -> None:
-        self.threshold = checked_number("threshold", threshold)
+        self.threshold = parse_number("threshold", threshold)
         self._space = spaces.MultiBinary(1)
 
     @property
@@ -91,9 +90,9 @@ class PoissonHitSensor:
 
     def __init__(self, rate: float = 5.0, most: int = 20, channel: int = 0) -> None:
         # Beyond 700, exp(-rate) vanishes, and with it every chance of a small count.
-        self.rate = checked_number("rate", rate, above=0.0, most=700.0)
-        self.most = checked_count("most", most, 1, 1_000_000)
-        self.channel = checked_count("channel", channel, 0, 2**32 - 1)
+        self.rate = parse_number("rate", rate, above=0.0, most=700.0)
+        self.most = parse_count("most", most, 1, 1_000_000)
+        self.channel = parse_count("channel", channel, 0, 2**32 - 1)
         self._space = spaces.Box(0.0, float(self.most), (1,), np.float32)
 
     @property
@@ -125,8 +124,8 @@ class AntennaePair:
     """
 
     def __init__(self, reach: float = 2.0, angle: float = 45.0) -> None:
-        self.reach = checked_number("reach", reach, above=0.0, most=FARTHEST)
-        self.angle = checked_number("angle", angle, least=-360.0, most=360.0)
+        self.reach = parse_number("reach", reach, above=0.0, most=FARTHEST)
+        self.angle = parse_number("angle", angle, least=-360.0, most=360.0)
         self._space = spaces.Box(0.0, 1.0, (2,), np.float32)
 
     @property
@@ -140,7 +139,7 @@ class AntennaePair:
         observation = np.empty(2, FLOAT32)
         for side, angle in enumerate((self.angle, -self.angle)):
             direction = math.radians(agent.orientation + angle)
-            tip: Coordinates = clamped(
+            tip: Coordinates = clamp_to_grid(
                 agent.position.x + round(self.reach * math.cos(direction)),
                 agent.position.y + round(self.reach * math.sin(direction)),
                 env_state["grid_size"],
@@ -159,7 +158,7 @@ class WindSensor:
     needs_wind = True
 
     def __init__(self, limit: float = 10.0) -> None:
-        self.limit = checked_number("limit", limit, above=0.0, most=FARTHEST)
+        self.limit = parse_number("limit", limit, above=0.0, most=FARTHEST)
         self._space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
 
     @property
@@ -199,7 +198,7 @@ class HistorySensor:
         check_members("observation_model", sensor)
         self.sensor = sensor
         self.needs_wind = bool(getattr(sensor, "needs_wind", False))
-        self.length = checked_count("length", length, 1, 10_000)
+        self.length = parse_count("length", length, 1, 10_000)
         row = flatten_space(sensor.observation_space)
         if not isinstance(row, spaces.Box):
             raise ValidationError("cannot keep a history", found=sensor.observation_space, expected="a flat space")

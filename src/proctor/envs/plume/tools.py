@@ -2,9 +2,11 @@
 
 Rule 1: a table says which tools an action processor has. One that is not in it, a user's own, is driven by `act`.
 Rule 2: an agent is told what its sensor tells. It learns neither where it is nor where the source is, and no reward.
+Rule 3: how a sensor's readings are described is found once for a sensor, by its type. The numbers of a sensor that is not
+    ours are told as they are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -19,6 +21,85 @@ from proctor.envs.plume.actions import (
     RunTumbleActions,
 )
 from proctor.envs.plume.models import PlumeAction, PlumeObservation
+from proctor.envs.plume.sensors import (
+    AntennaePair,
+    BinaryHitSensor,
+    ConcentrationSensor,
+    DictSensor,
+    HistorySensor,
+    PoissonHitSensor,
+    WindSensor,
+)
+
+Describer: TypeAlias = Callable[[Any], str]
+"""Turns what a sensor gave, a row of numbers or several by their names, into text."""
+
+
+def find_describer(sensor: Any) -> Describer:
+    """Return how what `sensor` gives is told."""
+    return DESCRIBERS.get(type(sensor), _describe_any)(sensor)
+
+
+def _describe_any(sensor: Any) -> Describer:
+    return lambda seen: (
+        _list_readings(seen) if isinstance(seen, Mapping) else f"The sensor reads {_format_numbers(seen)}."
+    )
+
+
+def _list_readings(seen: Mapping[str, Sequence[float]]) -> str:
+    return " ".join(f"{name}: {_format_numbers(reading)}." for name, reading in seen.items())
+
+
+def _describe_concentration(sensor: ConcentrationSensor) -> Describer:
+    return lambda seen: f"Concentration {seen[0]:.6g}, on a scale from 0 to 1."
+
+
+def _describe_hit(sensor: BinaryHitSensor) -> Describer:
+    return lambda seen: "There is odor here." if seen[0] else "There is no odor here."
+
+
+def _describe_hits(sensor: PoissonHitSensor) -> Describer:
+    return lambda seen: f"Odor hits in this step: {seen[0]:g}, of at most {sensor.most}."
+
+
+def _describe_antennae(sensor: AntennaePair) -> Describer:
+    return lambda seen: (
+        f"Concentration {seen[0]:.6g} at the left antenna, {seen[1]:.6g} at the right one, on a scale from 0 to 1."
+    )
+
+
+def _describe_wind(sensor: WindSensor) -> Describer:
+    return lambda seen: f"The wind blows {seen[0]:.6g} cells a step to the right (+x), {seen[1]:.6g} up (+y)."
+
+
+def _describe_history(sensor: HistorySensor) -> Describer:
+    def describe(seen: Sequence[float]) -> str:
+        width = len(seen) // sensor.length
+        rows = [_format_numbers(seen[start : start + width]) for start in range(0, len(seen), width)]
+        return f"The last {sensor.length} readings, oldest first: {'; '.join(rows)}."
+
+    return describe
+
+
+def _describe_several(sensor: DictSensor) -> Describer:
+    tellings = {name: find_describer(part) for name, part in sensor.sensors.items()}
+    return lambda seen: " ".join(f"{name}: {tellings[name](reading)}" for name, reading in seen.items())
+
+
+def _format_numbers(row: Sequence[float]) -> str:
+    return ", ".join(f"{number:.6g}" for number in row)
+
+
+DESCRIBERS: Final[Mapping[type, Callable[[Any], Describer]]] = {
+    ConcentrationSensor: _describe_concentration,
+    BinaryHitSensor: _describe_hit,
+    PoissonHitSensor: _describe_hits,
+    AntennaePair: _describe_antennae,
+    WindSensor: _describe_wind,
+    HistorySensor: _describe_history,
+    DictSensor: _describe_several,
+}
+
 
 MOST_STEPS: Final = 20
 """How many steps one call may ask for."""
@@ -37,7 +118,7 @@ EIGHT: Final = get_args(Eight)
 """The directions, in the order of the processors' actions."""
 
 
-class Smelling:
+class SmellTools:
     """What every searcher can do."""
 
     def __init__(self, latest: Latest) -> None:
@@ -54,7 +135,7 @@ class Smelling:
         return self._latest()
 
 
-class FourDirections(Smelling):
+class FourDirectionTools(SmellTools):
     """Moves up, right, down and left."""
 
     @tool(ToolSafety.WRITE, title="Move on the grid")
@@ -68,7 +149,7 @@ class FourDirections(Smelling):
         return [PlumeAction(action=FOUR.index(direction))] * steps
 
 
-class EightDirections(Smelling):
+class EightDirectionTools(SmellTools):
     """Moves along the compass, or stays."""
 
     @tool(ToolSafety.WRITE, title="Move on the grid")
@@ -86,7 +167,7 @@ class EightDirections(Smelling):
         return [PlumeAction(action=EIGHT.index(direction))] * steps
 
 
-class Oriented(Smelling):
+class OrientedTools(SmellTools):
     """Moves ahead, and turns left and right."""
 
     @tool(ToolSafety.WRITE, title="Move ahead")
@@ -109,7 +190,7 @@ class Oriented(Smelling):
         return PlumeAction(action=1 if direction == "left" else 2)
 
 
-class Steered(Smelling):
+class VelocityTools(SmellTools):
     """Moves by a velocity."""
 
     @tool(ToolSafety.WRITE, title="Move by a velocity")
@@ -129,11 +210,11 @@ class Steered(Smelling):
 
 
 @lru_cache(maxsize=16)
-def run_and_tumble(n_headings: int) -> type[Smelling]:
+def make_run_tumble_tools(n_headings: int) -> type[SmellTools]:
     """Return the tools of a searcher that runs ahead and turns to one of `n_headings`."""
     degrees = 360.0 / n_headings
 
-    class RunAndTumble(Smelling):
+    class RunAndTumble(SmellTools):
         """Runs ahead, and turns to one of its headings."""
 
         @tool(ToolSafety.WRITE, title="Run ahead")
@@ -168,36 +249,36 @@ def run_and_tumble(n_headings: int) -> type[Smelling]:
     return RunAndTumble
 
 
-TOOLS: Final[Mapping[type, Callable[[Any], type[Smelling]]]] = {
-    DiscreteGridActions: lambda actions: FourDirections,
-    EightDirectionActions: lambda actions: EightDirections,
-    OrientedGridActions: lambda actions: Oriented,
-    RunTumbleActions: lambda actions: run_and_tumble(actions.n_headings),
-    ContinuousActions: lambda actions: Steered,
+TOOLS: Final[Mapping[type, Callable[[Any], type[SmellTools]]]] = {
+    DiscreteGridActions: lambda actions: FourDirectionTools,
+    EightDirectionActions: lambda actions: EightDirectionTools,
+    OrientedGridActions: lambda actions: OrientedTools,
+    RunTumbleActions: lambda actions: make_run_tumble_tools(actions.n_headings),
+    ContinuousActions: lambda actions: VelocityTools,
 }
 """The tools of each action processor of ours."""
 
 
-def searching(actions: Any, latest: Latest) -> Smelling | None:
+def make_tools(actions: Any, latest: Latest) -> SmellTools | None:
     """Return an object with the tools for these actions; None if they are none of ours."""
     found = TOOLS.get(type(actions))
     return None if found is None else found(actions)(latest)
 
 
-def facts_in_words(actions: Any, goal_radius: float, max_steps: int) -> str:
+def describe_rules(actions: Any, goal_radius: float, max_steps: int) -> str:
     """Return how far a move goes, where that is known, and how an episode ends."""
     end = (
-        f"The episode ends when you are within {_cells(goal_radius)} of the source, which is your aim,"
+        f"The episode ends when you are within {_format_cells(goal_radius)} of the source, which is your aim,"
         f" or after {max_steps} steps."
     )
-    return f"{_stride(actions)} {end}".strip()
+    return f"{_describe_stride(actions)} {end}".strip()
 
 
-def _stride(actions: Any) -> str:
+def _describe_stride(actions: Any) -> str:
     if isinstance(actions, ContinuousActions):
-        return f"The full speed is {_cells(actions.max_speed)} a step."
-    return f"A move goes {_cells(actions.step_size)} a step." if type(actions) in TOOLS else ""
+        return f"The full speed is {_format_cells(actions.max_speed)} a step."
+    return f"A move goes {_format_cells(actions.step_size)} a step." if type(actions) in TOOLS else ""
 
 
-def _cells(count: float) -> str:
+def _format_cells(count: float) -> str:
     return "1 cell" if count == 1 else f"{count:g} cells"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.contracts.chance import draw_by
+from proctor.contracts.chance import draw_from_key
 
 NOBODY: Final = -1
 """No column holds."""
@@ -46,13 +46,13 @@ class Board:
     __slots__ = ("_flat", "_occupied", "_others", "_pool", "_roomy", "cells", "held", "pop", "stacks")
 
     def __init__(self, cells: NDArray[np.int32], held: int, pool: tuple[int, ...], pop: Pop | None = None) -> None:
-        self._lay(cells, stacks_of(cells), pool)
+        self._set_cells(cells, read_stacks(cells), pool)
         self.held = held
         self.pop = pop
         for column in range(len(self.stacks)):
-            self._note(column)
+            self._update_bits(column)
 
-    def _lay(self, cells: NDArray[np.int32], stacks: list[list[int]], pool: tuple[int, ...]) -> None:
+    def _set_cells(self, cells: NDArray[np.int32], stacks: list[list[int]], pool: tuple[int, ...]) -> None:
         """Take the cells and what is in them."""
         self.cells = cells
         self.stacks = stacks
@@ -67,7 +67,7 @@ class Board:
     def empty(cls, height: int, columns: int, pool: tuple[int, ...]) -> "Board":
         """Return a board without a block."""
         board = cls.__new__(cls)
-        board._lay(np.zeros((height, columns), np.int32), [[] for _ in range(columns)], pool)
+        board._set_cells(np.zeros((height, columns), np.int32), [[] for _ in range(columns)], pool)
         board.held = NOBODY
         board.pop = None
         board._roomy = (1 << columns) - 1
@@ -116,10 +116,10 @@ class Board:
         self.pop = Pop(column, len(stack) - count, count, stack[-1])
         del stack[-count:]
         self.cells[len(stack) : len(stack) + count, column] = 0
-        self._note(column)
+        self._update_bits(column)
         return count
 
-    def _note(self, column: int) -> None:
+    def _update_bits(self, column: int) -> None:
         """Bring the bits of a column up to date."""
         bit, length = 1 << column, len(self.stacks[column])
         self._occupied = self._occupied | bit if length else self._occupied & ~bit
@@ -135,7 +135,7 @@ class Board:
         flat[width:] = flat[:-width]
         bits = 0
         for column, stack in enumerate(stacks):
-            bits = bits >> SHARE if column % SHARES else draw_by(key, number, column // SHARES)
+            bits = bits >> SHARE if column % SHARES else draw_from_key(key, number, column // SHARES)
             length = len(stack)
             choices = others[stack[0]] if length > 1 and stack[0] == stack[1] else pool
             flat[column] = value = choices[(bits & SHARE_MASK) * len(choices) >> SHARE]
@@ -164,7 +164,7 @@ def _others(pool: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     return {value: tuple(other for other in pool if other != value) or pool for value in pool}
 
 
-def stacks_of(cells: NDArray[np.int32]) -> list[list[int]]:
+def read_stacks(cells: NDArray[np.int32]) -> list[list[int]]:
     """Return the columns as lists, the open end last."""
     return [[value for value in column if value] for column in cells.T.tolist()]
 

@@ -2,6 +2,7 @@
 
 Rule 1: a step checks its action first; after that nothing can fail but the window, and `_snapshot` covers that.
 Rule 2: whatever is returned is made of fresh arrays and dicts.
+Rule 3: the options of `reset` (a board, a selection) are checked before anything begins.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +13,68 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from proctor.contracts.arguments import is_choice
-from proctor.contracts.chance import Stream, key_of
-from proctor.contracts.guarded import NO_SNAPSHOT, GuardedEnv
-from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, Method, guard
+from proctor.contracts.chance import Stream, derive_key
+from proctor.contracts.guarded_env import NO_SNAPSHOT, GuardedEnv
+from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, guard
 from proctor.envs.popper.board import NOBODY, Board
 from proctor.envs.popper.game import NO_ACTION, Game, first_board
-from proctor.envs.popper.opening import checked_cells, checked_held
 from proctor.envs.popper.rewards import RewardTable
-from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, PopperRules, checked_rules
+from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, PopperRules, parse_rules
 from proctor.envs.popper.schedule import STANDARD_CURVE
 from proctor.errors import ValidationError
+
+
+def parse_board(board: Any, rules: PopperRules) -> NDArray[np.int32]:
+    """Return the option `board` as fresh cells, or raise a ValidationError."""
+    try:
+        cells: NDArray[Any] = np.asarray(board)
+    except ValueError:  # a ragged list
+        raise _board_error(board, rules) from None
+    allowed = (0, *rules.number_pool)
+    if (
+        cells.shape != (rules.height, rules.columns)
+        or cells.dtype.kind not in "iu"
+        or not np.isin(cells, allowed).all()
+    ):
+        raise _board_error(board, rules)
+    if ((cells[1:] > 0) & (cells[:-1] == 0)).any():
+        raise ValidationError(
+            "a board with a hole", found=board, expected="columns that hang from the top", clause="POP-RESET-P1"
+        )
+    return cells.astype(np.int32, order="C")
+
+
+def parse_selection(selection: Any, stacks: Sequence[Sequence[int]]) -> int:
+    """Return the column that the option `selection` holds: a column, or [is_selected, value] as it is observed."""
+    if selection is None:
+        return NOBODY
+    if is_choice(selection, len(stacks)) and stacks[int(selection)]:
+        return int(selection)
+    pair = selection.tolist() if isinstance(selection, np.ndarray) else selection
+    pair = list(pair) if isinstance(pair, tuple | list) else None
+    if pair == [0, 0]:
+        return NOBODY
+    if isinstance(pair, list) and len(pair) == 2 and pair[0] == 1:
+        # An observation does not tell the column; the first one that fits is as good as any.
+        fitting = [column for column, stack in enumerate(stacks) if stack and stack[-1] == pair[1]]
+        if fitting:
+            return fitting[0]
+    raise ValidationError(
+        "not a selection",
+        found=selection,
+        expected="a column with a block, or [1, value] with the value of a column's last block, or [0, 0], or None",
+        clause="POP-RESET-P2",
+    )
+
+
+def _board_error(board: object, rules: PopperRules) -> ValidationError:
+    return ValidationError(
+        "not a board",
+        found=board,
+        expected=f"{rules.height} rows of {rules.columns} integers, 0 or one of {rules.number_pool}",
+        clause="POP-RESET-P1",
+    )
+
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
 Step: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -70,7 +123,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        self._rules: Final = checked_rules(
+        self._rules: Final = parse_rules(
             height=height,
             columns=columns,
             number_pool=number_pool,
@@ -116,28 +169,28 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
     def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         if episode_seed is None:
             # On a board that is given no seed matters.
-            episode_seed = self._drawn_seed() if options.get("board") is None else 0
-        self._opening(episode_seed, options)
+            episode_seed = self._draw_seed() if options.get("board") is None else 0
+        self._make_board(episode_seed, options)
 
-    def _opening(self, episode_seed: int, options: Mapping[str, Any]) -> Board:
+    def _make_board(self, episode_seed: int, options: Mapping[str, Any]) -> Board:
         """Return the board that the options ask for in the game of this seed."""
         rules, given = self._rules, options.get("board")
         if given is None:
-            board = first_board(rules, key_of(episode_seed, Stream.SPAWN))
+            board = first_board(rules, derive_key(episode_seed, Stream.SPAWN))
         else:
-            board = Board(checked_cells(given, rules), NOBODY, rules.number_pool)
-        board.held = checked_held(options.get("selection"), board.stacks)
+            board = Board(parse_board(given, rules), NOBODY, rules.number_pool)
+        board.held = parse_selection(options.get("selection"), board.stacks)
         return board
 
     def _start(self, episode_seed: int, options: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        self._game.begin(episode_seed, self._opening(episode_seed, options) if options else None)
+        self._game.begin(episode_seed, self._make_board(episode_seed, options) if options else None)
         self._total_reward = 0.0
         return self._observation(), self._info(episode_seed, 0)
 
     def step(self, action: Any) -> Step:
         """Pick, place or let a row fall, and let `action_ms` pass; a refused action changes nothing."""
         if self._state is not STEPPABLE:
-            guard(self._state, Method.STEP)
+            guard(self._state, LifecycleMethod.STEP)
         if type(action) is int and 0 <= action <= self._columns:
             return self._advance(action)
         if not is_choice(action, self._columns + 1):
@@ -148,7 +201,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
 
     def wait(self) -> Step:
         """Let `action_ms` pass without an action, as a person at the keyboard may; worth the step's cost."""
-        guard(self._state, Method.STEP)
+        guard(self._state, LifecycleMethod.STEP)
         return self._advance(NO_ACTION)
 
     def _advance(self, action: int) -> Step:
@@ -196,7 +249,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
 
     def scene(self) -> dict[str, Any]:
         """Return what is to be seen: `static` stays for the episode, `frame` changes with every step."""
-        guard(self._state, Method.RENDER)
+        guard(self._state, LifecycleMethod.RENDER)
         rules = self._rules
         return {
             "environment": "popper",
@@ -216,10 +269,10 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
 
     def _draw(self, scene: dict[str, Any]) -> Any:
         if self.render_mode == "ansi":
-            from proctor.envs.popper.terminal import as_text
+            from proctor.envs.popper.drawing.terminal import as_text
 
             return as_text(scene)
-        from proctor.envs.popper.render import draw
+        from proctor.envs.popper.drawing.picture import draw
 
         return draw(scene)
 
@@ -227,7 +280,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         return {**super()._snapshot(), "_game": self._game.copy()}
 
     def _open_window(self) -> Any:
-        from proctor.envs.window import Window
+        from proctor.envs.drawing.window import Window
 
         return Window(title="Column Popper", fps=self.metadata["render_fps"])
 

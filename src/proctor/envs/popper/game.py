@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from typing import Any, Final, TypeAlias
 
-from proctor.contracts.chance import Stream, key_of
+from proctor.contracts.chance import Stream, derive_key
 from proctor.envs.popper.board import COLUMN_FULL, NOTHING_THERE, Board
 from proctor.envs.popper.rewards import PARTS
 from proctor.envs.popper.rules import PopperRules
@@ -71,7 +71,7 @@ class Game:
 
     def begin(self, episode_seed: int, board: Board | None = None) -> None:
         """Begin the game of this seed: on an empty board after one fall, or on the board given."""
-        self._key = key_of(episode_seed, Stream.SPAWN)
+        self._key = derive_key(episode_seed, Stream.SPAWN)
         self.board = first_board(self.rules, self._key) if board is None else board
         self.elapsed = 0
         self.last_fall = 0
@@ -117,7 +117,7 @@ class Game:
         else:
             worth = self._worth_of_end(outcome)
         if self._shaped:
-            worth = self._shaped_by(worth, shape)
+            worth = self._add_shaping(worth, shape)
         if outcome > 0:
             self.score += POINTS * outcome
             return outcome, worth
@@ -134,7 +134,7 @@ class Game:
         parts["full_drop"] = table.full_drop if outcome == COLUMN_FULL else 0.0
         parts["overflow"] = table.overflow if fault == OVERFLOW else 0.0
         parts["time_up"] = table.time_up if late and fault is None else 0.0
-        return added(parts), parts
+        return sum_parts(parts), parts
 
     def _worth_of_end(self, outcome: int) -> Worth:
         """Return what the move is worth that has just ended the game."""
@@ -144,13 +144,13 @@ class Game:
             worth = self._ends[event] = self.worth(outcome, True, self.fault)
         return worth
 
-    def _shaped_by(self, worth: Worth, before: tuple[int, float]) -> Worth:
+    def _add_shaping(self, worth: Worth, before: tuple[int, float]) -> Worth:
         """Return `worth` with what the move changed in pairs and crowding."""
         pairs, crowding = NO_SHAPE if self.fault is not None else self._shape()
         parts = worth[1].copy()
         parts["pair"] = self._table.pair * (pairs - before[0])
         parts["crowding"] = self._table.crowding * (crowding - before[1])
-        return added(parts), parts
+        return sum_parts(parts), parts
 
     def _tick(self, manual: bool) -> bool:
         """Move the clock; return whether a row is due."""
@@ -191,7 +191,7 @@ class Game:
         }
 
 
-def added(parts: dict[str, float]) -> float:
+def sum_parts(parts: dict[str, float]) -> float:
     """Return the sum of the parts, from the first to the last; `sum()` rounds otherwise from Python 3.12 on."""
     return reduce(add, parts.values())
 

@@ -4,20 +4,96 @@ Rule 1: a policy sees observations and its own actions, never `info` or what is 
     the rules of the game it was made for.
 Rule 2: the score is what counts, not the return: the toggler shows why (docs/column-popper.md).
 Rule 3: only the search needs numba; it is imported when it is made.
+Rule 4: `GameTracker` works out the clock and the held column from the rules, the observations and the actions taken.
+    Where an observation contradicts it, the observation wins.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from proctor.contracts.chance import Chance
-from proctor.envs.episodes import Env, Policy
-from proctor.envs.policies import ANY, RANDOM, Entry
-from proctor.envs.popper.board import NOBODY, TRIPLE, run_length
-from proctor.envs.popper.memory import Memory
+from proctor.envs.evaluation import GENERAL_POLICIES, RANDOM_STREAM, Env, Policy, PolicyEntry
+from proctor.envs.popper.board import NOBODY, TRIPLE, read_stacks, run_length
 from proctor.envs.popper.rules import PopperRules
 from proctor.errors import ValidationError
 
-GREEDY: Final = RANDOM + 1
+
+class GameTracker:
+    """The clock and the hand of one episode; `look` at each observation, then `note` the action that follows.
+
+    `stacks` are the columns as last seen, the open end last. `held` is the column whose open end is held, or `NOBODY`.
+    """
+
+    def __init__(self, rules: PopperRules) -> None:
+        self._rules = rules
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin an episode."""
+        self._elapsed = 0
+        self._due = self._rules.schedule.next_fall(0)
+        self.held = NOBODY
+        self.stacks: list[list[int]] = [[] for _ in range(self._rules.columns)]
+
+    @property
+    def steps_left(self) -> int:
+        """How many actions the clock still allows, at least one: whoever asks may act."""
+        return max(1, (self._rules.schedule.last_tick - self._elapsed) // self._rules.action_ms)
+
+    @property
+    def steps_to_fall(self) -> int:
+        """How many actions until the next scheduled fall, which comes with the last of them."""
+        return -(-(self._due - self._elapsed) // self._rules.action_ms)
+
+    def look(self, observation: Mapping[str, Any]) -> None:
+        """Take in what is seen; of a held block only the value is, so any column that it fits will do."""
+        self.stacks = read_stacks(observation["board"])
+        selected, value = observation["selection"].tolist()
+        if not selected:
+            self.held = NOBODY
+        elif self.held == NOBODY or self.stacks[self.held][-1:] != [value]:
+            fitting = (column for column, stack in enumerate(self.stacks) if stack[-1:] == [value])
+            self.held = next(fitting, NOBODY)
+
+    def note(self, action: int) -> None:
+        """Remember an action: the time that it takes and what it does to the hand."""
+        is_fall = action == self._rules.columns
+        if not is_fall:
+            self._toggle(action)
+        if is_fall and self._rules.fast_forward:
+            self._elapsed = self._due
+        else:
+            self._elapsed += self._rules.action_ms
+        if is_fall or self._elapsed >= self._due:
+            self._due = self._rules.schedule.next_fall(self._elapsed)
+
+    def falls(self, steps: Sequence[int], *, after_fall: bool = False) -> list[int]:
+        """Return how many scheduled falls come with each of these stretches, given by their actions.
+
+        With `after_fall` the first stretch follows on a manual fall of one row.
+        """
+        elapsed, due = self._elapsed, self._due
+        if after_fall:
+            elapsed += self._rules.action_ms
+            due = self._rules.schedule.next_fall(elapsed)
+        counts: list[int] = []
+        for stretch in steps:
+            elapsed += stretch * self._rules.action_ms
+            counts.append(0)
+            while due <= elapsed:
+                counts[-1] += 1
+                due = self._rules.schedule.next_fall(due)
+        return counts
+
+    def _toggle(self, column: int) -> None:
+        stack = self.stacks[column]
+        if self.held == NOBODY:
+            self.held = column if stack else NOBODY
+        elif column == self.held or len(stack) < self._rules.height:
+            self.held = NOBODY
+
+
+GREEDY: Final = RANDOM_STREAM + 1
 Stacks = Sequence[Sequence[int]]
 Move = tuple[int, int]
 """From a column to a column; from a column to itself is a put-back."""
@@ -51,28 +127,28 @@ class Greedy:
 
     def __init__(self, rules: PopperRules) -> None:
         self._rules = rules
-        self._memory = Memory(rules)
+        self._tracker = GameTracker(rules)
         self.reset(0)
 
     def reset(self, seed: int) -> None:
         """Forget the last episode."""
-        self._memory.forget()
+        self._tracker.forget()
         self._chance = Chance(seed)
         self._actions = 0
 
     def act(self, observation: Any) -> int:
         """Return the next action; the target is chosen when the block is held, the board may have changed."""
-        self._memory.look(observation)
+        self._tracker.look(observation)
         action = self._choose()
-        self._memory.note(action)
+        self._tracker.note(action)
         self._actions += 1
         return action
 
     def _choose(self) -> int:
-        held, stacks = self._memory.held, self._memory.stacks
+        held, stacks = self._tracker.held, self._tracker.stacks
         options = [
             (self._promise(stacks, move), self._whim(k), move)
-            for k, move in enumerate(moves(stacks, held, self._rules.height))
+            for k, move in enumerate(iterate_moves(stacks, held, self._rules.height))
         ]
         if not options:
             return self._rules.columns
@@ -84,9 +160,9 @@ class Greedy:
 
     def _promise(self, stacks: Stacks, move: Move) -> tuple[int, float]:
         """Return how many cells pop with `move` and the best move after it, and what the two are worth."""
-        after, popped = moved(stacks, move)
-        seconds = moves(after, NOBODY, self._rules.height) if len(stacks) <= self.WIDE else ()
-        ahead = [self._value(*moved(after, second)) for second in seconds]
+        after, popped = apply_move(stacks, move)
+        seconds = iterate_moves(after, NOBODY, self._rules.height) if len(stacks) <= self.WIDE else ()
+        ahead = [self._value(*apply_move(after, second)) for second in seconds]
         value, more = max(ahead, default=self._value(after, 0))
         return popped + more, self.SOONER * popped + value
 
@@ -98,7 +174,7 @@ class Greedy:
         return self.WHIM * self._chance.uniform(GREEDY, self._actions, index)
 
 
-def moves(stacks: Stacks, held: int, height: int) -> Iterator[Move]:
+def iterate_moves(stacks: Stacks, held: int, height: int) -> Iterator[Move]:
     """Yield the moves that can be made; a put-back only where it pops or a block is held."""
     sources = range(len(stacks)) if held == NOBODY else (held,)
     for source in sources:
@@ -109,7 +185,7 @@ def moves(stacks: Stacks, held: int, height: int) -> Iterator[Move]:
                 yield source, target
 
 
-def moved(stacks: Stacks, move: Move) -> tuple[list[Sequence[int]], int]:
+def apply_move(stacks: Stacks, move: Move) -> tuple[list[Sequence[int]], int]:
     """Return the columns after `move`, and how many cells popped."""
     source, target = move
     after = list(stacks)
@@ -120,12 +196,12 @@ def moved(stacks: Stacks, move: Move) -> tuple[list[Sequence[int]], int]:
     return after, popped
 
 
-def _toggler(env: Env) -> Policy:
+def _make_toggler(env: Env) -> Policy:
     return Toggler()
 
 
-def _searching(rules: PopperRules) -> Policy:
-    from proctor.envs.popper.search import SearchPolicy
+def _make_search_policy(rules: PopperRules) -> Policy:
+    from proctor.envs.popper.beam_search.policy import SearchPolicy
 
     return SearchPolicy(rules)
 
@@ -146,9 +222,9 @@ def _for_rules(make: Callable[[PopperRules], Policy]) -> Callable[[Env], Policy]
     return make_for
 
 
-POLICIES: Final[Mapping[str, Entry]] = {
-    **ANY,
-    "toggler": Entry("picks and puts back for ever: a return of 296 and no score", _toggler),
-    "greedy": Entry("pops what it can in two placements, else lets a row fall", _for_rules(Greedy)),
-    "search": Entry("searches many moves ahead", _for_rules(_searching)),
+POLICIES: Final[Mapping[str, PolicyEntry]] = {
+    **GENERAL_POLICIES,
+    "toggler": PolicyEntry("picks and puts back for ever: a return of 296 and no score", _make_toggler),
+    "greedy": PolicyEntry("pops what it can in two placements, else lets a row fall", _for_rules(Greedy)),
+    "search": PolicyEntry("searches many moves ahead", _for_rules(_make_search_policy)),
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from proctor.contracts.arguments import checked_number
+from proctor.contracts.arguments import parse_number
 from proctor.errors import ValidationError
 
 LARGEST: Final = 1e9
@@ -60,7 +60,7 @@ PRESETS: Final[Mapping[str, RewardTable]] = {
 }
 
 
-def checked_table(preset: Any) -> RewardTable:
+def parse_reward_table(preset: Any) -> RewardTable:
     """Return the table that `preset` means (a name, a mapping or a table), or raise a ValidationError."""
     if isinstance(preset, str) and preset in PRESETS:
         return PRESETS[preset]
@@ -75,7 +75,7 @@ def checked_table(preset: Any) -> RewardTable:
         )
     return RewardTable(
         **{
-            name: checked_number(f"the reward of {name}", weight, least=-LARGEST, most=LARGEST, clause="POP-INIT-P6")
+            name: parse_number(f"the reward of {name}", weight, least=-LARGEST, most=LARGEST, clause="POP-INIT-P6")
             for name, weight in preset.items()
         }
     )

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from proctor.contracts.arguments import checked_count
-from proctor.envs.popper.rewards import RewardTable, checked_table
-from proctor.envs.popper.schedule import Curve, Schedule, checked_schedule
+from proctor.contracts.arguments import parse_count
+from proctor.envs.popper.rewards import RewardTable, parse_reward_table
+from proctor.envs.popper.schedule import Curve, Schedule, parse_schedule
 from proctor.errors import ValidationError
 
 HIGHEST: Final = 64
@@ -54,7 +54,7 @@ class PopperRules:
         return self.manual_fall == "fast_forward"
 
 
-def checked_rules(
+def parse_rules(
     *,
     height: Any,
     columns: Any,
@@ -73,28 +73,28 @@ def checked_rules(
             "unknown manual fall", found=manual_fall, expected=" or ".join(MANUAL_FALLS), clause="POP-INIT-P5"
         )
     return PopperRules(
-        checked_count("height", height, 1, HIGHEST, clause="POP-INIT-P7"),
-        checked_count("columns", columns, 1, WIDEST, clause="POP-INIT-P7"),
-        _checked_pool(number_pool),
-        _checked_flag("strict_invalid", strict_invalid),
-        _checked_flag("include_time_left_norm", include_time_left_norm),
-        checked_schedule(duration_ms, action_ms, fall_curve),
+        parse_count("height", height, 1, HIGHEST, clause="POP-INIT-P7"),
+        parse_count("columns", columns, 1, WIDEST, clause="POP-INIT-P7"),
+        _parse_pool(number_pool),
+        _parse_flag("strict_invalid", strict_invalid),
+        _parse_flag("include_time_left_norm", include_time_left_norm),
+        parse_schedule(duration_ms, action_ms, fall_curve),
         manual_fall,
-        checked_table(reward_preset),
+        parse_reward_table(reward_preset),
     )
 
 
-def _checked_flag(name: str, value: Any) -> bool:
+def _parse_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ValidationError(f"{name} is no flag", found=value, expected="True or False", clause="POP-INIT-P2")
     return bool(value)
 
 
-def _checked_pool(pool: Any) -> Pool:
+def _parse_pool(pool: Any) -> Pool:
     # A set has no order, and the order decides which game a seed gives.
     if isinstance(pool, Sequence | np.ndarray) and not isinstance(pool, str | bytes):
         values = tuple(
-            checked_count("a number of the pool", value, 1, LARGEST_VALUE, clause="POP-INIT-P1") for value in pool
+            parse_count("a number of the pool", value, 1, LARGEST_VALUE, clause="POP-INIT-P1") for value in pool
         )
         if values and len(set(values)) == len(values):
             return values

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
-from proctor.contracts.arguments import checked_count
+from proctor.contracts.arguments import parse_count
 from proctor.errors import ValidationError
 
 Curve: TypeAlias = tuple[tuple[int, int], ...]
@@ -65,33 +65,33 @@ class Schedule:
             yield begins, interval, ends
 
 
-def checked_schedule(duration_ms: Any, action_ms: Any, fall_curve: Any) -> Schedule:
+def parse_schedule(duration_ms: Any, action_ms: Any, fall_curve: Any) -> Schedule:
     """Return the schedule of these settings, or raise a ValidationError that names the clause."""
     return Schedule(
-        checked_count("duration_ms", duration_ms, 1, LONGEST, clause="POP-INIT-P3"),
-        checked_count("action_ms", action_ms, 1, LONGEST, clause="POP-INIT-P3"),
-        _checked_curve(fall_curve),
+        parse_count("duration_ms", duration_ms, 1, LONGEST, clause="POP-INIT-P3"),
+        parse_count("action_ms", action_ms, 1, LONGEST, clause="POP-INIT-P3"),
+        _parse_curve(fall_curve),
     )
 
 
-def _checked_curve(curve: Any) -> Curve:
+def _parse_curve(curve: Any) -> Curve:
     pairs = isinstance(curve, Sequence) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in curve)
     if not pairs or not curve or isinstance(curve, str):
-        raise _no_curve(curve)
+        raise _curve_error(curve)
     checked = tuple(
         (
-            checked_count("the start of a fall interval", begins, 0, LONGEST, clause="POP-INIT-P4"),
-            checked_count("a fall interval", interval, 1, LONGEST, clause="POP-INIT-P4"),
+            parse_count("the start of a fall interval", begins, 0, LONGEST, clause="POP-INIT-P4"),
+            parse_count("a fall interval", interval, 1, LONGEST, clause="POP-INIT-P4"),
         )
         for begins, interval in curve
     )
     starts = [begins for begins, _ in checked]
     if starts[0] != 0 or any(one >= other for one, other in pairwise(starts)):
-        raise _no_curve(curve)
+        raise _curve_error(curve)
     return checked
 
 
-def _no_curve(curve: object) -> ValidationError:
+def _curve_error(curve: object) -> ValidationError:
     return ValidationError(
         "not a fall curve",
         found=curve,

@@ -13,7 +13,7 @@ from pydantic import Field
 from proctor.contracts.tools import ToolSafety, tool
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperView, TimedPopperView
 from proctor.envs.popper.rules import LARGEST_VALUE, PopperRules
-from proctor.models.wire import assembled
+from proctor.models.wire import assemble_model
 
 CELLS: Final = (" . ", *(f" {value} " for value in range(1, LARGEST_VALUE + 1)))
 """An empty cell and the blocks, as they are drawn."""
@@ -21,7 +21,7 @@ CELLS: Final = (" . ", *(f" {value} " for value in range(1, LARGEST_VALUE + 1)))
 Latest = Callable[[], PopperObservation]
 
 
-class Looking:
+class LookTools:
     """What does not depend on the board's size."""
 
     def __init__(self, latest: Latest) -> None:
@@ -39,10 +39,10 @@ class Looking:
 
 
 @lru_cache(maxsize=16)
-def tools_for(columns: int) -> type[Looking]:
+def make_tool_class(columns: int) -> type[LookTools]:
     """Return the tools for a board of so many columns."""
 
-    class Playing(Looking):
+    class Playing(LookTools):
         """Looks, picks, places, and lets rows fall."""
 
         @tool(ToolSafety.WRITE, title="Pick or place a block")
@@ -68,11 +68,11 @@ def tools_for(columns: int) -> type[Looking]:
             """
             return _actions[columns]
 
-    _actions = [assembled(PopperAction, {"action": place}) for place in range(columns + 1)]
+    _actions = [assemble_model(PopperAction, {"action": place}) for place in range(columns + 1)]
     return Playing
 
 
-def rules_in_words(rules: PopperRules) -> str:
+def describe_rules(rules: PopperRules) -> str:
     """Return the facts of this game that are the same in every episode."""
     intervals = [interval for _, interval in rules.fall_curve]
     often = f"every {_seconds(intervals[0])} at first and every {_seconds(intervals[-1])} at the end"
@@ -90,7 +90,7 @@ def _seconds(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} s"
 
 
-def board_in_words(view: PopperView, held: int | None) -> str:
+def describe_board(view: PopperView, held: int | None) -> str:
     """Return the board as text; `held` is the column of the held block, if that is known."""
     rows = view.board
     depth = sum(map(any, rows))
@@ -102,7 +102,7 @@ def board_in_words(view: PopperView, held: int | None) -> str:
     lines += [_line(place, cells) for place, cells in enumerate(drawn)]
     if depth < len(rows):
         lines.append(_empty(depth, len(rows) - 1))
-    return "\n".join([*lines, _held(view.selection, held), *_time(view)])
+    return "\n".join([*lines, _describe_selection(view.selection, held), *_time(view)])
 
 
 def _line(label: object, cells: Sequence[str]) -> str:
@@ -113,7 +113,7 @@ def _empty(first: int, last: int) -> str:
     return f"Row {first} is empty." if first == last else f"Rows {first} to {last} are empty."
 
 
-def _held(selection: tuple[int, int], held: int | None) -> str:
+def _describe_selection(selection: tuple[int, int], held: int | None) -> str:
     if not selection[0]:
         return "Nothing is held."
     where = "" if held is None else f", the last block of column {held}"

@@ -18,7 +18,7 @@ HOLD_SECONDS: Final = 0.02
 REST: Final = 4.0
 
 
-class Turn:
+class QueueTurn:
     """One request's place in the queue; to begin or to end it again does nothing."""
 
     __slots__ = ("_queue", "_state", "begins", "party")
@@ -48,8 +48,8 @@ class FairQueue:
     def __init__(self, hold_seconds: float = HOLD_SECONDS, rest: float = REST) -> None:
         self._hold_seconds = hold_seconds
         self._rest = rest
-        self._waiting: dict[str, deque[Turn]] = {}
-        self._current: Turn | None = None
+        self._waiting: dict[str, deque[QueueTurn]] = {}
+        self._current: QueueTurn | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Ends the turn that runs, or the rest after it."""
         self._is_busy = False
@@ -57,11 +57,11 @@ class FairQueue:
         self._last_party = ""
         self._rest_until = 0.0
 
-    def turn(self) -> Turn:
+    def turn(self) -> QueueTurn:
         """Return a turn that has not begun."""
-        return Turn(self)
+        return QueueTurn(self)
 
-    async def wait_for(self, turn: Turn) -> None:
+    async def wait_for(self, turn: QueueTurn) -> None:
         """Return when the turn is the one that runs."""
         if not self._is_busy:
             self._start(turn)
@@ -72,7 +72,7 @@ class FairQueue:
             self._start_next()  # the rest is for the other party
         await turn.begins
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, turn: QueueTurn) -> None:
         """End a turn if it is the one that runs; the next begins when the loop has looked at its sockets."""
         if turn is not self._current:
             return
@@ -84,7 +84,7 @@ class FairQueue:
         self._rest_until = now + self._rest * min(now - self._begun, self._hold_seconds)
         loop.call_soon(self._start_next)
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: QueueTurn) -> None:
         loop = asyncio.get_running_loop()
         self._stop_timer()
         self._is_busy = True

@@ -1,4 +1,4 @@
-"""The agent plane as one ASGI application: the door first, then the token, then `/mcp`.
+"""The agent plane as one ASGI application: the access checks first, then the token, then `/mcp`.
 
 Rule 1: Host and Origin, then the token, then the path, the method, what the grant may send, the size, the message and the rate:
     the first that fails is the answer. Only `/health` needs no token.
@@ -6,7 +6,7 @@ Rule 2: the token is looked at with every request, whatever MCP session it names
 Rule 3: every refusal is counted and leaves one line in the log, without anything that the peer sent; where one grant is refused
     too often, most of its lines are left out and counted.
 Rule 4: nothing is decoded before the grant has paid for its bytes, and nobody is answered out of turn (`fair_queue`).
-Rule 5: this file holds a `ForAgents` and an `AgentServer`, and nothing else of the server.
+Rule 5: this file holds an `AgentAccess` and an `McpServer`, and nothing else of the server.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.door.credentials import presented
-from proctor.door.gate import READING, Policy, Verdict, judge_address
-from proctor.door.limits import Limits
-from proctor.server.agents.endpoint import VISIT, AgentServer, Receive, Scope, Send, Visit
-from proctor.server.agents.fair_queue import FairQueue, Turn
-from proctor.server.agents.guests import MOST_REQUESTS, Guest
-from proctor.server.agents.messages import (
+from proctor.access.credentials import read_presented_secret
+from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, judge_address
+from proctor.server.agent_access import AgentAccess
+from proctor.server.agents.fair_queue import FairQueue, QueueTurn
+from proctor.server.agents.grant_usage import MOST_REQUESTS, GrantUsage
+from proctor.server.agents.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     Unreadable,
@@ -33,9 +33,9 @@ from proctor.server.agents.messages import (
     read_call,
     read_message,
 )
-from proctor.server.connections import RefusalLog, authenticate, note_refusal
-from proctor.server.for_agents import ForAgents
-from proctor.server.incidents import new_incident
+from proctor.server.agents.mcp_server import AGENT_REQUEST, AgentRequest, McpServer, Receive, Scope, Send
+from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
+from proctor.server.runtime.results import new_incident
 
 LOG: Final = logging.getLogger("proctor.agents")
 REFUSED: Final = "a request of an agent was refused: %s"
@@ -49,7 +49,7 @@ NOBODY, ANYBODY = "?", "/"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AgentRefusal:
     """Why a request is not served; `code` is JSON-RPC's, which clients show beside the text."""
 
     status: int
@@ -58,21 +58,21 @@ class Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-BAD_TOKEN: Final = Refusal(
+BAD_TOKEN: Final = AgentRefusal(
     401,
     "this token is good for nothing: it was never given out, or what it was given out for is over",
-    headers=Verdict.NO_CREDENTIAL.headers,
+    headers=AccessVerdict.NO_CREDENTIAL.headers,
 )
-NO_PAGE: Final = Refusal(404, "there is no such page")
-NO_METHOD: Final = Refusal(405, "not with this method", headers=((b"allow", ", ".join(METHODS).encode()),))
-NO_RESUMPTION: Final = Refusal(
+NO_PAGE: Final = AgentRefusal(404, "there is no such page")
+NO_METHOD: Final = AgentRefusal(405, "not with this method", headers=((b"allow", ", ".join(METHODS).encode()),))
+NO_RESUMPTION: Final = AgentRefusal(
     400, "this server keeps no events, so no stream can be resumed: ask again without Last-Event-ID"
 )
-TOO_LARGE: Final = Refusal(413, "the body is too large")
-AT_ONCE: Final = Refusal(429, "too many requests at once", headers=((b"retry-after", b"1"),))
-BYTES_AT_ONCE: Final = Refusal(429, "too many bytes at once", headers=((b"retry-after", b"1"),))
-STOPPING: Final = Refusal(503, "the server is stopping")
-GONE: Final = Refusal(400, "the body ended too early")
+TOO_LARGE: Final = AgentRefusal(413, "the body is too large")
+AT_ONCE: Final = AgentRefusal(429, "too many requests at once", headers=((b"retry-after", b"1"),))
+BYTES_AT_ONCE: Final = AgentRefusal(429, "too many bytes at once", headers=((b"retry-after", b"1"),))
+STOPPING: Final = AgentRefusal(503, "the server is stopping")
+GONE: Final = AgentRefusal(400, "the body ended too early")
 
 
 class AgentPlane:
@@ -80,11 +80,11 @@ class AgentPlane:
 
     def __init__(
         self,
-        policies: Mapping[int | None, Policy],
-        for_agents: ForAgents,
-        server: AgentServer,
+        policies: Mapping[int | None, AccessPolicy],
+        for_agents: AgentAccess,
+        server: McpServer,
         *,
-        limits: Limits,
+        limits: RequestLimits,
         refused: Callable[[int], object],
     ) -> None:
         self._policies = policies
@@ -130,21 +130,21 @@ class AgentPlane:
         finally:
             turn.end()
 
-    async def _serve_in_turn(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+    async def _serve_in_turn(self, turn: QueueTurn, scope: Scope, receive: Receive, reply: "_Reply") -> None:
         try:
             refusal = await self._serve_request(turn, scope, receive, reply)
         except Exception as problem:  # whatever breaks, the peer learns a number
             incident = new_incident()
             LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
-            refusal = Refusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
+            refusal = AgentRefusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
         if reply.status is None and refusal is not None:
             await self._refuse(turn, scope, reply, refusal)
         elif reply.status is not None and reply.status >= 400:
             self._note(scope, reply.status, "not as MCP wants it")
 
-    async def _refuse(self, turn: Turn, scope: Scope, reply: "_Reply", refusal: Refusal) -> None:
+    async def _refuse(self, turn: QueueTurn, scope: Scope, reply: "_Reply", refusal: AgentRefusal) -> None:
         """Say why a request is refused, later if its grant is refused all the time, and in a turn of its own."""
-        visit = scope.get(VISIT)
+        visit = scope.get(AGENT_REQUEST)
         if visit is not None:
             # It may have begun: what waits for its pace must not keep the others waiting.
             turn.end()
@@ -156,22 +156,24 @@ class AgentPlane:
         finally:
             turn.end()
 
-    async def _serve_request(self, turn: Turn, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+    async def _serve_request(
+        self, turn: QueueTurn, scope: Scope, receive: Receive, reply: "_Reply"
+    ) -> AgentRefusal | None:
         # Space around a value is not part of it; the parser leaves what comes after.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        verdict = self._judged(scope)
+        verdict = self._judge(scope)
         if not verdict.allowed:
-            return Refusal(verdict.status, verdict.text)
+            return AgentRefusal(verdict.status, verdict.text)
         if self._stopping:
             return STOPPING
         if scope["path"] == HEALTH and scope["method"] in READING:
             await turn.begin(ANYBODY)
             await _send_json(reply, 200, {"status": "healthy"})
             return None
-        view = self._for_agents.admitted(presented(scope["headers"]))
+        view = self._for_agents.find_view(read_presented_secret(scope["headers"]))
         if view is None:
             return BAD_TOKEN
-        visit = scope[VISIT] = Visit(view, self._server.guest(view), turn)
+        visit = scope[AGENT_REQUEST] = AgentRequest(view, self._server.guest(view), turn)
         authenticate(scope, visit.guest.grant)
         # As it was sent: another spelling of a path is another path.
         if scope["raw_path"] != PATH.encode():
@@ -180,71 +182,73 @@ class AgentPlane:
             return NO_METHOD
         if scope["method"] == "GET" and any(name == LAST_EVENT for name, _ in scope["headers"]):
             return NO_RESUMPTION
-        return await self._admitted(visit, scope, receive, reply)
+        return await self._serve_within_limits(visit, scope, receive, reply)
 
-    async def _admitted(self, visit: Visit, scope: Scope, receive: Receive, reply: "_Reply") -> Refusal | None:
+    async def _serve_within_limits(
+        self, visit: AgentRequest, scope: Scope, receive: Receive, reply: "_Reply"
+    ) -> AgentRefusal | None:
         guest = visit.guest
         if guest.requests >= MOST_REQUESTS:
             return AT_ONCE
-        length = _declared_length(scope["headers"])
+        length = _read_content_length(scope["headers"])
         if length > guest.largest:
             return TOO_LARGE
         wait = guest.take_request(length)
         if wait:
-            return _too_soon(wait)
+            return _refuse_rate(wait)
         # From its first byte: a body that comes slowly takes room, too.
         guest.requests += 1
         body = reply.body = _Body(guest, length)
         try:
             refusal = await body.read(receive)
-            return await self._answer(visit, body, scope, receive, reply) if refusal is None else refusal
+            return await self._answer_message(visit, body, scope, receive, reply) if refusal is None else refusal
         finally:
             body.release()
             guest.requests -= 1
 
-    async def _answer(
-        self, visit: Visit, body: "_Body", scope: Scope, receive: Receive, reply: "_Reply"
-    ) -> Refusal | None:
+    async def _answer_message(
+        self, visit: AgentRequest, body: "_Body", scope: Scope, receive: Receive, reply: "_Reply"
+    ) -> AgentRefusal | None:
         await visit.turn.begin(visit.guest.grant)
-        read = self._read(visit, scope["method"], bytes(body.content))
-        if isinstance(read, Refusal):
+        read = self._read_message(visit, scope["method"], bytes(body.content))
+        if isinstance(read, AgentRefusal):
             return read
         body.content.clear()
         if scope["method"] == "GET":
             visit.turn.end()  # a stream, which may last
-        await self._server.serve(visit, scope, _Replayed(read, receive), reply)
+        await self._server.serve(visit, scope, _BodyReplay(read, receive), reply)
         return None
 
-    def _read(self, visit: Visit, method: str, body: bytes) -> bytes | Refusal:
+    def _read_message(self, visit: AgentRequest, method: str, body: bytes) -> bytes | AgentRefusal:
         """Return what the library reads, or why the message is refused: it cannot be read, or comes too late or too soon."""
         guest = visit.guest
         if guest.gone:
             return BAD_TOKEN
         if method != "POST":
             wait = guest.bucket.take()
-            return _too_soon(wait) if wait else body
+            return _refuse_rate(wait) if wait else body
         message = read_message(body, self._limits.max_depth)
         if isinstance(message, Unreadable):
-            return _unreadable(message)
-        wait = self._for_agents.taken(visit.view) if message.is_call else guest.bucket.take()
+            return _refuse_unreadable(message)
+        wait = self._for_agents.take_call(visit.view) if message.is_call else guest.bucket.take()
         if wait:
-            return _too_soon(wait)
+            return _refuse_rate(wait)
         if not message.is_call:
             problem = check_envelope(body)
-            return body if problem is None else _unreadable(problem)
+            return body if problem is None else _refuse_unreadable(problem)
         call = read_call(message, guest.catalogue.argument_limits, self._limits.max_arguments_bytes)
         if isinstance(call, Unreadable):
-            return _unreadable(call)
+            return _refuse_unreadable(call)
         visit.arguments = call.arguments
         return call.envelope
 
-    def _judged(self, scope: Scope) -> Verdict:
-        """Return the door's verdict; a grant's token is not the door's to judge."""
+    def _judge(self, scope: Scope) -> AccessVerdict:
+        """Return the verdict of the access checks; a grant's token is not theirs to judge."""
         server = scope.get("server")
         policy = self._policies[None if server is None or None in self._policies else server[1]]
         return judge_address(policy, scope["path"], scope["headers"])
 
-    async def _turn_away(self, scope: Scope, send: Send, refusal: Refusal, kind: str = "http.response") -> None:
+    async def _turn_away(self, scope: Scope, send: Send, refusal: AgentRefusal, kind: str = "http.response") -> None:
         self._note(scope, refusal.status, refusal.text)
         error = {"code": refusal.code, "message": refusal.text}
         document = {"jsonrpc": "2.0", "id": None, "error": error}
@@ -252,7 +256,7 @@ class AgentPlane:
 
     def _note(self, scope: Scope, status: int, text: str) -> None:
         self._refused(status)
-        visit, peer = scope.get(VISIT), scope.get("client")
+        visit, peer = scope.get(AGENT_REQUEST), scope.get("client")
         if visit is not None and visit.logged:
             return
         fields = {"status": status, "peer": "unknown" if peer is None else peer[0]}
@@ -281,7 +285,7 @@ class _Reply:
         await self._send(message)
 
 
-class _Replayed:
+class _BodyReplay:
     """A `receive` for a body that has been read already."""
 
     __slots__ = ("_body", "_receive")
@@ -302,12 +306,12 @@ class _Body:
 
     __slots__ = ("_guest", "_paid", "content")
 
-    def __init__(self, guest: Guest, paid: int) -> None:
+    def __init__(self, guest: GrantUsage, paid: int) -> None:
         self.content: Final = bytearray()
         self._guest = guest
         self._paid = paid
 
-    async def read(self, receive: Receive) -> Refusal | None:
+    async def read(self, receive: Receive) -> AgentRefusal | None:
         """Read all of it; return why that is refused, if it is."""
         while True:
             message = await receive()
@@ -321,7 +325,7 @@ class _Body:
         """Note that it is held no more."""
         self._guest.release(self)
 
-    def _add(self, piece: bytes) -> Refusal | None:
+    def _add(self, piece: bytes) -> AgentRefusal | None:
         guest = self._guest
         if len(self.content) + len(piece) > guest.largest:
             return TOO_LARGE
@@ -329,29 +333,29 @@ class _Body:
         self._paid -= len(piece) - unpaid
         wait = guest.take_bytes(unpaid)
         if wait:
-            return _too_soon(wait)
+            return _refuse_rate(wait)
         if not guest.hold(self, len(piece)):
             return BYTES_AT_ONCE
         self.content.extend(piece)
         return None
 
 
-def _declared_length(headers: Any) -> int:
+def _read_content_length(headers: Any) -> int:
     """Return how long a body is said to be; 0 if nothing is said, or if it is no number: the parser refuses that."""
     said = next((value for name, value in headers if name == b"content-length"), b"0")
     return int(said) if said.isdigit() else 0
 
 
-def _too_soon(wait: float) -> Refusal:
+def _refuse_rate(wait: float) -> AgentRefusal:
     seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
-    return Refusal(
+    return AgentRefusal(
         429, f"too many requests or bytes: try again in {seconds} s", headers=((b"retry-after", str(seconds).encode()),)
     )
 
 
-def _unreadable(problem: Unreadable) -> Refusal:
+def _refuse_unreadable(problem: Unreadable) -> AgentRefusal:
     status, code, text = problem.value
-    return Refusal(status, text, code)
+    return AgentRefusal(status, text, code)
 
 
 async def _send_json(

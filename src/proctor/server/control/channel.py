@@ -17,18 +17,17 @@ from typing import Final, Protocol
 
 from msgspec import UNSET, Raw
 
-from proctor.door.credentials import Credential
-from proctor.models.control import Cancel, Cancelled, Closed, Code, Kind, Notice, Problem, Request, Reset
+from proctor.access.credentials import Credential
+from proctor.models.control import Cancel, Cancelled, Closed, Code, MessageKind, Notice, Problem, Request, Reset
 from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
-from proctor.server.answers import NotDone, Refused, refused
-from proctor.server.control import waiting
-from proctor.server.control.granting import Granting
-from proctor.server.control.past import REUSED, Past
-from proctor.server.control.protocol import Rule, data_of, error, reply
-from proctor.server.control.replies import Admission, Replies
-from proctor.server.incidents import inside_problem
-from proctor.server.metrics import Metrics
-from proctor.server.session import Session
+from proctor.server.control import watch
+from proctor.server.control.protocol import RequestRule, decode_data, encode_error, encode_reply
+from proctor.server.control.recorded_replies import REUSED, RecordedReplies
+from proctor.server.control.reply_cache import Admission, ReplyCache
+from proctor.server.grants import GrantService
+from proctor.server.net.metrics import Metrics
+from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
+from proctor.server.sessions.session import Session
 
 LOG: Final = logging.getLogger("proctor.control")
 NORMAL, ABUSE = 1000, 1008
@@ -38,17 +37,17 @@ DROPPED: Final = Problem("this request was given up before it ran", Code.CANCELL
 GIVEN_UP: Final = Problem("this request was given up while it ran", Code.CANCELLED, lost=True)
 BUSY: Final = Problem("too many requests wait in this session", Code.BUSY)
 STOPPING: Final = Problem("the server is stopping", Code.SHUTTING_DOWN)
-ENDS: Final = (Kind.RESET, Kind.CLOSE)
-BEGINS: Final = (Kind.RESET, Kind.STEP)
+ENDS: Final = (MessageKind.RESET, MessageKind.CLOSE)
+BEGINS: Final = (MessageKind.RESET, MessageKind.STEP)
 """What a server that stops does not begin any more."""
 GONE: Final = Problem("there is no such session: it ended, or it never was", Code.EPISODE_LOST, lost=True)
 
 
-Waiting = tuple[Request, Rule] | bytes | None
+QueuedItem = tuple[Request, RequestRule] | bytes | None
 """What waits: a request, or, without hello, an answer whose turn has not come yet (None: the end of the connection)."""
 
 
-def _size(waiting: Waiting) -> int:
+def _find_size(waiting: QueuedItem) -> int:
     return 0 if waiting is None else len(waiting) if isinstance(waiting, bytes) else len(waiting[0].data)
 
 
@@ -72,7 +71,7 @@ class Outlet(Protocol):
         ...
 
 
-class Channel:
+class SessionChannel:
     """The queue, the kept replies and the connection of one session.
 
     `prepare` makes the session ready before its first request; `ended` is told when the client has closed it. `past` knows
@@ -87,11 +86,11 @@ class Channel:
         *,
         clock: Callable[[], float],
         credential: Credential | None,
-        granting: Granting,
+        granting: GrantService,
         max_pending: int,
-        ended: Callable[["Channel"], Awaitable[None]],
+        ended: Callable[["SessionChannel"], Awaitable[None]],
         prepare: Callable[[], Awaitable[None]] | None = None,
-        past: Past | None = None,
+        past: RecordedReplies | None = None,
     ) -> None:
         self.session: Final = session
         self.credential: Final = credential
@@ -110,14 +109,14 @@ class Channel:
         self._granting = granting
         self._ended = ended
         self._prepare = prepare
-        self._observed = "observation" if session.opening.num_envs is None else "batch"
+        self._observed = "observation" if session.spec.num_envs is None else "batch"
         # One runs while so many wait: the reply to each is kept for whoever comes back for it.
-        self._replies = Replies(max_pending + 1)
+        self._replies = ReplyCache(max_pending + 1)
         self._past = past
         if past is not None:
             self._replies.restore(past.last_id, past.unspent)
         self._max_pending = max_pending
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[QueuedItem] = deque()
         self._running: Request | None = None
         self._askers: dict[int, Outlet | None] = {}
         """Who asked last for each reply that is still to come."""
@@ -145,10 +144,10 @@ class Channel:
         """The last request that was admitted."""
         return self._replies.last_id
 
-    async def take(self, request: Request, rule: Rule) -> bytes | None:
+    async def take(self, request: Request, rule: RequestRule) -> bytes | None:
         """Return the reply to a request if there is one now; else it is sent when its turn has come."""
         asker = self.outlet
-        answer = await self._taken(request, rule)
+        answer = await self._take(request, rule)
         if answer is None:
             return None
         if self.outlet is asker:
@@ -160,46 +159,46 @@ class Channel:
         await self._send_to_asker(answer, request)
         return None
 
-    async def _taken(self, request: Request, rule: Rule) -> bytes | None:
+    async def _take(self, request: Request, rule: RequestRule) -> bytes | None:
         if self.closed:
             return self._error(GONE, request)
         self.used_at = self._clock()
         self.warned = False
         if request.id is not None:
             if self._past is not None and self._is_past(request.id, self._past):
-                return await self._recalled(request, self._past)
-            known = self._known(request)
+                return await self._recall(request, self._past)
+            known = self._find_reply(request)
             if known is not None:
                 return known or None
-            if rule.kind is Kind.CANCEL:
-                answer = self._cancelled(request)
+            if rule.kind is MessageKind.CANCEL:
+                answer = self._cancel(request)
                 self._replies.keep(request.id, answer, light=True)
                 return answer
         if self.stopping and rule.kind in BEGINS:
-            return self._kept(request, self._error(STOPPING, request))
-        if rule.kind is Kind.REVOKE:
-            return self._kept(request, await self._revoked(request))
-        if rule.kind is not Kind.CLOSE and self._is_free:
+            return self._keep(request, self._error(STOPPING, request))
+        if rule.kind is MessageKind.REVOKE:
+            return self._keep(request, await self._revoke(request))
+        if rule.kind is not MessageKind.CLOSE and self._is_free:
             async with self.session.turn:
-                return self._kept(request, await self._performed(request, rule))
-        self._queued((request, rule))
+                return self._keep(request, await self._perform(request, rule))
+        self._enqueue((request, rule))
         return None
 
-    async def wait(self, request: Request, rule: Rule) -> bytes:
+    async def wait(self, request: Request, rule: RequestRule) -> bytes:
         """Return the reply to a request that waits for agents; it is carried out beside all others."""
         self.warned = False
         self.readers += 1
         try:
-            waiting.check_watchable(self.session)
-            if rule.kind is Kind.WATCH:
-                seen = await waiting.watched(self.session, data_of(request, Watch), request.epoch)
+            watch.check_watchable(self.session)
+            if rule.kind is MessageKind.WATCH:
+                seen = await watch.wait_for_rows(self.session, decode_data(request, Watch), request.epoch)
                 return self._reply("watched", seen, request)
-            end = await waiting.ended(self.session, data_of(request, WaitEnd), request.epoch)
+            end = await watch.wait_for_end(self.session, decode_data(request, WaitEnd), request.epoch)
             return self._reply("ended", end, request)
-        except NotDone as problem:
+        except RequestError as problem:
             return self._error(problem.problem, request)
         except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the client is answered
-            return self._error(inside_problem(problem), request)
+            return self._error(log_internal_error(problem), request)
         finally:
             self.readers -= 1
             self.used_at = self._clock()
@@ -215,7 +214,7 @@ class Channel:
     def warn(self, notice: Notice) -> None:
         """Push a notice to a client that understands it."""
         if self.outlet is not None and self.resumable:
-            self.outlet.post(reply("warning", notice, session=self.session.name, epoch=self.session.epoch))
+            self.outlet.post(encode_reply("warning", notice, session=self.session.name, epoch=self.session.epoch))
 
     async def stop(self) -> None:
         """Drop what waits and give up what runs; nothing is answered any more."""
@@ -226,10 +225,10 @@ class Channel:
             drainer.cancel()
             await asyncio.wait([drainer])
 
-    def _known(self, request: Request) -> bytes | None:
+    def _find_reply(self, request: Request) -> bytes | None:
         """Return the reply to a request that came before (empty while it runs), None for a new one."""
         number = request.id or 0
-        if number > self._replies.last_id and request.type != Kind.CANCEL and self._is_full(len(request.data)):
+        if number > self._replies.last_id and request.type != MessageKind.CANCEL and self._is_full(len(request.data)):
             return self._error(BUSY, request)
         admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
         if isinstance(admission, bytes):
@@ -239,20 +238,20 @@ class Channel:
         self._askers[number] = self.outlet
         return None if admission is Admission.NEW else b""
 
-    def _is_past(self, number: int, past: Past) -> bool:
+    def _is_past(self, number: int, past: RecordedReplies) -> bool:
         """Return whether an earlier run has answered this request; its replies are forgotten when new ones fill the memory."""
         if number > past.last_id and self._replies.is_full:
             self._past = None
         return number in past
 
-    async def _recalled(self, request: Request, past: Past) -> bytes:
+    async def _recall(self, request: Request, past: RecordedReplies) -> bytes:
         """Return the reply to a request that an earlier run of the server has carried out."""
         try:
             return await past.reply(request)
-        except NotDone as problem:
+        except RequestError as problem:
             return self._error(problem.problem, request)
 
-    def _kept(self, request: Request, answer: bytes) -> bytes:
+    def _keep(self, request: Request, answer: bytes) -> bytes:
         if request.id is not None:
             self._replies.keep(request.id, answer)
         return answer
@@ -261,16 +260,16 @@ class Channel:
         """Send an answer (None: close the connection) after those that are still to come; False if there are none."""
         if self._drainer is None:
             return False
-        self._queued(answer)
+        self._enqueue(answer)
         return True
 
     def _is_full(self, size: int) -> bool:
         """Return whether so many more bytes are too much to wait for their turn."""
-        waiting = sum(_size(each) for each in self._queue)
+        waiting = sum(_find_size(each) for each in self._queue)
         return len(self._queue) >= self._max_pending or bool(waiting and waiting + size > MOST_WAITING_BYTES)
 
-    def _queued(self, waiting: Waiting) -> None:
-        if self._is_full(_size(waiting)):
+    def _enqueue(self, waiting: QueuedItem) -> None:
+        if self._is_full(_find_size(waiting)):
             # Only without hello: there replies come in the order of requests, so that none can be refused early.
             if self.outlet is not None:
                 self.outlet.end(ABUSE, "too many requests wait")
@@ -283,21 +282,21 @@ class Channel:
     async def _drain(self) -> None:
         """Carry out what waits, one by one."""
         try:
-            if not await self._prepared():
+            if not await self._make_ready():
                 return
             while self._queue:
                 if isinstance(self._queue[0], tuple):
-                    await self._carried_out()
+                    await self._run_first()
                     continue
                 answer = self._queue.popleft()
                 if isinstance(answer, bytes):
-                    await self._sent(answer)
+                    await self._send(answer)
                 elif self.outlet is not None:
                     self.outlet.end(NORMAL, "closed")
         finally:
             self._drainer = None
 
-    async def _carried_out(self) -> None:
+    async def _run_first(self) -> None:
         """Carry out the request that is first when our turn comes: until then it waits, and can be given up."""
         async with self.session.turn:
             if not self._queue or not isinstance(self._queue[0], tuple):
@@ -305,7 +304,7 @@ class Channel:
             request, rule = self._queue[0]
             self._queue.popleft()
             self._claim()
-            answer = self._kept(request, await self._performed(request, rule))
+            answer = self._keep(request, await self._perform(request, rule))
         await self._send_to_asker(answer, request)
         if self._leaving:
             await self._leave()
@@ -314,14 +313,14 @@ class Channel:
         """Tell agents' calls whether a request waits that will end their episode."""
         self.session.claims = sum(isinstance(each, tuple) and each[1].kind in ENDS for each in self._queue)
 
-    async def _sent(self, answer: bytes) -> None:
+    async def _send(self, answer: bytes) -> None:
         if self.outlet is not None:
             await self.outlet.send(answer)
 
     async def _send_to_asker(self, answer: bytes, request: Request) -> None:
         """Send a reply, unless the connection of now has not asked for it: it is kept then."""
         if self._is_asked_for(request):
-            await self._sent(answer)
+            await self._send(answer)
 
     def _is_asked_for(self, request: Request) -> bool:
         """Return whether the connection of now asked for this reply, which is about to be sent."""
@@ -334,35 +333,35 @@ class Channel:
         for request in late:
             await self._send_to_asker(self._error(GONE, request), request)
 
-    async def _prepared(self) -> bool:
+    async def _make_ready(self) -> bool:
         """Return whether the session is ready; if it cannot be made so, the client is told and sent away."""
         if self._prepare is None:
             return True
         try:
             await self._prepare()
-        except NotDone as problem:
-            await self._sent_away(problem.problem)
-        except Exception as problem:  # noqa: BLE001  # as in `_performed_alone`: the client is answered
-            await self._sent_away(inside_problem(problem))
+        except RequestError as problem:
+            await self._send_away(problem.problem)
+        except Exception as problem:  # noqa: BLE001  # as in `_run_first`: the client is answered
+            await self._send_away(log_internal_error(problem))
         else:
             self._prepare = None
         return self._prepare is None
 
-    async def _sent_away(self, problem: Problem) -> None:
-        self._metrics.refused(problem.code)
+    async def _send_away(self, problem: Problem) -> None:
+        self._metrics.count_error(problem.code)
         self._queue.clear()
-        await self._sent(error(problem))
+        await self._send(encode_error(problem))
         if self.outlet is not None:
             self.outlet.end(NORMAL, problem.code)
 
-    async def _performed(self, request: Request, rule: Rule) -> bytes:
+    async def _perform(self, request: Request, rule: RequestRule) -> bytes:
         """Return the reply to a request after carrying it out; the turn is ours."""
         self._running = request
         try:
-            kind, data = await self._answered(request, rule)
+            kind, data = await self._answer(request, rule)
             return self._reply(kind, data, request)
-        except NotDone as problem:
-            self._metrics.refused(problem.problem.code)
+        except RequestError as problem:
+            self._metrics.count_error(problem.problem.code)
             return self._error(problem.problem, request)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -374,57 +373,57 @@ class Channel:
             return self._error(GIVEN_UP, request)
         except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the client is answered
             self.session.lose(Code.SESSION_ERROR, "the server failed")
-            return self._error(inside_problem(problem, lost=True), request)
+            return self._error(log_internal_error(problem, lost=True), request)
         finally:
             self._running = None
             self.used_at = self._clock()
 
-    async def _answered(self, request: Request, rule: Rule) -> tuple[str, object]:
+    async def _answer(self, request: Request, rule: RequestRule) -> tuple[str, object]:
         session = self.session
         if self.closed:
-            raise Refused(GONE)
+            raise RequestRefused(GONE)
         if request.epoch is not None and request.epoch != session.epoch:
-            raise refused(
+            raise make_refusal(
                 Code.STALE_EPOCH, "this request speaks of another episode", expected=f"epoch {session.epoch}", lost=True
             )
-        if rule.kind is Kind.STEP:
+        if rule.kind is MessageKind.STEP:
             self._granting.check_step(session)
             begun = perf_counter()
             answer = await session.step(bytes(request.data) or b"{}", request.id)
-            self._metrics.stepped(perf_counter() - begun, session.opening.num_envs or 1)
+            self._metrics.count_steps(perf_counter() - begun, session.spec.num_envs or 1)
             return self._observed, Raw(answer)
-        if rule.kind is Kind.RESET:
-            return self._observed, await self._granting.reset(session, data_of(request, Reset), request.id)
-        if rule.kind is Kind.STATE:
+        if rule.kind is MessageKind.RESET:
+            return self._observed, await self._granting.reset(session, decode_data(request, Reset), request.id)
+        if rule.kind is MessageKind.STATE:
             return "state", Raw(await session.state(request.id))
-        if rule.kind is Kind.GRANT:
-            return "granted", await self._granting.grant(session, data_of(request, GrantWish), request.id)
+        if rule.kind is MessageKind.GRANT:
+            return "granted", await self._granting.grant(session, decode_data(request, GrantWish), request.id)
         self._leaving = True
         await session.conclude("closed")
         return "closed", Closed(session.epoch, session.total_steps, UNSET if session.head is None else session.head)
 
-    async def _revoked(self, request: Request) -> bytes:
+    async def _revoke(self, request: Request) -> bytes:
         """Take a grant back at once, whatever runs or waits."""
         try:
-            revoked = await self._granting.revoke(self.session, data_of(request, Revoke), request.id)
-        except NotDone as problem:
+            revoked = await self._granting.revoke(self.session, decode_data(request, Revoke), request.id)
+        except RequestError as problem:
             return self._error(problem.problem, request)
         return self._reply("revoked", revoked, request)
 
-    def _cancelled(self, request: Request) -> bytes:
+    def _cancel(self, request: Request) -> bytes:
         """Give up another request and say what became of it."""
         try:
-            target = data_of(request, Cancel).id
-        except NotDone as problem:
+            target = decode_data(request, Cancel).id
+        except RequestError as problem:
             return self._error(problem.problem, request)
-        return self._reply("cancelled", Cancelled(target, self._given_up_as(target)), request)
+        return self._reply("cancelled", Cancelled(target, self._give_up(target)), request)
 
-    def _given_up_as(self, target: int) -> str:
+    def _give_up(self, target: int) -> str:
         waiting = next((each for each in self._queue if isinstance(each, tuple) and each[0].id == target), None)
         if waiting is not None:
             self._queue.remove(waiting)
             self._claim()
-            answer = self._kept(waiting[0], self._error(DROPPED, waiting[0]))
+            answer = self._keep(waiting[0], self._error(DROPPED, waiting[0]))
             if self._is_asked_for(waiting[0]) and self.outlet is not None:
                 self.outlet.post(answer)
             return "dropped"
@@ -439,10 +438,10 @@ class Channel:
 
     def _reply(self, kind: str, data: object, request: Request) -> bytes:
         if request.id is None:
-            return reply(kind, data)
-        return reply(kind, data, request.id, self.session.name, self.session.epoch)
+            return encode_reply(kind, data)
+        return encode_reply(kind, data, request.id, self.session.name, self.session.epoch)
 
     def _error(self, problem: Problem, request: Request) -> bytes:
         if request.id is None:
-            return error(problem)
-        return error(problem, request.id, self.session.name, self.session.epoch)
+            return encode_error(problem)
+        return encode_error(problem, request.id, self.session.name, self.session.epoch)

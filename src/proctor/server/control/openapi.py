@@ -1,4 +1,4 @@
-"""The OpenAPI document: the routes of `http.py`, those of `operating.py` where there is an operator, and those of the pages.
+"""The OpenAPI document: the routes of `http_routes.py`, those of `operator_routes.py` where there is an operator, and those of the pages.
 
 Rule: what is described is answered, with the statuses and types that stand here, and nothing else is; tests compare the two.
 """
@@ -8,12 +8,19 @@ from typing import Any, Final
 import msgspec
 
 from proctor import __version__
-from proctor.door.visitors import LINK
+from proctor.access.browser_visits import OPERATOR_LINK_PATH
 from proctor.models.control import Problem
 from proctor.models.operator import Done, JudgedPage, JudgedRow, Link
-from proctor.server.asking import JSON
-from proctor.server.control.description import Description
-from proctor.server.control.operating import ACTS, READINGS, WATCH_PATH, Act, Reading, WatchQuery
+from proctor.server.control.operator_routes import (
+    OPERATOR_ACTIONS,
+    OPERATOR_QUERIES,
+    WATCH_PATH,
+    OperatorAction,
+    OperatorQuery,
+    WatchQuery,
+)
+from proctor.server.net.http_requests import JSON
+from proctor.server.runtime.env_description import ServerDescription
 
 Item = dict[str, Any]
 OBJECT: Final[Item] = {"type": "object"}
@@ -26,8 +33,8 @@ BEARER: Final[Item] = {"type": "http", "scheme": "bearer"}
 OPERATOR: Final[Item] = {"security": [{"operator": []}]}
 
 
-def openapi_document(
-    description: Description,
+def make_openapi_document(
+    description: ServerDescription,
     *,
     governed: bool = False,
     links: bool = False,
@@ -46,8 +53,8 @@ def openapi_document(
         "security": [{"control": []}],
         "paths": _pages(),
     }
-    document = _governed(document) if governed else document
-    return _linked(document, paths or {}, schemas or {}) if links else document
+    document = _add_operator_paths(document) if governed else document
+    return _add_viewer_paths(document, paths or {}, schemas or {}) if links else document
 
 
 def _pages() -> dict[str, Item]:
@@ -65,11 +72,11 @@ def _pages() -> dict[str, Item]:
     }
 
 
-def _governed(document: Item) -> Item:
+def _add_operator_paths(document: Item) -> Item:
     """Return the document with what an operator finds, who may also read what the server is."""
     metadata = {**document["paths"]["/metadata"]["get"], "security": [{"control": []}, {"operator": []}]}
-    paths = {each.path: {"get": _reading(each)} for each in READINGS} | {WATCH_PATH: {"get": _watching()}}
-    paths |= {each.path: {"post": _act(each)} for each in ACTS}
+    paths = {each.path: {"get": _reading(each)} for each in OPERATOR_QUERIES} | {WATCH_PATH: {"get": _watching()}}
+    paths |= {each.path: {"post": _act(each)} for each in OPERATOR_ACTIONS}
     return {
         **document,
         "components": {"securitySchemes": {"control": BEARER, "operator": BEARER}, "schemas": _schemas()},
@@ -77,7 +84,7 @@ def _governed(document: Item) -> Item:
     }
 
 
-def _linked(document: Item, paths: Item, schemas: Item) -> Item:
+def _add_viewer_paths(document: Item, paths: Item, schemas: Item) -> Item:
     """Return the document with the way to the pages, and the pages."""
     _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
     known = document["components"].get("schemas", {})
@@ -86,17 +93,20 @@ def _linked(document: Item, paths: Item, schemas: Item) -> Item:
         "securitySchemes": {"control": BEARER, "operator": BEARER},
         "schemas": {**known, **own, **schemas},
     }
-    found = {**document["paths"], "/metadata": {"get": metadata}, LINK: {"post": _link()}, **paths}
+    found = {**document["paths"], "/metadata": {"get": metadata}, OPERATOR_LINK_PATH: {"post": _link()}, **paths}
     return {**document, "components": components, "paths": found}
 
 
 def _link() -> Item:
     refusals = {"413": _refusal("the body is too large")}
-    return {**_answer("A new address of the pages, good once.", _named(Link), {**SECURED, **refusals}), **OPERATOR}
+    return {
+        **_answer("A new address of the pages, good once.", _refer_to_schema(Link), {**SECURED, **refusals}),
+        **OPERATOR,
+    }
 
 
-def _reading(row: Reading) -> Item:
-    return {**_answer(row.about, _named(row.says)), **OPERATOR}
+def _reading(row: OperatorQuery) -> Item:
+    return {**_answer(row.about, _refer_to_schema(row.says)), **OPERATOR}
 
 
 def _watching() -> Item:
@@ -110,33 +120,40 @@ def _watching() -> Item:
         "429": _refusal("too many wait already"),
         "503": _refusal(STOPPING),
     }
-    told = _answer("What was judged after a row; waits for it.", _named(JudgedPage), {**SECURED, **refusals})
+    told = _answer("What was judged after a row; waits for it.", _refer_to_schema(JudgedPage), {**SECURED, **refusals})
     return {**told, "parameters": parameters, **OPERATOR}
 
 
-def _act(row: Act) -> Item:
+def _act(row: OperatorAction) -> Item:
     refusals = {
         "400": _refusal("the body is not acceptable; nothing has changed"),
         "409": _refusal("it cannot be done as things are; nothing has changed"),
         "413": _refusal("the body is too large"),
     }
-    body = {"required": True, "content": {JSON: {"schema": _named(row.asks)}}}
-    return {**_answer(row.about, _named(Done), {**SECURED, **refusals}), "requestBody": body, **OPERATOR}
+    body = {"required": True, "content": {JSON: {"schema": _refer_to_schema(row.asks)}}}
+    return {**_answer(row.about, _refer_to_schema(Done), {**SECURED, **refusals}), "requestBody": body, **OPERATOR}
 
 
 def _schemas() -> dict[str, Item]:
-    kinds = [Problem, Done, JudgedPage, JudgedRow, *(each.says for each in READINGS), *(each.asks for each in ACTS)]
+    kinds = [
+        Problem,
+        Done,
+        JudgedPage,
+        JudgedRow,
+        *(each.says for each in OPERATOR_QUERIES),
+        *(each.asks for each in OPERATOR_ACTIONS),
+    ]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    schemas["JudgedPage"]["properties"]["rows"]["items"] = _named(JudgedRow)
+    schemas["JudgedPage"]["properties"]["rows"]["items"] = _refer_to_schema(JudgedRow)
     return schemas
 
 
-def _named(kind: type[msgspec.Struct]) -> Item:
+def _refer_to_schema(kind: type[msgspec.Struct]) -> Item:
     return {"$ref": REFERENCE.format(name=kind.__name__)}
 
 
 def _refusal(words: str) -> Item:
-    return _content(words, _named(Problem))
+    return _content(words, _refer_to_schema(Problem))
 
 
 def _content(words: str, schema: Item, media: str = JSON) -> Item:

@@ -1,11 +1,11 @@
-"""The control plane as one ASGI application: the door first, then `/ws` or a page.
+"""The control plane as one ASGI application: the access checks first, then `/ws` or a page.
 
-Rule 1: nothing is routed before the door has judged Host, Origin and credential, on HTTP and on WebSockets alike.
+Rule 1: nothing is routed before the access checks have judged Host, Origin and credential, on HTTP and on WebSockets alike.
 Rule 2: every port has its own policy, because a Host names a port.
 Rule 3: what is below `/operator/` is opened by the operator's credential and by no other. That credential opens nothing
     else, but for the pages that say how the server is and what it serves; it never opens a socket.
 Rule 4: where there is a viewer, what is below `/viewer/` is the operator's, too, and a browser's visit opens both, with more
-    asked of it (`door/visitors.py`). Nothing else looks at a cookie.
+    asked of it (`access/browser_visits.py`). Nothing else looks at a cookie.
 """
 
 import asyncio
@@ -16,30 +16,28 @@ from typing import Any, Final
 import msgspec
 from starlette.applications import Starlette
 
-from proctor.door.gate import READING, Policy, Verdict, is_open, judge_request
-from proctor.door.limits import Limits
-from proctor.door.visitors import OPERATOR, SHELL, is_pages, judge_visitor
-from proctor.door.visitors import is_open as is_open_page
-from proctor.door.visits import Visits
+from proctor.access.browser_visits import OPERATOR_PATH, PAGE_PATH, Visits, is_open_page, is_page_path, judge_visitor
+from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, is_open_path, judge_request
 from proctor.errors import ValidationError
 from proctor.models.control import Problem
-from proctor.server.connections import RefusalLog, authenticate, note_refusal
-from proctor.server.control.description import Description
-from proctor.server.control.endpoint import Connection, Receive, Send
-from proctor.server.control.sessions import Sessions
-from proctor.server.metrics import Metrics
-from proctor.server.sockets import ABORT, LISTEN, WRITABLE
+from proctor.server.control.session_registry import SessionRegistry
+from proctor.server.control.websocket import ControlConnection, Receive, Send
+from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
+from proctor.server.net.metrics import Metrics
+from proctor.server.net.uvicorn_protocols import ABORT, LISTEN, WRITABLE
+from proctor.server.runtime.env_description import ServerDescription
 
 LOG: Final = logging.getLogger("proctor.control")
 PATH: Final = "/ws"
 OPERATOR_READS: Final = frozenset({"/health", "/metadata"})
 """The pages that the operator's credential opens as well."""
 WEBSOCKET: Final = "WEBSOCKET"
-"""What the door calls the method of a handshake."""
+"""What the access checks call the method of a handshake."""
 GOING_AWAY: Final = 1001
 GOODBYE_SECONDS: Final = 2.0
 Scope = Mapping[str, Any]
-Policies = Mapping[int | None, Policy]
+Policies = Mapping[int | None, AccessPolicy]
 
 
 class ControlPlane:
@@ -53,12 +51,12 @@ class ControlPlane:
     def __init__(
         self,
         policies: Policies,
-        sessions: Sessions,
-        description: Description,
+        sessions: SessionRegistry,
+        description: ServerDescription,
         pages: Starlette,
         metrics: Metrics,
         *,
-        limits: Limits,
+        limits: RequestLimits,
         max_pending: int,
         max_connections: int,
         own_port: int | None,
@@ -66,9 +64,9 @@ class ControlPlane:
         visits: Visits | None = None,
         stopped: Callable[[], object] | None = None,
     ) -> None:
-        self.connections: Final[set[Connection]] = set()
+        self.connections: Final[set[ControlConnection]] = set()
         self._policies = policies
-        self._operator_policies = None if operator_policies is None else _apart(operator_policies, policies)
+        self._operator_policies = None if operator_policies is None else _check_separate(operator_policies, policies)
         self._visits = visits
         self._stopped = stopped
         self._sessions = sessions
@@ -89,38 +87,38 @@ class ControlPlane:
             await self._page(scope, receive, send)
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        verdict = self._judged(scope, scope["method"])
+        verdict = self._judge(scope, scope["method"])
         if verdict.allowed:
             if not self._is_open(scope):
                 authenticate(scope)
             await self._pages(dict(scope), receive, send)
             return
-        media, text = self._told(scope["path"], verdict)
+        media, text = self._encode_refusal(scope["path"], verdict)
         headers = [*verdict.headers, (b"content-type", media)]
         await send({"type": "http.response.start", "status": verdict.status, "headers": headers})
         await send({"type": "http.response.body", "body": text})
 
-    def _told(self, path: str, verdict: Verdict) -> tuple[bytes, bytes]:
+    def _encode_refusal(self, path: str, verdict: AccessVerdict) -> tuple[bytes, bytes]:
         """Return what a refused peer reads: a page's script reads codes, everybody else a sentence."""
-        if self._visits is not None and path.startswith(SHELL):
+        if self._visits is not None and path.startswith(PAGE_PATH):
             return b"application/json", msgspec.json.encode(Problem(verdict.text, verdict.name))
         return b"text/plain; charset=utf-8", verdict.text.encode()
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
-        verdict = self._judged(scope, WEBSOCKET)
+        verdict = self._judge(scope, WEBSOCKET)
         if not verdict.allowed:
-            await _turned_away(send, verdict.status, verdict.text, list(verdict.headers))
+            await _turn_away(send, verdict.status, verdict.text, list(verdict.headers))
         elif scope["path"] != PATH:
-            await _turned_away(send, 404, "there is no such socket", [])
+            await _turn_away(send, 404, "there is no such socket", [])
         elif self._sessions.stopping or len(self.connections) >= self._max_connections:
-            await _turned_away(send, 503, "no more connections are taken", [])
+            await _turn_away(send, 503, "no more connections are taken", [])
         else:
             await send({"type": "websocket.accept"})
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = Connection(
+        connection = ControlConnection(
             send,
             scope["extensions"][ABORT],
             scope["extensions"][WRITABLE],
@@ -132,17 +130,17 @@ class ControlPlane:
             address=self._address(scope),
         )
         self.connections.add(connection)
-        self._metrics.connected(1)
+        self._metrics.count_connection(1)
         try:
             await connection.serve(receive, scope["extensions"][LISTEN])
         finally:
             self.connections.discard(connection)
-            self._metrics.connected(-1)
+            self._metrics.count_connection(-1)
 
-    def _judged(self, scope: Scope, method: str) -> Verdict:
+    def _judge(self, scope: Scope, method: str) -> AccessVerdict:
         verdict = self._verdict(scope, method)
         if not verdict.allowed:
-            self._metrics.turned_away(verdict.status)
+            self._metrics.count_refusal(verdict.status)
             peer = scope.get("client")
             fields = {"status": verdict.status, "peer": "unknown" if peer is None else peer[0]}
             note_refusal(scope)
@@ -154,19 +152,24 @@ class ControlPlane:
         method, path = scope["method"], scope["path"]
         if self._visits is not None and is_open_page(method, path):
             return True
-        return is_open(_policy(self._policies, scope)[0], method, path)
+        return is_open_path(_find_policy(self._policies, scope)[0], method, path)
 
-    def _verdict(self, scope: Scope, method: str) -> Verdict:
+    def _verdict(self, scope: Scope, method: str) -> AccessVerdict:
         path, operators = scope["path"], self._operator_policies
         if operators is not None and method != WEBSOCKET:
-            if self._visits is not None and is_pages(path):
-                policy, port = _policy(operators, scope)
+            if self._visits is not None and is_page_path(path):
+                policy, port = _find_policy(operators, scope)
                 return judge_visitor(policy, self._visits, port, method, path, scope["headers"])
-            if path.startswith(OPERATOR):
-                return _judged_by(operators, scope, method)
-        verdict = _judged_by(self._policies, scope, method)
-        if verdict is Verdict.NO_CREDENTIAL and operators is not None and method in READING and path in OPERATOR_READS:
-            return _judged_by(operators, scope, method)
+            if path.startswith(OPERATOR_PATH):
+                return _judge_by(operators, scope, method)
+        verdict = _judge_by(self._policies, scope, method)
+        if (
+            verdict is AccessVerdict.NO_CREDENTIAL
+            and operators is not None
+            and method in READING
+            and path in OPERATOR_READS
+        ):
+            return _judge_by(operators, scope, method)
         return verdict
 
     def _address(self, scope: Scope) -> str | None:
@@ -192,19 +195,19 @@ class ControlPlane:
                 goodbyes[goodbye].abort()
 
 
-def _judged_by(policies: Policies, scope: Scope, method: str) -> Verdict:
-    return judge_request(_policy(policies, scope)[0], method, scope["path"], scope["headers"])
+def _judge_by(policies: Policies, scope: Scope, method: str) -> AccessVerdict:
+    return judge_request(_find_policy(policies, scope)[0], method, scope["path"], scope["headers"])
 
 
-def _policy(policies: Policies, scope: Scope) -> tuple[Policy, int | None]:
+def _find_policy(policies: Policies, scope: Scope) -> tuple[AccessPolicy, int | None]:
     """Return the policy of the port that a request came to, and that port."""
     server = scope.get("server")
     port = None if server is None or None in policies else server[1]
     return policies[port], port
 
 
-def _apart(operators: Policies, others: Policies) -> Policies:
-    """Return the operators' policies, or raise if one secret would open both doors, or none is needed for theirs alone."""
+def _check_separate(operators: Policies, others: Policies) -> Policies:
+    """Return the operators' policies, or raise if one secret would open both planes, or none is needed for theirs alone."""
     taken = {policy.credential for policy in others.values()} - {None}
     if taken and any(policy.credential is None for policy in operators.values()):
         raise ValidationError("the operator has no credential", expected="a secret, as the control plane has one")
@@ -215,6 +218,6 @@ def _apart(operators: Policies, others: Policies) -> Policies:
     return operators
 
 
-async def _turned_away(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:
+async def _turn_away(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": text.encode()})

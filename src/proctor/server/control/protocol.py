@@ -2,7 +2,7 @@
 
 Rule 1: a request that is not in `RULES` does not exist.
 Rule 2: pure. This file reads bytes and values, never a socket, a session or a clock.
-Rule 3: whatever cannot be taken is `Refused` with a code before anything else happens.
+Rule 3: whatever cannot be taken is `RequestRefused` with a code before anything else happens.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,31 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from proctor.door.limits import Limits, has_duplicate_keys, too_deep
-from proctor.models.control import PROTOCOL, Cancel, Code, Hello, Kind, Open, Problem, Reply, Request, Reset, Resume
+from proctor.access.limits import RequestLimits, has_duplicate_keys, is_too_deep
+from proctor.models.control import (
+    PROTOCOL,
+    Cancel,
+    Code,
+    Hello,
+    MessageKind,
+    Open,
+    Problem,
+    Reply,
+    Request,
+    Reset,
+    Resume,
+)
 from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
-from proctor.server.answers import refused
+from proctor.server.runtime.results import make_refusal
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RequestRule:
     """One kind of request: what it needs once `hello` was answered, and whether it may come without."""
 
-    kind: Kind
+    kind: MessageKind
     without_hello: bool
     names_session: bool
     needs_epoch: bool = False
@@ -33,20 +45,20 @@ class Rule:
 RULES: Final = {
     rule.kind.value: rule
     for rule in (
-        Rule(Kind.HELLO, without_hello=True, names_session=False, data=Hello),
-        Rule(Kind.OPEN, without_hello=False, names_session=False, data=Open),
-        Rule(Kind.RESUME, without_hello=False, names_session=False, data=Resume),
-        Rule(Kind.RESET, without_hello=True, names_session=True, data=Reset),
-        Rule(Kind.STEP, without_hello=True, names_session=True, needs_epoch=True),
-        Rule(Kind.STATE, without_hello=True, names_session=True),
-        Rule(Kind.CANCEL, without_hello=False, names_session=True, data=Cancel),
-        Rule(Kind.GRANT, without_hello=False, names_session=True, needs_epoch=True, data=GrantWish),
-        Rule(Kind.REVOKE, without_hello=False, names_session=True, data=Revoke),
-        Rule(Kind.WATCH, without_hello=False, names_session=True, data=Watch),
-        Rule(Kind.WAIT_END, without_hello=False, names_session=True, data=WaitEnd),
-        Rule(Kind.CLOSE, without_hello=True, names_session=False),
-        Rule(Kind.METADATA, without_hello=True, names_session=False),
-        Rule(Kind.SCHEMA, without_hello=True, names_session=False),
+        RequestRule(MessageKind.HELLO, without_hello=True, names_session=False, data=Hello),
+        RequestRule(MessageKind.OPEN, without_hello=False, names_session=False, data=Open),
+        RequestRule(MessageKind.RESUME, without_hello=False, names_session=False, data=Resume),
+        RequestRule(MessageKind.RESET, without_hello=True, names_session=True, data=Reset),
+        RequestRule(MessageKind.STEP, without_hello=True, names_session=True, needs_epoch=True),
+        RequestRule(MessageKind.STATE, without_hello=True, names_session=True),
+        RequestRule(MessageKind.CANCEL, without_hello=False, names_session=True, data=Cancel),
+        RequestRule(MessageKind.GRANT, without_hello=False, names_session=True, needs_epoch=True, data=GrantWish),
+        RequestRule(MessageKind.REVOKE, without_hello=False, names_session=True, data=Revoke),
+        RequestRule(MessageKind.WATCH, without_hello=False, names_session=True, data=Watch),
+        RequestRule(MessageKind.WAIT_END, without_hello=False, names_session=True, data=WaitEnd),
+        RequestRule(MessageKind.CLOSE, without_hello=True, names_session=False),
+        RequestRule(MessageKind.METADATA, without_hello=True, names_session=False),
+        RequestRule(MessageKind.SCHEMA, without_hello=True, names_session=False),
     )
 }
 
@@ -65,36 +77,36 @@ _DECODERS: Final = {rule.data: msgspec.json.Decoder(rule.data).decode for rule i
 encode: Final = msgspec.json.Encoder().encode
 
 
-def read_request(raw: bytes, limits: Limits) -> Request:
+def read_request(raw: bytes, limits: RequestLimits) -> Request:
     """Return the request in a text frame, or refuse it."""
     if len(raw) > limits.max_message_bytes:
-        raise refused(Code.TOO_LARGE, f"a message may have {limits.max_message_bytes} bytes")
-    if too_deep(raw, limits.max_depth):
-        raise refused(Code.TOO_DEEP, f"a message may nest {limits.max_depth} levels deep")
+        raise make_refusal(Code.TOO_LARGE, f"a message may have {limits.max_message_bytes} bytes")
+    if is_too_deep(raw, limits.max_depth):
+        raise make_refusal(Code.TOO_DEEP, f"a message may nest {limits.max_depth} levels deep")
     try:
         request = _REQUEST(raw)
     except msgspec.ValidationError as problem:
-        raise _misshapen(raw, _short(problem)) from None
+        raise _refuse_shape(raw, _shorten(problem)) from None
     except (msgspec.DecodeError, RecursionError):
-        raise refused(Code.INVALID_JSON, "this is not JSON") from None
+        raise make_refusal(Code.INVALID_JSON, "this is not JSON") from None
     if has_duplicate_keys(raw):
-        raise refused(Code.INVALID_JSON, "an object has the same key twice")
+        raise make_refusal(Code.INVALID_JSON, "an object has the same key twice")
     return request
 
 
-def _misshapen(raw: bytes, message: str) -> Exception:
+def _refuse_shape(raw: bytes, message: str) -> Exception:
     """Return the refusal of JSON that is no request; what has a type that does not exist is told just that."""
     kind = _type_of(raw)
     if kind is not None and kind not in RULES:
         return _unknown_type()
-    return refused(
+    return make_refusal(
         Code.VALIDATION_ERROR,
         f"this is not a request: {message}",
         errors=[{"loc": [], "msg": message, "type": "request"}],
     )
 
 
-def _short(problem: Exception) -> str:
+def _shorten(problem: Exception) -> str:
     """Return what msgspec says, which may repeat a name that the peer made up, in short."""
     text = str(problem)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
@@ -108,10 +120,10 @@ def _type_of(raw: bytes) -> str | None:
 
 
 def _unknown_type() -> Exception:
-    return refused(Code.UNKNOWN_TYPE, "there is no such type of request", expected=", ".join(RULES))
+    return make_refusal(Code.UNKNOWN_TYPE, "there is no such type of request", expected=", ".join(RULES))
 
 
-def judge(request: Request, *, greeted: bool, fresh: bool) -> Rule:
+def find_rule(request: Request, *, greeted: bool, fresh: bool) -> RequestRule:
     """Return the rule by which `request` may come now, or refuse it.
 
     `greeted`: hello was answered on this connection. `fresh`: nothing has come on it yet.
@@ -119,66 +131,68 @@ def judge(request: Request, *, greeted: bool, fresh: bool) -> Rule:
     rule = RULES.get(request.type)
     if rule is None:
         raise _unknown_type()
-    if rule.kind is Kind.HELLO:
+    if rule.kind is MessageKind.HELLO:
         if not fresh:
-            raise refused(Code.PROTOCOL_ERROR, "hello is the first message or none")
+            raise make_refusal(Code.PROTOCOL_ERROR, "hello is the first message or none")
     elif greeted:
-        _check_greeted(rule, request)
+        _check_after_hello(rule, request)
     else:
         _check_plain(rule, request)
     return rule
 
 
-def _check_greeted(rule: Rule, request: Request) -> None:
+def _check_after_hello(rule: RequestRule, request: Request) -> None:
     if request.id is None:
-        raise refused(Code.PROTOCOL_ERROR, "after hello every request has an id", expected="a positive integer")
+        raise make_refusal(Code.PROTOCOL_ERROR, "after hello every request has an id", expected="a positive integer")
     if rule.names_session and request.session is None:
-        raise refused(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its session")
+        raise make_refusal(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its session")
     if rule.needs_epoch and request.epoch is None:
-        raise refused(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its epoch")
+        raise make_refusal(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its epoch")
 
 
-def _check_plain(rule: Rule, request: Request) -> None:
+def _check_plain(rule: RequestRule, request: Request) -> None:
     if not rule.without_hello:
-        raise refused(Code.PROTOCOL_ERROR, f"{rule.kind} comes after hello only")
+        raise make_refusal(Code.PROTOCOL_ERROR, f"{rule.kind} comes after hello only")
     if request.id is not None or request.session is not None or request.epoch is not None:
-        raise refused(
+        raise make_refusal(
             Code.VALIDATION_ERROR,
             "without hello a message has a type and data, nothing else",
             errors=[{"loc": [], "msg": "id, session and epoch come after hello only", "type": "extra_forbidden"}],
         )
 
 
-def data_of(request: Request, kind: type[Read]) -> Read:
+def decode_data(request: Request, kind: type[Read]) -> Read:
     """Return the request's data as what it must be, or refuse it."""
     raw = bytes(request.data) or b"{}"
     try:
         return _DECODERS[kind](b"{}" if raw == b"null" else raw)  # type: ignore[return-value]  # by the table
     except msgspec.ValidationError as problem:
-        raise refused(
+        raise make_refusal(
             Code.VALIDATION_ERROR,
-            f"this is no data of {request.type}: {_short(problem)}",
-            errors=[{"loc": ["data"], "msg": _short(problem), "type": "data"}],
+            f"this is no data of {request.type}: {_shorten(problem)}",
+            errors=[{"loc": ["data"], "msg": _shorten(problem), "type": "data"}],
         ) from None
     except (msgspec.DecodeError, RecursionError):
-        raise refused(Code.INVALID_JSON, "the data is not JSON") from None
+        raise make_refusal(Code.INVALID_JSON, "the data is not JSON") from None
 
 
-def agreed_protocol(hello: Hello) -> int:
+def choose_protocol(hello: Hello) -> int:
     """Return the highest version that both sides know, or refuse."""
     if PROTOCOL not in hello.protocols:
-        raise refused(Code.UNSUPPORTED_PROTOCOL, "no common version of the protocol", expected=f"version {PROTOCOL}")
+        raise make_refusal(
+            Code.UNSUPPORTED_PROTOCOL, "no common version of the protocol", expected=f"version {PROTOCOL}"
+        )
     return PROTOCOL
 
 
-def reply(
+def encode_reply(
     kind: str, data: Any, request_id: int | None = None, session: str | None = None, epoch: int | None = None
 ) -> bytes:
     """Return a reply as it is sent."""
     return encode(Reply(kind, data, request_id, session, epoch))
 
 
-def error(
+def encode_error(
     problem: Problem, request_id: int | None = None, session: str | None = None, epoch: int | None = None
 ) -> bytes:
     """Return an error as it is sent."""

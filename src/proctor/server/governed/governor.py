@@ -1,44 +1,97 @@
-"""The governor of one episode: it hears its agents, has their words judged, and closes the packet episode.
+"""The governor of one episode, which hears its agents, has their words judged, and closes the packet episode; and the registry of them.
 
-Rule 1: whatever an agent calls is an answer (`Told`), an errand that is to be carried out, or a question that waits; never an
+Rule 1: whatever an agent calls is an answer (`ToolResult`), a tool to execute (`ToolExecution`), or a question that waits; never an
     exception, but for what cannot be put on record and for episodes that are over.
 Rule 2: in safe mode every call is refused; only an operator's clear lifts it.
 Rule 3: after the environment's end an agent may still believe, defer, cancel and escalate, until the episode is reviewed or
     `wrap_up_seconds` have passed. Then the packet episode is closed, and only then its grants die.
 Rule 4: calls of agents are heard in the session's turn; an operator's acts are not.
+Rule 5: the registry has the governors of a server's running episodes, and their lines for whoever watches. An episode that is lost
+    runs no more: nobody finds its governor there.
+Rule 6: `view_for_agent` is how an episode is introduced to an agent: what it reads first, and the tools with their schemas.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from proctor.episode.states import Position
+from proctor.contracts.tools import Tool, ToolSafety
+from proctor.episode.transition_table import Position
 from proctor.episode.verdicts import Outcome
 from proctor.models.control import Code, Problem
 from proctor.models.events import EpisodeClosed, PacketJudged
 from proctor.models.operator import GovernedSession
-from proctor.server.answers import Refused
-from proctor.server.companions import Conclusion
-from proctor.server.governed import wording
-from proctor.server.governed.acts import Acts, live_tokens
-from proctor.server.governed.bell import Bell
-from proctor.server.governed.errands import Errand, Errands, data_of
-from proctor.server.governed.judging import Judging, attempt, too_long
+from proctor.server.governed import packet_builders
+from proctor.server.governed.agent_calls import GovernanceToolCalls, ToolExecution, ToolExecutor, observation_data
+from proctor.server.governed.governance_tools import (
+    GOVERNANCE_TOOL_NAMES,
+    GovernanceTool,
+    governance_tools,
+    tool_under_policy,
+)
+from proctor.server.governed.operator_actions import Notifier, OperatorActions, OperatorQuestion, live_token_ids
+from proctor.server.governed.packet_checks import PacketChecker, encode_attempt, size_refusals
+from proctor.server.governed.packet_stream import PROCTOR, PacketLimits, PacketStream, PreJudgeRefusal, Speaker
 from proctor.server.governed.policy import GovernancePolicy
-from proctor.server.governed.questions import Question
-from proctor.server.governed.registry import Registry
-from proctor.server.governed.replies import Teller, Tools
-from proctor.server.governed.sayings import Sayings
-from proctor.server.governed.stream import PROCTOR, Bar, PacketLimits, Stream, Voice
-from proctor.server.governed.tools import NAMES, Saying
-from proctor.server.session import Session
-from proctor.server.telling import Told
+from proctor.server.governed.replies import GOVERNED, MOST_TOLD, REPLY_SCHEMA, STATUS_SCHEMA, ReplyBuilder, Tools
+from proctor.server.runtime.results import RequestRefused
+from proctor.server.sessions.episode_status import EpisodeConclusion
+from proctor.server.sessions.row_log import RowLog
+from proctor.server.sessions.session import Session
+from proctor.server.sessions.tool_results import ToolResult, make_observation_schema, write_governed_instructions
+
+MARK_DIGITS: Final = 6
+"""Of the name of a run: enough to tell it from the one before, and few enough to be typed."""
+
+
+class HasSession(Protocol):
+    """What a registry must know of a governor."""
+
+    @property
+    def session(self) -> Session:
+        """Whose episode it governs."""
+        ...
+
+
+GovernorT = TypeVar("GovernorT", bound=HasSession)
+
+
+class Registry(Generic[GovernorT]):
+    """Governors by session: of each the latest."""
+
+    def __init__(self, boot: str | None = None) -> None:
+        self.rows: Final = RowLog()
+        self.boot: Final = secrets.token_hex(8) if boot is None else boot
+        """Names this run, in which rows are counted from 1."""
+        self.mark: Final = self.boot[:MARK_DIGITS]
+        """What ids that are made in this run end with."""
+        self._governors: dict[str, GovernorT] = {}
+
+    def __iter__(self) -> Iterator[GovernorT]:
+        return iter([governor for governor in self._governors.values() if governor.session.loss is None])
+
+    def add(self, governor: GovernorT) -> None:
+        """Know a governor from now on; the one of its session's earlier episode is forgotten."""
+        self._governors.pop(governor.session.name, None)
+        self._governors[governor.session.name] = governor
+
+    def remove(self, governor: GovernorT) -> None:
+        """Forget a governor whose episode is closed."""
+        if self._governors.get(governor.session.name) is governor:
+            del self._governors[governor.session.name]
+
+    def find(self, session: str) -> GovernorT | None:
+        """Return the governor of a session's episode, if one runs."""
+        found = self._governors.get(session)
+        return None if found is None or found.session.loss is not None else found
+
 
 MOST_WAITING: Final = 32
 """Calls of agents that may wait for an operator in one episode."""
-GLANCE_SECONDS: Final = 1.0
+RECHECK_SECONDS: Final = 1.0
 """After so long a call that waits looks whether it may still wait: not everything that ends a wait rings a bell."""
 REVIEWED: Final = (Position.REVIEW, Position.SETTLE)
 """Where an episode can be closed."""
@@ -63,7 +116,7 @@ class Governor:
         self.session: Final = session
         self.epoch: Final = session.epoch
         self.policy: Final = policy
-        self.stream: Final = Stream(
+        self.stream: Final = PacketStream(
             policy,
             session,
             session.epoch,
@@ -72,13 +125,15 @@ class Governor:
             run=registry.mark,
             packet_limits=packet_limits,
         )
-        self.bell: Final = Bell()
-        self.acts: Final = Acts(self.stream, self.bell, lambda: not self._closing and session.loss is None)
-        self.conclusion: Conclusion | None = None
+        self.notifier: Final = Notifier()
+        self.acts: Final = OperatorActions(
+            self.stream, self.notifier, lambda: not self._closing and session.loss is None
+        )
+        self.conclusion: EpisodeConclusion | None = None
         """What was said of the episode when it was closed."""
-        self._judging = Judging(self.stream)
-        self._errands = Errands(self.stream, self._judging, clock)
-        self._sayings = Sayings(self.stream, self._judging, self._errands, self.acts)
+        self._judging = PacketChecker(self.stream)
+        self._errands = ToolExecutor(self.stream, self._judging, clock)
+        self._sayings = GovernanceToolCalls(self.stream, self._judging, self._errands, self.acts)
         self._registry = registry
         self._clock = clock
         self._ended_at: float | None = None
@@ -91,13 +146,13 @@ class Governor:
         return self.conclusion is not None
 
     @property
-    def halted(self) -> bool:
+    def in_safe_mode(self) -> bool:
         """Whether the episode is in safe mode."""
-        return self.stream.halted
+        return self.stream.in_safe_mode
 
     def tools(self, names: Sequence[str] | None = None) -> Tools:
         """Return the environment's tools as the policy sees them; those with these names only, if some are given."""
-        found = self.session.opening.card.tools
+        found = self.session.spec.card.tools
         return {each.name: self.policy.safety_of(each) for each in found if names is None or each.name in names}
 
     def standing(self) -> GovernedSession:
@@ -109,10 +164,10 @@ class Governor:
             episode_id=self.session.episode_id,
             policy=self.policy.name,
             state=stream.standing.state,
-            safe_mode=stream.halted,
+            safe_mode=stream.in_safe_mode,
             legal_next=list(stream.legal_next),
             obligations=stream.obligations,
-            tokens=live_tokens(stream),
+            tokens=live_token_ids(stream),
             steps=self.session.step_count,
             packets=stream.standing.packets,
             refusals=stream.memory.refusals,
@@ -123,10 +178,10 @@ class Governor:
     # ------------------------------------------------------------------------------------------------------ beginning
     async def begin(self, observation: bytes) -> None:
         """Open the packet episode and state what was observed first (S0 to S1)."""
-        self.session.companion = self
+        self.session.observer = self
         settings = msgspec.to_builtins(self.policy.settings)
         await self.stream.declare(self.stream.record("open", settings, "system"))
-        await self.stream.declare(wording.observation(self.stream, data_of(observation)))
+        await self.stream.declare(packet_builders.observation_packet(self.stream, observation_data(observation)))
         self._registry.add(self)
 
     def restore(self, events: Sequence[PacketJudged], closed: EpisodeClosed | None = None) -> None:
@@ -134,80 +189,88 @@ class Governor:
 
         A ComponentError says that the lines get other verdicts than they did. Nothing is put on record.
         """
-        self.session.companion = self
+        self.session.observer = self
         self.stream.restore(events)
         if closed is None and self.stream.position is not Position.CLOSED:
             self._registry.add(self)
             return
         self._closing = True
-        self.conclusion = Conclusion(
+        self.conclusion = EpisodeConclusion(
             Outcome.CONFORMING.value if closed is None else closed.outcome,
             self.stream.standing.state if closed is None else closed.state,
             () if closed is None else tuple(closed.obligations),
         )
 
-    async def resumed(self) -> None:
+    async def resume(self) -> None:
         """State that directives whose end nobody knows are cancelled; called once after a restart, in the session's turn."""
         if not self.closed and self.session.loss is None:
             await self._errands.cancel()
 
     # -------------------------------------------------------------------------------------------------------- hearing
-    async def heard(self, tool: str, arguments: bytes, voice: Voice, tools: Tools) -> Told | Errand | Question:
+    async def receive(
+        self, tool: str, arguments: bytes, speaker: Speaker, tools: Tools
+    ) -> ToolResult | ToolExecution | OperatorQuestion:
         """Hear what an agent calls, in the session's turn: one of its own tools, or one of the environment's."""
         self._check_open()
-        teller = Teller(self.stream, tools)
+        reply_builder = ReplyBuilder(self.stream, tools)
         if len(arguments) > self.stream.packet_limits.packet_bytes:
             # Not read at all: what it says is of no interest.
-            return await self._judging.barred(tool, too_long(arguments, self.stream), voice, teller, arguments)
-        if self.stream.halted and tool != Saying.SUBMIT_PACKET:
+            return await self._judging.refuse_early(
+                tool, size_refusals(arguments, self.stream), speaker, reply_builder, arguments
+            )
+        if self.stream.in_safe_mode and tool != GovernanceTool.SUBMIT_PACKET:
             # What is submitted is held against GOV-1 first: who forges a clear is told that it is forged.
-            return await self._sayings.halted(tool, arguments, voice, teller)
+            return await self._sayings.in_safe_mode(tool, arguments, speaker, reply_builder)
         try:
-            if tool in NAMES:
-                heard = await self._sayings.heard(Saying(tool), arguments, voice, tools, teller)
+            if tool in GOVERNANCE_TOOL_NAMES:
+                heard = await self._sayings.receive(GovernanceTool(tool), arguments, speaker, tools, reply_builder)
             else:
                 self._sayings.check_running()
-                heard = await self._errands.directed(tool, arguments, voice, tools)
-        except Refused as problem:
+                heard = await self._errands.start(tool, arguments, speaker, tools)
+        except RequestRefused as problem:
             if problem.problem.code == Code.ENDED:
-                await self.stream.bar(tool, attempt(tool, arguments), (Bar(Code.ENDED, AFTER_END),), voice)
+                await self.stream.record_refusal(
+                    tool, encode_attempt(tool, arguments), (PreJudgeRefusal(Code.ENDED, AFTER_END),), speaker
+                )
             raise
-        return await self._settled(heard, teller) if isinstance(heard, Told) else heard
+        return await self._wrap_up_reply(heard, reply_builder) if isinstance(heard, ToolResult) else heard
 
-    def goes_on(self, errand: Errand) -> bool:
-        """Return whether an errand may go on: safe mode and an overrun void its directive."""
-        return self._errands.goes_on(errand)
+    def may_continue(self, execution: ToolExecution) -> bool:
+        """Return whether an execution may go on: safe mode and an overrun void its directive."""
+        return self._errands.may_continue(execution)
 
-    async def done(self, errand: Errand, told: Told, *, inside: bool, cut: str = "") -> Told:
-        """State that an errand was carried out, or cut short as `cut` says; return what the agent is told."""
+    async def finish(self, execution: ToolExecution, told: ToolResult, *, inside: bool, cut: str = "") -> ToolResult:
+        """State that a tool was carried out, or cut short as `cut` says; return what the agent is told."""
         self._check_open()
-        return await self._errands.done(errand, told, inside=inside, cut=cut)
+        return await self._errands.finish(execution, told, inside=inside, cut=cut)
 
-    async def failed(self, errand: Errand, problem: Problem) -> Told:
-        """State that an errand was not carried out to its end; return what the agent is told."""
+    async def fail(self, execution: ToolExecution, problem: Problem) -> ToolResult:
+        """State that a tool was not carried out to its end; return what the agent is told."""
         self._check_open()
-        return await self._errands.failed(errand, problem)
+        return await self._errands.fail(execution, problem)
 
-    async def answered(self, question: Question, voice: Voice, tools: Tools, check: Callable[[], None]) -> Told:
+    async def report_answer(
+        self, question: OperatorQuestion, speaker: Speaker, tools: Tools, check: Callable[[], None]
+    ) -> ToolResult:
         """Return an operator's answer, or that there is none yet; not in the session's turn.
 
-        `check` refuses once the agent may not wait any more; it is asked whenever the bell rings, and now and then.
+        `check` refuses once the agent may not wait any more; it is asked whenever the notifier wakes it, and now and then.
         """
-        if self.bell.waiting >= MOST_WAITING:
-            raise Refused(BUSY)
+        if self.notifier.waiting >= MOST_WAITING:
+            raise RequestRefused(BUSY)
         loop = asyncio.get_running_loop()
         patience = min(question.seconds, self.policy.escalation.answer_seconds)
         deadline = loop.time() + patience
-        while self.acts.waits(question.id) and not self._closing and not self.stream.halted:
+        while self.acts.waits(question.id) and not self._closing and not self.stream.in_safe_mode:
             left = deadline - loop.time()
             if left <= 0:
                 break
-            await self.bell.heard(min(left, GLANCE_SECONDS))
+            await self.notifier.receive(min(left, RECHECK_SECONDS))
             check()
-        await self.stream.safe()
+        await self.stream.flush()
         self._check_open()
         check()
-        return await self._sayings.answered(question, voice, Teller(self.stream, tools))
+        return await self._sayings.report_answer(question, speaker, ReplyBuilder(self.stream, tools))
 
     # ----------------------------------------------------------------------------------------------------------- end
     async def wrap_up(self) -> None:
@@ -224,37 +287,72 @@ class Governor:
         if late or self.stream.position in REVIEWED:
             await session.conclude("ended")
 
-    async def conclude(self, reason: str) -> Conclusion:
+    async def conclude(self, reason: str) -> EpisodeConclusion:
         """Close the packet episode, where that is legal, and say how it stood; called by the session, in its turn."""
         if self.conclusion is not None:
             return self.conclusion
         self._closing = True
         # It stays, so that whoever asks how the episode ended is told.
-        self.session.companion = self
-        conclusion = Conclusion(Outcome.OPEN.value, self.stream.standing.state.value, tuple(self.stream.obligations))
+        self.session.observer = self
+        conclusion = EpisodeConclusion(
+            Outcome.OPEN.value, self.stream.standing.state.value, tuple(self.stream.obligations)
+        )
         try:
             close = self.stream.record("close", {}, "system")
             if self.session.loss is None and self.stream.check(close).accepted:
                 verdict = await self.stream.state(close, PROCTOR)
-                conclusion = Conclusion(Outcome.CONFORMING.value, verdict.path[0].value)
+                conclusion = EpisodeConclusion(Outcome.CONFORMING.value, verdict.path[0].value)
         finally:
             self.conclusion = conclusion
             self._registry.remove(self)
-            self.bell.ring()
+            self.notifier.notify()
             self.session.rows.wake()
         return conclusion
 
-    async def _settled(self, told: Told, teller: Teller) -> Told:
+    async def _wrap_up_reply(self, told: ToolResult, reply_builder: ReplyBuilder) -> ToolResult:
         """Close the episode if there is nothing more to do, and say so."""
         await self.wrap_up()
-        return teller.closing(told) if self.closed else told
+        return reply_builder.closing(told) if self.closed else told
 
     def _check_open(self) -> None:
         if self._closing:
-            raise Refused(CLOSED)
+            raise RequestRefused(CLOSED)
 
 
-def governor_of(session: Session) -> Governor | None:
+def find_governor(session: Session) -> Governor | None:
     """Return the governor of a session's latest episode; None if it is free."""
-    companion = session.companion
-    return companion if isinstance(companion, Governor) and companion.epoch == session.epoch else None
+    observer = session.observer
+    return observer if isinstance(observer, Governor) and observer.epoch == session.epoch else None
+
+
+OfferedTools: TypeAlias = list[tuple[Tool, dict[str, Any]]]
+"""Tools, each with what it answers with."""
+
+
+def view_for_agent(governor: Governor, tools: Sequence[Tool]) -> tuple[str, OfferedTools]:
+    """Return the instructions and all tools: those of the environment as the policy sees them, then the governance tools."""
+    policy, card = governor.policy, governor.session.spec.card
+    own = [tool_under_policy(tool, policy) for tool in tools]
+    reads = [tool.name for tool in own if tool.safety is ToolSafety.READ]
+    seen = governor.stream.memory.seen
+    first = seen.data if seen is not None and len(seen.data) <= MOST_TOLD else None
+    words = write_governed_instructions(card, reads, [tool.name for tool in own if tool.name not in reads], first)
+    offered = [(tool, _output_schema(tool, make_observation_schema(card))) for tool in own]
+    return words, [*offered, *((tool, REPLY_SCHEMA) for tool in governance_tools(policy))]
+
+
+def status_fits(tool: Tool) -> bool:
+    """Return whether what a tool answers may hold where the episode stands."""
+    if tool.output_schema is None:
+        return True
+    return tool.output_schema.get("additionalProperties", True) is not False and GOVERNED not in tool.output_schema.get(
+        "properties", {}
+    )
+
+
+def _output_schema(tool: Tool, seen: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of what a tool answers, with where the episode stands if there is room for it."""
+    schema = seen if tool.output_schema is None else tool.output_schema
+    if not status_fits(tool):
+        return schema
+    return {**schema, "properties": {**schema.get("properties", {}), GOVERNED: STATUS_SCHEMA}}

@@ -1,13 +1,20 @@
 """What governs the episodes of agents: stakes, quality, budgets, tools, tokens, escalations; from a TOML file.
 
 Rule 1: a policy that makes no sense is refused when it is read, with the place and what was expected.
-Rule 2: a policy is a value that goes on record whole (`as_document`) and comes back from there (`policy_of`).
+Rule 2: a policy is a value that goes on record whole (`as_document`) and comes back from there (`policy_from_document`).
 Rule 3: a policy makes tools stricter than the environment says they are, never weaker.
 Rule 4: names are the packets' own (`stakes_level`, `tool_call_budget`, ...), so that a file reads like an envelope.
+Rule 5: an `EscalationCondition` says when an agent must ask first: `write at HIGH stakes`. It is about what the agent is about to do
+    (`act`: to decide so; `write`: to use a tool that acts) and the stakes at which it does so; a level means that level or a higher one.
+Rule 6: a directive runs only if its result and its observation could be stated right after it. So no rule of the house, and no
+    limit of the judge, leaves a step on record without its result. What is so in every episode is known when a policy is loaded
+    (`find_permanent_blocker`).
 """
 
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ModelError
 
 from proctor.contracts.tools import Tool, ToolSafety
-from proctor.episode import envelope
-from proctor.episode.governing import governed_settings
-from proctor.episode.house_rules import HouseRule, load_rules
-from proctor.episode.kinds import (
+from proctor.episode.episode_state import EpisodeState
+from proctor.episode.packets import envelope
+from proctor.episode.packets.enums import (
     Adversariality,
     Irreversibility,
     Level,
@@ -30,20 +36,111 @@ from proctor.episode.kinds import (
     Uncertainty,
     VerificationRequirement,
 )
-from proctor.episode.policy import LAYERS
-from proctor.episode.policy import Policy as Defaults
+from proctor.episode.packets.writer import LAYERS
+from proctor.episode.packets.writer import PacketDefaults as Defaults
+from proctor.episode.rules.catalogue import LIMIT_2
+from proctor.episode.rules.governance import governance_settings
+from proctor.episode.rules.house_rules import (
+    Form,
+    HouseRule,
+    Marks,
+    Rules,
+    find_violations,
+    initial_marks,
+    load_rules,
+    next_marks,
+)
 from proctor.episode.settings import Limits, OnOverrun, Profile, Settings
+from proctor.episode.transition_table import DIRECTIVES, Event
 from proctor.errors import ProctorError, ValidationError
-from proctor.server.governed.conditions import Condition, condition_of
-from proctor.server.governed.foresight import PACKETS_OF_A_CALL, never_statable
 from proctor.small_files import read_small_text
+
+PACKETS_OF_A_CALL: Final = 3
+"""The directive, its result and the observation."""
+PACKETS_TO_STOP: Final = 20
+"""Packets that are kept for an agent to stop in an episode that is full."""
+
+
+def find_result_blockers(
+    episode: EpisodeState, rules: Rules, directive: Event, limits: Limits
+) -> list[tuple[str, str]]:
+    """Return the rules by which what comes of a directive could not be stated if it were accepted now, with the reasons."""
+    if episode.packets + PACKETS_OF_A_CALL + PACKETS_TO_STOP > limits.packets:
+        return [(LIMIT_2.id, f"the episode is nearly full: it holds {limits.packets} packets")]
+    return [
+        (rule.id, f"what comes of it could not be stated: {reason}")
+        for rule, reason in _refusals(
+            rules, next_marks(rules, episode.marks, directive), (Event.RESULT, Event.OBSERVATION)
+        )
+    ]
+
+
+def find_permanent_blocker(rules: Rules) -> HouseRule | None:
+    """Return a rule under which no episode could begin, or no directive of some sort could ever have its result."""
+    marks = initial_marks(rules)
+    first = next(_refusals(rules, marks, (Event.OBSERVATION,)), None)
+    if first is not None:
+        return first[0]
+    # At best all that had to come before has come, and nothing has that forbids or promises something.
+    best = tuple(1 if rule.form is Form.BEFORE else 0 for rule in rules)
+    for directive in DIRECTIVES:
+        found = next(_refusals(rules, next_marks(rules, best, directive), (Event.RESULT, Event.OBSERVATION)), None)
+        if found is not None:
+            return found[0]
+    return None
+
+
+def _refusals(rules: Rules, marks: Marks, events: tuple[Event, ...]) -> Iterator[tuple[HouseRule, str]]:
+    """Yield the rules that refuse one of the events, coming one after the other."""
+    for event in events:
+        yield from ((rule, reason) for rule, reason in find_violations(rules, marks, event) if rule.level == "error")
+        marks = next_marks(rules, marks, event)
+
+
+_SHAPE: Final = re.compile(r"(?P<deed>\w+) at (?P<level>\w+) stakes")
+LEVELS: Final = tuple(Level)
+
+
+class GuardedAction(StrEnum):
+    """What an agent is about to do."""
+
+    ACT = "act"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationCondition:
+    """Something that an agent may do only after an operator has answered."""
+
+    deed: GuardedAction
+    level: Level
+
+    def __str__(self) -> str:
+        return f"{self.deed} at {self.level} stakes"
+
+    def holds(self, deed: GuardedAction, level: Level) -> bool:
+        """Return whether it is about this deed, at stakes of this level."""
+        return deed is self.deed and LEVELS.index(level) >= LEVELS.index(self.level)
+
+
+def parse_condition(text: str) -> EscalationCondition:
+    """Return the condition that a text says, or raise a ValidationError."""
+    found = _SHAPE.fullmatch(" ".join(text.split()))
+    if found is not None and found["deed"] in tuple(GuardedAction) and found["level"] in LEVELS:
+        return EscalationCondition(GuardedAction(found["deed"]), Level(found["level"]))
+    raise ValidationError(
+        "this is no condition for an escalation",
+        found=text,
+        expected=f"`{' or '.join(GuardedAction)} at {', '.join(LEVELS)} stakes`",
+    )
+
 
 FOLDER: Final = Path(__file__).parent / "policies"
 SHIPPED: Final = ("open", "standard", "strict")
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 Count = Annotated[int, Field(ge=0, le=envelope.GREATEST)]
-Some = Annotated[int, Field(ge=1, le=envelope.GREATEST)]
+PositiveCount = Annotated[int, Field(ge=1, le=envelope.GREATEST)]
 Text = Annotated[str, Field(min_length=1, max_length=10_000)]
 MOST_CALLS: Final = Limits().packets * 9 // 10 // PACKETS_OF_A_CALL
 """Of tools in one episode: a tenth of its packets is left for what agents say."""
@@ -51,13 +148,13 @@ STRICTNESS: Final = {ToolSafety.READ: 0, ToolSafety.MIXED: 1, ToolSafety.WRITE: 
 """A tool that does both counts as one that acts."""
 
 
-class Part(BaseModel):
+class PolicySection(BaseModel):
     """Any part of a policy: a value that refuses what it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Stakes(Part):
+class StakesPolicy(PolicySection):
     """What could go wrong, and how badly: the least that an agent may state."""
 
     impact: Level = Level.LOW
@@ -67,41 +164,41 @@ class Stakes(Part):
     stakes_level: Level = Level.LOW
 
 
-class DefinitionOfDone(Part):
+class DefinitionOfDonePolicy(PolicySection):
     """When the work counts as done."""
 
     text: Text = "the environment's own end, or a decision not to go on"
     checks: Annotated[tuple[Text, ...], Field(min_length=1)] = ("every directive has its result",)
 
 
-class Quality(Part):
+class QualityPolicy(PolicySection):
     """How good the work is meant to be: the least that an agent may state."""
 
     quality_tier: QualityTier = QualityTier.PAR
     satisficing_mode: bool = True
-    definition_of_done: DefinitionOfDone = DefinitionOfDone()
+    definition_of_done: DefinitionOfDonePolicy = DefinitionOfDonePolicy()
     verification_requirement: VerificationRequirement = VerificationRequirement.OPTIONAL
     """VERIFY_ONE: no ACT before a verification in this episode; VERIFY_ALL: each ACT has one of its own."""
 
 
-class RiskBudget(Part):
+class RiskBudgetPolicy(PolicySection):
     """How much may be lost."""
 
     envelope: str = "low"
     max_loss: str | float = 0.0
 
 
-class Budgets(Part):
+class BudgetPolicy(PolicySection):
     """What may be spent in an episode: the most that an agent may state."""
 
     token_budget: Count = 100_000
     tool_call_budget: Count = 1000
     time_budget_seconds: Count = 600
     """Of the time that tools take."""
-    risk_budget: RiskBudget = RiskBudget()
+    risk_budget: RiskBudgetPolicy = RiskBudgetPolicy()
 
 
-class Issuer(StrEnum):
+class TokenIssuer(StrEnum):
     """Who issues tokens."""
 
     AUTO = "auto"
@@ -109,16 +206,16 @@ class Issuer(StrEnum):
     NEVER = "never"
 
 
-class Tokens(Part):
+class TokenPolicy(PolicySection):
     """Who issues tokens, and what one may allow at most."""
 
-    issuer: Issuer = Issuer.AUTO
-    max_uses: Some = 10
+    issuer: TokenIssuer = TokenIssuer.AUTO
+    max_uses: PositiveCount = 10
     life_seconds: Seconds = 300.0
     operations: Annotated[frozenset[OperationType], Field(min_length=1)] = frozenset({OperationType.WRITE})
 
 
-class Escalations(Part):
+class EscalationPolicy(PolicySection):
     """What an agent may do only after an operator has answered it, and how long one call waits for that at most."""
 
     when: tuple[str, ...] = ()
@@ -128,25 +225,25 @@ class Escalations(Part):
         """Refuse what is no condition."""
         self.conditions()
 
-    def conditions(self) -> tuple[Condition, ...]:
+    def conditions(self) -> tuple[EscalationCondition, ...]:
         """Return the conditions, read."""
-        return tuple(condition_of(text) for text in self.when)
+        return tuple(parse_condition(text) for text in self.when)
 
 
-class GovernancePolicy(Part):
+class GovernancePolicy(PolicySection):
     """What governs the episodes of one server."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     profile: Profile = Profile.STRICT
     on_overrun: OnOverrun = OnOverrun.SAFEMODE
     initial_beliefs: bool = False
-    stakes: Stakes = Stakes()
-    quality: Quality = Quality()
-    budgets: Budgets = Budgets()
+    stakes: StakesPolicy = StakesPolicy()
+    quality: QualityPolicy = QualityPolicy()
+    budgets: BudgetPolicy = BudgetPolicy()
     tools: Mapping[str, ToolSafety] = {}
     """What tools are, where that is stricter than what the environment says."""
-    tokens: Tokens = Tokens()
-    escalation: Escalations = Escalations()
+    tokens: TokenPolicy = TokenPolicy()
+    escalation: EscalationPolicy = EscalationPolicy()
     wrap_up_seconds: Annotated[float, Field(ge=0, le=LONGEST)] = 30.0
     """How long an agent may still review an episode whose environment has ended."""
     house_rules: str | None = None
@@ -161,7 +258,7 @@ class GovernancePolicy(Part):
     @property
     def settings(self) -> Settings:
         """How episodes are judged: a packet from the wrong layer is refused."""
-        return governed_settings(self.profile, self.on_overrun, initial_beliefs=self.initial_beliefs)
+        return governance_settings(self.profile, self.on_overrun, initial_beliefs=self.initial_beliefs)
 
     @property
     def written_rules(self) -> tuple[HouseRule, ...]:
@@ -202,7 +299,7 @@ class GovernancePolicy(Part):
             VerificationRequirement.VERIFY_ONE,
             VerificationRequirement.VERIFY_ALL,
         )
-        if not verifies and self.tokens.issuer is not Issuer.NEVER:
+        if not verifies and self.tokens.issuer is not TokenIssuer.NEVER:
             return True
         return any(self.safety_of(tool) is ToolSafety.READ for tool in tools)
 
@@ -228,7 +325,7 @@ class GovernancePolicy(Part):
         for name, safety in self.tools.items():
             if name not in known:
                 raise ValidationError(
-                    f"the policy {self.name} speaks of a tool that there is not", found=name, expected=_names(known)
+                    f"the policy {self.name} speaks of a tool that there is not", found=name, expected=_one_of(known)
                 )
             if STRICTNESS[safety] < STRICTNESS[known[name].safety]:
                 raise ValidationError(
@@ -249,22 +346,22 @@ def load_policy(name_or_path: str | Path) -> GovernancePolicy:
     name = str(name_or_path)
     path = FOLDER / f"{name}.toml" if name in SHIPPED else Path(name_or_path)
     try:
-        said = tomllib.loads(_text(path))
+        said = tomllib.loads(_read_text(path))
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise ValidationError(f"the policy {name!r} is no TOML: {problem}") from problem
     beside = said.get("house_rules")
     if isinstance(beside, str):
         if "rules" in said:
             raise ValidationError(f"the policy {name!r} has rules twice", expected="house_rules or rules, not both")
-        said["rules"] = _text(path.parent / beside)
-    policy = policy_of(said, name)
-    _check_statable(policy)
+        said["rules"] = _read_text(path.parent / beside)
+    policy = policy_from_document(said, name)
+    _check_results_possible(policy)
     return policy
 
 
-def _check_statable(policy: GovernancePolicy) -> None:
+def _check_results_possible(policy: GovernancePolicy) -> None:
     """Raise a ValidationError if what the proctor must state would be refused: by a rule of the house, or for its number."""
-    rule = never_statable(policy.written_rules)
+    rule = find_permanent_blocker(policy.written_rules)
     if rule is not None:
         raise ValidationError(
             f"the policy {policy.name!r} has a house rule that refuses what the proctor must state: the first observation, or "
@@ -280,7 +377,7 @@ def _check_statable(policy: GovernancePolicy) -> None:
         )
 
 
-def policy_of(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:
+def policy_from_document(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:
     """Return the policy that a document says, as `as_document` wrote it."""
     try:
         return GovernancePolicy.model_validate(document)
@@ -292,9 +389,9 @@ def policy_of(document: Mapping[str, Any], name: str = "") -> GovernancePolicy:
         raise ValidationError(f"the policy {name!r} is not valid: {problem}") from problem
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return read_small_text(path, expected=f"a file, or one of {', '.join(SHIPPED)}")
 
 
-def _names(known: Mapping[str, Tool]) -> str:
+def _one_of(known: Mapping[str, Tool]) -> str:
     return f"one of {', '.join(known)}"

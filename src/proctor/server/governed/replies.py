@@ -12,18 +12,40 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proctor.contracts.tools import ToolSafety
-from proctor.episode.governing import POLICY_1, advice_for
-from proctor.episode.history import Episode
-from proctor.episode.packets import AnyPacket
-from proctor.episode.states import Event, Position
-from proctor.episode.verdict_words import way_on
+from proctor.episode.episode_state import EpisodeState
+from proctor.episode.explanations import find_way_on
+from proctor.episode.legal_moves import shortest_way
+from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.rules.governance import POLICY_1, advice_for
+from proctor.episode.transition_table import Event, Position
 from proctor.episode.verdicts import Verdict
-from proctor.episode.ways import shortest_way
-from proctor.server.governed.advice import ENDED, IN_WORDS, SPENT
-from proctor.server.governed.memory import Answered
-from proctor.server.governed.policy import Issuer
-from proctor.server.governed.stream import Bar, Stream
-from proctor.server.telling import Told
+from proctor.server.governed.episode_memory import OperatorAnswer
+from proctor.server.governed.packet_stream import PacketStream, PreJudgeRefusal
+from proctor.server.governed.policy import TokenIssuer
+from proctor.server.sessions.tool_results import ToolResult
+
+IN_WORDS: Final[Mapping[Position, str]] = {
+    Position.IDLE: "nothing has been observed yet",
+    Position.SENSE: "something was observed; say what you believe",
+    Position.MODEL: "you have beliefs; decide what to do",
+    Position.DECIDE_ACT: "you decided to act; use a tool that reads, or ask for a token",
+    Position.DECIDE_ESCALATE: "you decided to ask a human operator; ask",
+    Position.DECIDE_DEFER: "you decided to stop for now; say what you believe, and the matter is closed",
+    Position.DECIDE_CANCEL: "you decided to stop; say what you believe, and the matter is closed",
+    Position.DECIDE_AFRESH: "the operator has answered; decide what to do",
+    Position.VERIFY: "verify your assumptions with tools that only read, then say what you believe",
+    Position.AUTHORIZE: "you have a token; use the tools that it permits",
+    Position.EXECUTE: "use your tools, and say what you believe when you have seen enough",
+    Position.SETTLE: "what you did is noted; decide what to do next",
+    Position.REVIEW: "the matter is closed; nothing more need be done",
+    Position.ESCALATE_DUE: "a budget is overrun; ask a human operator",
+    Position.ESCALATED: "a human operator is asked; wait for the answer",
+    Position.SAFEMODE: "everything is stopped until an operator lifts safe mode",
+    Position.CLOSED: "the episode is closed",
+}
+SPENT: Final = "the token that you had opens nothing any more; ask for another"
+ENVIRONMENT_ENDED: Final = "the environment has ended; say what you have learned, and you are done"
+
 
 REFUSED: Final = "REFUSED"
 """The code of a refusal by the judge or by the policy."""
@@ -51,11 +73,11 @@ _TOOLS_OF: Final[Mapping[str, str]] = {
 _STUCK: Final = "If nothing that you can call leads on, only the orchestrator can end this."
 
 
-def _say(text: str) -> Any:
+def _description(text: str) -> Any:
     return Meta(description=text)
 
 
-class Permission(Struct):
+class TokenDescription(Struct):
     """A token that was issued."""
 
     token_id: str
@@ -66,40 +88,42 @@ class Permission(Struct):
     seconds_left: int
 
 
-class Reply(Struct, omit_defaults=True):
+class GovernedReply(Struct, omit_defaults=True):
     """What is answered."""
 
     verdict: Annotated[
         Literal["accepted", "refused", "waiting"],
-        _say("accepted; refused: nothing has changed; waiting: an operator has not answered yet"),
+        _description("accepted; refused: nothing has changed; waiting: an operator has not answered yet"),
     ]
-    state: Annotated[str, _say("The state of the episode now, S0_IDLE to S9_SAFEMODE.")]
-    legal_next: Annotated[list[str], _say("The packets that are legal now, in the protocol's words.")]
-    next_calls: Annotated[list[str], _say("What you can call now.")]
-    obligations: Annotated[list[str], _say("What is still open.")]
-    packet_id: Annotated[str | UnsetType, _say("The packet that was made of your words.")] = UNSET
-    rules: Annotated[list[str] | UnsetType, _say("The rules that were broken.")] = UNSET
-    reason: Annotated[str | UnsetType, _say("Why it was refused.")] = UNSET
-    way: Annotated[list[str] | UnsetType, _say("The calls that lead to what you tried, it itself last.")] = UNSET
-    warnings: Annotated[list[str] | UnsetType, _say("What was accepted but is not as it should be.")] = UNSET
-    token: Annotated[Permission | UnsetType, _say("The token that was issued.")] = UNSET
-    answer: Annotated[Answered | UnsetType, _say("What the operator answered.")] = UNSET
-    observation: Annotated[Raw | UnsetType, _say("What was observed when the episode began.")] = UNSET
-    result: Annotated[Raw | UnsetType, _say("What the tool of a directive answered.")] = UNSET
-    closed: Annotated[bool, _say("The episode is closed: there is nothing more to do.")] = False
+    state: Annotated[str, _description("The state of the episode now, S0_IDLE to S9_SAFEMODE.")]
+    legal_next: Annotated[list[str], _description("The packets that are legal now, in the protocol's words.")]
+    next_calls: Annotated[list[str], _description("What you can call now.")]
+    obligations: Annotated[list[str], _description("What is still open.")]
+    packet_id: Annotated[str | UnsetType, _description("The packet that was made of your words.")] = UNSET
+    rules: Annotated[list[str] | UnsetType, _description("The rules that were broken.")] = UNSET
+    reason: Annotated[str | UnsetType, _description("Why it was refused.")] = UNSET
+    way: Annotated[list[str] | UnsetType, _description("The calls that lead to what you tried, it itself last.")] = (
+        UNSET
+    )
+    warnings: Annotated[list[str] | UnsetType, _description("What was accepted but is not as it should be.")] = UNSET
+    token: Annotated[TokenDescription | UnsetType, _description("The token that was issued.")] = UNSET
+    answer: Annotated[OperatorAnswer | UnsetType, _description("What the operator answered.")] = UNSET
+    observation: Annotated[Raw | UnsetType, _description("What was observed when the episode began.")] = UNSET
+    result: Annotated[Raw | UnsetType, _description("What the tool of a directive answered.")] = UNSET
+    closed: Annotated[bool, _description("The episode is closed: there is nothing more to do.")] = False
     code: str | UnsetType = UNSET
 
 
-def _schema() -> dict[str, Any]:
-    (found,), parts = msgspec.json.schema_components([Reply], ref_template="#/$defs/{name}")
+def _reply_schema() -> dict[str, Any]:
+    (found,), parts = msgspec.json.schema_components([GovernedReply], ref_template="#/$defs/{name}")
     whole: dict[str, Any] = parts.pop(found["$ref"].removeprefix("#/$defs/"))
     return {**whole, "$defs": parts}
 
 
-REPLY_SCHEMA: Final = _schema()
+REPLY_SCHEMA: Final = _reply_schema()
 
 
-class Standing(Struct):
+class GovernedStatus(Struct):
     """Where an episode stands, beside what an environment's tool answered."""
 
     state: str
@@ -110,7 +134,7 @@ class Standing(Struct):
     """What a belief may name as its evidence."""
 
 
-STANDING_SCHEMA: Final[dict[str, Any]] = {
+STATUS_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "description": "Where the governed episode stands after the call.",
     "properties": {
@@ -129,16 +153,16 @@ Tools = Mapping[str, ToolSafety]
 """The environment's tools that an agent has, as the policy sees them."""
 
 
-class Teller:
+class ReplyBuilder:
     """Tells one agent of an episode: `tools` are those that it has."""
 
-    def __init__(self, stream: Stream, tools: Tools) -> None:
+    def __init__(self, stream: PacketStream, tools: Tools) -> None:
         self._stream = stream
         self._reads = [name for name, safety in tools.items() if safety is ToolSafety.READ]
         self._acts = [name for name in tools if name not in self._reads]
 
     # ------------------------------------------------------------------------------------------------------- replies
-    def accepted(self, verdict: Verdict, **more: Any) -> Told:
+    def accept(self, verdict: Verdict, **more: Any) -> ToolResult:
         """Return what is told of a packet that was accepted."""
         reply = self._reply("accepted", **more)
         if verdict.packet_id is not None:
@@ -146,23 +170,23 @@ class Teller:
         if verdict.warnings:
             reply.warnings = [f"{warning.rule}: {warning.reason}" for warning in verdict.warnings]
         named = "" if verdict.packet_id is None else f" as {verdict.packet_id}"
-        return Told(f"Accepted{named}.{_seen(reply)} {self._where(reply)}", encode(reply))
+        return ToolResult(f"Accepted{named}.{_first_observation(reply)} {self._status_words(reply)}", encode(reply))
 
-    def refused(self, verdict: Verdict, tool: str) -> Told:
+    def refuse(self, verdict: Verdict, tool: str) -> ToolResult:
         """Return what is told of a packet that was refused; `tool` is what the agent had called."""
-        labels = way_on(verdict)
-        lacking = self._lacking(labels)
+        labels = find_way_on(verdict)
+        lacking = self._missing_tool(labels)
         way = [*self._way(labels[:-1]), tool] if labels and not lacking else []
         if tool in self._acts:
             way = [f'request_token(tools=["{tool}"])' if call == "request_token" else call for call in way]
         reasons = "; ".join(dict.fromkeys(finding.reason for finding in verdict.findings[:3]))
         return self._refusal(verdict.rules, reasons, way, lacking)
 
-    def barred(self, bars: Sequence[Bar], way: Sequence[str] = ()) -> Told:
+    def refuse_early(self, bars: Sequence[PreJudgeRefusal], way: Sequence[str] = ()) -> ToolResult:
         """Return what is told of words that were refused before the judge saw them; `way` are the calls that lead on."""
         reason = "; ".join(f"{bar.reason} ({bar.pointer})" if bar.pointer else bar.reason for bar in bars[:3])
         rules = tuple(dict.fromkeys(bar.rule for bar in bars))
-        lacking = self._lacking((Event.READ,)) if rules == (POLICY_1,) else ""
+        lacking = self._missing_tool((Event.READ,)) if rules == (POLICY_1,) else ""
         return self._refusal(rules, reason, list(way), lacking)
 
     def way_to(self, event: Event) -> list[str]:
@@ -171,82 +195,84 @@ class Teller:
 
     def way_by(self, *labels: str) -> list[str]:
         """Return the calls that say these packets; none if the agent has no tool for one."""
-        return [] if self._lacking(labels) else self._way(labels)
+        return [] if self._missing_tool(labels) else self._way(labels)
 
-    def waiting(self, text: str, again: str) -> Told:
+    def waiting(self, text: str, again: str) -> ToolResult:
         """Return that an operator has not answered yet, and what to call to go on waiting."""
         reply = self._reply("waiting")
         reply.next_calls = [again]
-        return Told(f"{text} Call {again} to go on waiting.", encode(reply))
+        return ToolResult(f"{text} Call {again} to go on waiting.", encode(reply))
 
-    def answered(self, answer: Answered) -> Told:
+    def report_answer(self, answer: OperatorAnswer) -> ToolResult:
         """Return an operator's answer to an escalation."""
         reply = self._reply("accepted", answer=answer)
         chosen = "" if answer.choice is None else f" The operator chose {answer.choice}."
         said = f" The operator says: {answer.text}" if answer.text else ""
-        return Told(f"Answered.{chosen}{said} {self._where(reply)}", encode(reply))
+        return ToolResult(f"Answered.{chosen}{said} {self._status_words(reply)}", encode(reply))
 
-    def issued(self, token: Permission) -> Told:
+    def report_token(self, token: TokenDescription) -> ToolResult:
         """Return that the token was issued that was asked for."""
         reply = self._reply("accepted", token=token)
         tools, uses = ", ".join(token.tools), "once" if token.uses_left == 1 else f"{token.uses_left} times"
         text = f"A token was issued: you may use {tools} {uses} within {token.seconds_left} seconds."
-        return Told(f"{text} {self._where(reply)}", encode(reply))
+        return ToolResult(f"{text} {self._status_words(reply)}", encode(reply))
 
-    def halted(self, before: str = "") -> Told:
+    def in_safe_mode(self, before: str = "") -> ToolResult:
         """Return that the episode is in safe mode; `before` says what was done before it was."""
         reply = self._reply("refused", rules=["E7"], reason="the episode is in safe mode", code=SAFE_MODE)
         text = (
             f"{SAFE_MODE}: the episode was stopped. {before}No tool does anything until an operator lifts safe mode. "
             "Stop here, and try again later."
         )
-        return Told(text, encode(reply), is_error=True)
+        return ToolResult(text, encode(reply), is_error=True)
 
-    def stopped(self, before: str = "") -> Told:
+    def report_stop(self, before: str = "") -> ToolResult:
         """Return that a call was stopped by safe mode, also if that is lifted by now; `before` says what was done."""
-        if self._stream.halted:
-            return self.halted(before)
+        if self._stream.in_safe_mode:
+            return self.in_safe_mode(before)
         reason = "the episode was stopped meanwhile"
         reply = self._reply("refused", rules=["E7"], reason=reason, code=SAFE_MODE)
         text = f"{SAFE_MODE}: {reason}, and safe mode was lifted since. {before}Your call does not go on."
-        return Told(f"{text} {self._where(reply)}", encode(reply), is_error=True)
+        return ToolResult(f"{text} {self._status_words(reply)}", encode(reply), is_error=True)
 
-    def closing(self, told: Told) -> Told:
+    def closing(self, told: ToolResult) -> ToolResult:
         """Return what was told, and that the episode is closed."""
-        reply = msgspec.json.decode(told.structured, type=Reply)
+        reply = msgspec.json.decode(told.structured, type=GovernedReply)
         reply.closed, reply.next_calls = True, []
         before = told.text if told.is_error else "Accepted."
-        return Told(f"{before} {self._where(reply)}", encode(reply), told.is_error)
+        return ToolResult(f"{before} {self._status_words(reply)}", encode(reply), told.is_error)
 
-    def standing(self) -> Standing:
+    def standing(self) -> GovernedStatus:
         """Return where the episode stands."""
         stream = self._stream
         seen = None if stream.memory.seen is None else stream.memory.seen.packet_id
-        return Standing(stream.standing.state, list(stream.legal_next), self.next_calls(), stream.obligations, seen)
+        return GovernedStatus(
+            stream.standing.state, list(stream.legal_next), self.next_calls(), stream.obligations, seen
+        )
 
-    def beside(self, told: Told, *, inside: bool) -> Told:
+    def with_status(self, told: ToolResult, *, inside: bool) -> ToolResult:
         """Return what a tool of the environment told, with where the episode stands; `inside` the object if it may be."""
         standing = self.standing()
-        text = f"{told.text}\n{self._where(standing)}"
+        text = f"{told.text}\n{self._status_words(standing)}"
         if not inside:
-            return Told(text, told.structured)
+            return ToolResult(text, told.structured)
         answer = told.structured.rstrip()
         comma = b"" if answer == b"{}" else b","
-        return Told(text, b'%b%b"%b":%b}' % (answer[:-1], comma, GOVERNED.encode(), encode(standing)))
+        return ToolResult(text, b'%b%b"%b":%b}' % (answer[:-1], comma, GOVERNED.encode(), encode(standing)))
 
-    def result(self, told: Told, packet: AnyPacket) -> Told:
+    def result(self, told: ToolResult, packet: AnyPacket) -> ToolResult:
         """Return what the tool of a directive told that the agent wrote itself."""
         reply = self._reply("accepted", packet_id=packet.header.packet_id, result=Raw(told.structured))
-        return Told(f"{told.text}\n{self._where(reply)}", encode(reply))
+        return ToolResult(f"{told.text}\n{self._status_words(reply)}", encode(reply))
 
     # --------------------------------------------------------------------------------------------------------- words
-    def place(self) -> str:
+    def describe_status(self) -> str:
         """Return where the episode stands, in words."""
-        return self._where(self.standing())
+        return self._status_words(self.standing())
 
     def next_calls(self) -> list[str]:
         """Return what the agent can call now."""
-        if self._stream.halted:
+        if self._stream.in_safe_mode:
             return []
         calls = self._calls(self._stream.legal_next)
         if self._stream.session.over:
@@ -257,29 +283,29 @@ class Teller:
             return ["believe, which begins a new cycle"]
         return calls
 
-    def _labels_to(self, event: Event, episode: Episode) -> tuple[str, ...]:
+    def _labels_to(self, event: Event, episode: EpisodeState) -> tuple[str, ...]:
         return shortest_way(episode, self._stream.context.settings, event)
 
     def _way(self, labels: Iterable[str]) -> list[str]:
         """Return the calls of a way, one for each packet that is the agent's to say."""
-        steps = (" or ".join(self._call_of(label)) for label in labels)
+        steps = (" or ".join(self._calls_for(label)) for label in labels)
         return [step for step in steps if step]
 
-    def _lacking(self, labels: Iterable[str]) -> str:
+    def _missing_tool(self, labels: Iterable[str]) -> str:
         """Return which tool an agent lacks to go this way, in a sentence; nothing if it lacks none."""
         needed = list(labels)
         if Event.ACT in needed and not self._stream.verified:
             needed.append(Event.READ)
-        wanting = next((label for label in needed if label in _TOOLS_OF and not self._call_of(label)), None)
+        wanting = next((label for label in needed if label in _TOOLS_OF and not self._calls_for(label)), None)
         return "" if wanting is None else f" The way there needs {_TOOLS_OF[wanting]}. {_STUCK}"
 
     def _calls(self, labels: Iterable[str]) -> list[str]:
         """Return packets as calls; what others say, and decisions of which all are possible, is said in short."""
-        return list(dict.fromkeys(call for label in labels for call in self._call_of(label)))
+        return list(dict.fromkeys(call for label in labels for call in self._calls_for(label)))
 
-    def _call_of(self, label: str) -> list[str]:
+    def _calls_for(self, label: str) -> list[str]:
         if label in _CALLS:
-            never = label == Event.TOKEN and self._stream.policy.tokens.issuer is Issuer.NEVER
+            never = label == Event.TOKEN and self._stream.policy.tokens.issuer is TokenIssuer.NEVER
             return [] if never else [_CALLS[label]]
         kind, _, variant = label.removesuffix(")").partition("(")
         if kind == "DecisionPacket":
@@ -288,44 +314,44 @@ class Teller:
             return [*(self._reads if variant != "WRITE" else ()), *(self._acts if variant != "READ" else ())]
         return []
 
-    def _reply(self, verdict: Literal["accepted", "refused", "waiting"], **more: Any) -> Reply:
+    def _reply(self, verdict: Literal["accepted", "refused", "waiting"], **more: Any) -> GovernedReply:
         stream = self._stream
         memory = stream.memory
         # Not every client shows its model the instructions, so it is repeated until the first decision.
         if memory.seen is not None and memory.decision is None and len(memory.seen.data) <= MOST_TOLD:
             more.setdefault("observation", Raw(memory.seen.data))
         state = stream.standing.state
-        return Reply(verdict, state, list(stream.legal_next), self.next_calls(), stream.obligations, **more)
+        return GovernedReply(verdict, state, list(stream.legal_next), self.next_calls(), stream.obligations, **more)
 
-    def _refusal(self, rules: Sequence[str], reason: str, way: list[str], lacking: str = "") -> Told:
+    def _refusal(self, rules: Sequence[str], reason: str, way: list[str], lacking: str = "") -> ToolResult:
         reply = self._reply("refused", rules=list(rules), reason=reason, code=REFUSED)
         if way:
             reply.way = way
-        lead = f" To get there, call in this order: {', then '.join(way)}." if way else lacking or _advised(rules)
-        text = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done.{lead}{_seen(reply)} {self._where(reply)}"
-        return Told(text, encode(reply), is_error=True)
+        lead = f" To get there, call in this order: {', then '.join(way)}." if way else lacking or _advice(rules)
+        text = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done.{lead}{_first_observation(reply)} {self._status_words(reply)}"
+        return ToolResult(text, encode(reply), is_error=True)
 
-    def _where(self, reply: Reply | Standing) -> str:
-        if isinstance(reply, Reply) and reply.closed:
+    def _status_words(self, reply: GovernedReply | GovernedStatus) -> str:
+        if isinstance(reply, GovernedReply) and reply.closed:
             return "The episode is closed: there is nothing more to do."
-        over = self._stream.session.over and not self._stream.halted
-        state = f"The episode is in {reply.state}: {ENDED if over else self._in_words()}."
+        over = self._stream.session.over and not self._stream.in_safe_mode
+        state = f"The episode is in {reply.state}: {ENVIRONMENT_ENDED if over else self._position_words()}."
         calls = f" You can call now: {', '.join(reply.next_calls)}." if reply.next_calls else ""
         return f"{state}{calls}"
 
-    def _in_words(self) -> str:
+    def _position_words(self) -> str:
         position, now = self._stream.position, self._stream.now()
         if position is Position.AUTHORIZE and not any(each.live(now) for each in self._stream.standing.tokens.values()):
             return SPENT
         return IN_WORDS[position]
 
 
-def _advised(rules: Sequence[str]) -> str:
+def _advice(rules: Sequence[str]) -> str:
     advice = advice_for(rules)
     return f" {advice}" if advice else ""
 
 
-def _seen(reply: Reply) -> str:
+def _first_observation(reply: GovernedReply) -> str:
     if not isinstance(reply.observation, Raw):
         return ""
     return f" What was observed when the episode began: {bytes(reply.observation).decode()}."

@@ -70,7 +70,7 @@ class Mount:
     writable: bool = False
 
     @classmethod
-    def read(cls, text: str) -> "Mount":
+    def parse(cls, text: str) -> "Mount":
         """Return the mount that a setting names: `PATH`, or `PATH:rw` for a writable one."""
         name, writable = (text[:-3], True) if text.endswith(":rw") else (text, False)
         path = Path(name)
@@ -90,7 +90,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxWish:
+class SandboxRequest:
     """What was asked for; `tier` None is auto: the strongest of none..strict that this host enforces."""
 
     tier: Tier | None = None

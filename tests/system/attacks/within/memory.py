@@ -145,13 +145,13 @@ def _peek(number: int) -> socket.socket:
 @inside
 def imported_modules(tries: Tries) -> None:
     """Import the server's own modules and look for what they hold: sessions, credentials, a running loop."""
-    from proctor.door import credentials
-    from proctor.server import for_agents, grants
+    from proctor.access import credentials
+    from proctor.server import agent_access, grants
     from proctor.server.control import plane
 
-    values = [value for module in (credentials, for_agents, grants, plane) for value in vars(module).values()]
+    values = [value for module in (credentials, agent_access, grants, plane) for value in vars(module).values()]
     tries.found("the server's modules", (text for value in values for text in _texts(value)))
-    kinds = (for_agents.ForAgents, grants.Grants, plane.ControlPlane)
+    kinds = (agent_access.AgentAccess, grants.GrantRegistry, plane.ControlPlane)
     alive = [type(each).__name__ for each in everything() if isinstance(each, kinds)]
     tries.held("instances of the server's classes", not alive, str(alive))
     state = credentials.default_state_file(os.environ)

@@ -1,7 +1,7 @@
 /*
  * A plume search on a canvas: the odor with its colours and their legend, source and goal, the way, heading and wind.
  *
- * Rule 1: everything is drawn from the scene; the looks are those of `envs/plume/render.py`, and +y is up.
+ * Rule 1: everything is drawn from the scene; the looks are those of `envs/plume/drawing/picture.py`, and +y is up.
  * Rule 2: what does not change is drawn once on a layer: the field (unless it moves), the older part of the way.
  */
 

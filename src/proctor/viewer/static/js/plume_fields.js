@@ -7,7 +7,7 @@
 
 const TONE = 80;
 
-/* Concentration from none to full: the anchors of `envs/plume/render.py`. */
+/* Concentration from none to full: the anchors of `envs/plume/drawing/picture.py`. */
 const ANCHORS = [
   [0.0, [13, 14, 30]],
   [0.15, [36, 24, 74]],

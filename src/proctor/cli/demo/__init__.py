@@ -1,0 +1,269 @@
+"""`proctor demo`: a governed episode from end to end, with real parts: server, sandbox, agent, operator, ledger, replay.
+
+Rule 1: what is shown is read from the ledger while it is written. The demo knows no more than anybody who has the file.
+Rule 2: whatever was started is ended with the demo, however that ends.
+Rule 3: at the end it proves that the record is whole and signed, and replays bit for bit. A proof that fails is a ComponentError:
+    the demo does not end as if nothing had happened.
+"""
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proctor.cli.demo.display import READING_SECONDS, DemoOperator, Display, Playback, RowFollower, make_display
+from proctor.cli.demo.processes import DemoFolder, DemoServer, agent_file, check_exit, run_agent, run_server
+from proctor.cli.demo.story import EpisodeStory
+from proctor.cli.output.stdout import printable
+from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
+from proctor.contracts.guarded_env import parse_seed
+from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
+from proctor.errors import ComponentError, ValidationError
+from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.ledger.verify import VerificationReport, verify
+from proctor.replay.replayer import ReplayResult, replay_episode
+from proctor.viewer.episode import Episode
+
+CONFORMING: Final = "conforming"
+GOOD: Final = "bold green"
+BAD: Final = "bold yellow"
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeProof:
+    """What was found out about one episode after its end."""
+
+    episode: EpisodeSummary
+    head: str
+    report: VerificationReport
+    replay: ReplayResult
+
+
+def prove_episode(place: DemoFolder, chain: str, head: str | None) -> EpisodeProof:
+    """Return what the ledger proves of an episode; `head` is from the reply to `close`."""
+    if head is None:
+        raise ComponentError("the reply to close had no head of the record")
+    report = verify(place.ledger, heads=[head], public=place.write_public_key())
+    if not (report.ok and report.signed and report.headed):
+        raise ComponentError(f"the ledger is not as it was written: {[each.what for each in report.findings]}")
+    with Ledger.open(place.ledger) as ledger:
+        replay = replay_episode(ledger, chain)
+        if not replay.identical:
+            raise ComponentError(f"the replay differs: {replay.first or replay.why_not}")
+        return EpisodeProof(ledger.find(chain), head, report, replay)
+
+
+def print_summary(console: Console, story: EpisodeStory, proof: EpisodeProof) -> None:
+    """Print what happened and what was proved, a line each."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in (
+        ("search", _describe_search(story)),
+        ("episode", _describe_episode(story)),
+        ("cheating", _describe_cheating(story)),
+        ("operator", _describe_operator(story)),
+        ("ledger", _describe_ledger(proof.report)),
+        ("replay", _describe_replay(proof.replay)),
+    ):
+        table.add_row(name, text)
+    console.print()
+    console.print(table)
+
+
+def _describe_search(story: EpisodeStory) -> Text:
+    if story.terminated:
+        return Text.assemble(("found the source", GOOD), f" in {story.step} steps, return {story.total_reward:g}")
+    return Text.assemble(("did not find the source", BAD), f" in {story.step} steps; try another --seed")
+
+
+def _describe_episode(story: EpisodeStory) -> Text:
+    if story.closed is None:
+        return Text("is not closed", style=BAD)
+    outcome = str(story.closed.outcome)
+    accepted, refused = len(story.said) - len(story.refusals), len(story.refusals)
+    counts = f", closed in {story.closed.state}: {accepted} lines were accepted and {refused} refused"
+    return Text.assemble((outcome, GOOD if outcome == CONFORMING else BAD), counts)
+
+
+def _describe_cheating(story: EpisodeStory) -> Text:
+    if not story.refusals:
+        return Text("nobody tried")
+    return Text.assemble(("refused", GOOD), f" by {story.refusals[0].why.partition(';')[0]}")
+
+
+def _describe_operator(story: EpisodeStory) -> Text:
+    if not story.answers:
+        return Text("was not asked")
+    return Text.assemble(("answered", GOOD), f": {'; '.join(said.words for said in story.answers)}")
+
+
+def _describe_ledger(report: VerificationReport) -> Text:
+    counts = (
+        f": {report.rows} rows in {report.chains} chains; nothing up to the head in the reply to `close` is missing"
+    )
+    return Text.assemble(("whole and signed", GOOD), counts)
+
+
+def _describe_replay(replay: ReplayResult) -> Text:
+    times = f", {replay.speed:.0f} times as fast" if replay.speed > 1 else ""
+    return Text.assemble(("bit for bit the same", GOOD), f": {replay.steps} steps in {replay.seconds:.2f} s{times}")
+
+
+def print_commands(console: Console, place: DemoFolder, proof: EpisodeProof, *, kept: bool) -> None:
+    """Print what to try next; without the files of this demo, first how to keep them."""
+    ledger, key = (str(place.ledger), str(place.public_key)) if kept else ("demo/ledger", "demo/ledger-key.pub")
+    episode, head = proof.episode.episode_id, proof.head if kept else "HEAD"
+    rows = [
+        (f"proctor view {ledger} {episode}", "look at it in a browser, compare it, fork it"),
+        (f"proctor ledger show {ledger} {episode}", "the whole episode, line by line"),
+        (f"proctor ledger verify {ledger} --key {key} --head {head}", "prove it again"),
+        (f"proctor replay {ledger} {episode} --at {proof.replay.steps // 2}", "any moment of it"),
+        ("proctor serve proctor/PlumeSearch-v0 --agent-port 8001 --governed strict --ledger my-ledger", "your own"),
+        (f"python {_shorten_path(agent_file())} --help", "the agent that you have seen: one file, to copy"),
+    ]
+    if not kept:
+        rows.insert(0, ("proctor demo --keep demo", "keep the ledger and the logs"))
+    console.print("\n[bold]next[/]")
+    for command, about in rows:
+        console.print(Text.assemble(f"  {printable(command)}", (f"   # {about}", "dim")), soft_wrap=True)
+
+
+def _shorten_path(path: Path) -> Path:
+    """Return a path as people would type it from where they are."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+TARGET: Final = "proctor/PlumeSearch-v0"
+FIELD_SETTINGS: Final = ("grid_size=[96,48]", "source_location=[14,24]", "plume=advected", "max_steps=600")
+SEED: Final = 8
+"""Of a search in which the agent comes to a point where it asks."""
+EPISODE_ID: Final = "demo"
+PAUSE_SECONDS: Final = 0.1
+ASK_SECONDS: Final = 60.0
+TERMINATED: Final = 143
+
+
+class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState]):
+    """The orchestrator's side."""
+
+
+SyncPlumeClient: TypeAlias = SyncEnvClient[PlumeAction, PlumeObservation, PlumeState]
+
+
+def demo(
+    seed: Annotated[int, typer.Option(metavar="S", help="The seed of the search.")] = SEED,
+    governed: Annotated[
+        str, typer.Option(metavar="POLICY", help="open, standard, strict or a TOML file.")
+    ] = "standard",
+    sandbox: Annotated[str, typer.Option(help="As for `proctor serve`; auto: the strongest that works.")] = "auto",
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep ledger, keys and logs in this new folder.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the episode as a page that opens in any browser.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Pictures in place, or a running log.")] = True,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not wait for anybody to look.")] = False,
+) -> None:
+    """Watch an agent search a plume under supervision, cheat once and ask once; then prove and replay what happened."""
+    parse_seed(seed)
+    console = Console(highlight=False)
+    with _exit_on_signals(), _open_folder(keep) as place:
+        console.print("A server, an agent and an operator. What you see is the ledger, as it is written.")
+        story, proof = _run_episode(console, place, _server_arguments(governed, sandbox), seed, live=live, fast=fast)
+        print_summary(console, story, proof)
+        if page is not None:
+            _write_page(console, page, place, proof)
+        print_commands(console, place, proof, kept=keep is not None)
+
+
+def _write_page(console: Console, page: Path, place: DemoFolder, proof: EpisodeProof) -> None:
+    with suppress(OSError):  # what is wrong with the folder is said by whoever writes there
+        page.parent.mkdir(parents=True, exist_ok=True)
+    Episode(place.ledger, proof.episode.chain).save(page)
+    console.print(
+        Text.assemble(
+            ("page", "bold"), f"      {printable(str(page))} shows it in any browser: scrub, charts, every verdict"
+        )
+    )
+
+
+def _server_arguments(governed: str, sandbox: str) -> list[str]:
+    settings = [part for setting in FIELD_SETTINGS for part in ("--set", setting)]
+    return [TARGET, *settings, "--governed", governed, "--sandbox", sandbox]
+
+
+def _run_episode(
+    console: Console, place: DemoFolder, arguments: list[str], seed: int, *, live: bool, fast: bool
+) -> tuple[EpisodeStory, EpisodeProof]:
+    """Run the episode in a server of its own, and prove it when the server has gone."""
+    with ExitStack() as stack:
+        with console.status("starting a server in the strongest sandbox that works here"):
+            served = stack.enter_context(run_server(place, arguments))
+        client = stack.enter_context(PlumeClient.blocking(served.url, token=served.control_token))
+        client.reset(seed=seed, episode_id=EPISODE_ID, grant=GrantWish(agent="governed_agent.py"))
+        show = make_display(console, live=live)
+        chain = _show_episode(place, served, client, show, fast=fast)
+    return show.story, prove_episode(place, chain, client.head)
+
+
+def _show_episode(place: DemoFolder, served: DemoServer, client: SyncPlumeClient, show: Display, *, fast: bool) -> str:
+    """Let the agent go, show what happens until the episode is closed, and return its chain."""
+    session = client.client.session
+    chain = f"{session.name}.{session.position.epoch}"
+    wish = ["--cheat", "--ask", str(ASK_SECONDS), "--pause", str(0.0 if fast else PAUSE_SECONDS)]
+    if client.granted is None:
+        raise ComponentError("the reset brought no grant")
+    with Ledger.open(place.ledger) as ledger, show:
+        operator = DemoOperator(
+            OperatorClient(served.url, token=served.operator_token), 0.0 if fast else READING_SECONDS
+        )
+        playback = Playback(show, RowFollower(ledger, chain), operator, fast=fast)
+        with run_agent(place, client.granted, wish) as agent:
+            playback.watch(lambda: agent.poll() is None)
+        check_exit(agent, place.agent_log)
+        client.close()
+        playback.watch(lambda: False)
+    return chain
+
+
+@contextmanager
+def _open_folder(keep: Path | None) -> Iterator[DemoFolder]:
+    """Yield the folder of everything; one that is not to be kept is removed."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="proctor-demo-") as folder:
+            yield DemoFolder(Path(folder))
+        return
+    try:
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        empty = not any(keep.iterdir())
+    except OSError as problem:
+        raise ValidationError(f"{keep} cannot be used: {problem.strerror}", expected="a new folder") from None
+    if not empty:
+        raise ValidationError(f"{keep} is not empty", expected="a new folder: nothing is written over")
+    yield DemoFolder(keep.resolve())
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an interrupt does, so that what was started is ended too."""
+
+    def leave(*_: Any) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,356 @@
+"""`proctor ledger`: what is on record, whether it is as it was written, and how to take it along.
+
+Rule 1: exit code 0; 1 if `verify` finds something; 2 if the command line or the ledger named by it is wrong.
+Rule 2: only `prune` changes a ledger, and it says what it will remove before it asks.
+Rule 3: results go to standard output, progress and what is said beside them to standard error.
+Rule 4: `export` writes each format with its row of `WRITERS`, which returns what is to be said beside it. What is written to
+    standard output can be piped on; a file or a folder appears whole or not at all. What a format needs is imported when it is asked for.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+import typer
+from rich.console import Console
+
+from proctor.cli.ledger import episode_pages, pruning, verification
+from proctor.cli.ledger.episode_pages import EpisodePage
+from proctor.cli.ledger_key import load_signing_key, parse_public_key
+from proctor.cli.narration.timeline import Narrator, timeline_entries
+from proctor.cli.output.columns import OutputFormat, format_count, stdout_format
+from proctor.cli.output.progress import ProgressBar, progress_bar
+from proctor.cli.output.stdout import Output, printable, printable_json, standard_output
+from proctor.cli.replay_options import TrustOption, command_with_trust
+from proctor.errors import ValidationError
+from proctor.ledger.export.bundle import write_bundle
+from proctor.ledger.export.jsonl import encode_packets, encode_row, encode_rows, read_rows
+from proctor.ledger.export.output import new_file, report_progress, select_episodes
+from proctor.ledger.reader import EpisodeSummary, Ledger, Row
+from proctor.ledger.verify import verify as verified
+
+
+class ExportFormat(StrEnum):
+    """What an export can be."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    MINARI = "minari"
+    OTEL = "otel"
+
+
+class ExportOptions(NamedTuple):
+    """What is asked of some formats."""
+
+    packets: bool = False
+    """Of `jsonl`: nothing else."""
+    trusting: str | None = None
+    """Of `minari`: the command that makes whatever environment the record names; None: this one does."""
+
+
+def _export_jsonl(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+    found = select_episodes(record, names) if names or asked.packets else None
+    with _export_bar(found, out) as shown:
+        rows = report_progress(read_rows(record, found), shown.advance)
+        return _write_text(encode_packets(rows) if asked.packets else encode_rows(rows), out)
+
+
+def _export_otel(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+    from proctor.integrations.otel import otlp_lines
+
+    found = select_episodes(record, names)
+    with _export_bar(found, out) as shown:
+        return _write_text(otlp_lines(record, found, shown.advance), out)
+
+
+def _write_text(text: Iterable[bytes], out: Path | None) -> str:
+    """Write lines to a new file, or to standard output."""
+    if out is None:
+        with standard_output() as output:
+            shown = map(printable_json, text) if sys.stdout.isatty() else text
+            for line in shown:
+                output.write(line)
+        return ""
+    with new_file(out) as file:
+        count = sum(map(bool, map(file.write, text)))
+    return f"{format_count(count, 'line')} in {out}"
+
+
+def _export_parquet(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+    from proctor.ledger.export.parquet import write_parquet
+
+    path = _require_path(out, "steps.parquet")
+    found = select_episodes(record, names)
+    with _export_bar(found, path) as shown:
+        written = write_parquet(record, found, path, shown.advance)
+    return f"{format_count(written, 'row')} in {path}"
+
+
+def _export_minari(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+    from proctor.integrations.minari import export_minari
+    from proctor.replay.trust import check_episode
+
+    path = _require_path(out, "plume-v0")
+    found = select_episodes(record, names)
+    if asked.trusting is not None:
+        for each in found:
+            check_episode(record, each.chain, trusting=asked.trusting)
+    with _export_bar(found, path) as shown:
+        made = export_minari(record, found, path, shown.advance)
+    empty = f"; left out, because they have no step: {', '.join(made.left_out)}" if made.left_out else ""
+    return (
+        f"{format_count(made.episodes, 'episode')}, {format_count(made.steps, 'step')} in {path}{empty}\n"
+        f"MINARI_DATASETS_PATH={path.absolute().parent} python -c "
+        f"\"import minari; print(minari.load_dataset('{made.dataset_id}').spec)\""
+    )
+
+
+def _export_bar(episodes: Sequence[EpisodeSummary] | None, out: Path | None) -> AbstractContextManager[ProgressBar]:
+    total = None if episodes is None else sum(each.rows for each in episodes)
+    return progress_bar("reading", total, unit="rows", quiet=out is None and sys.stdout.isatty())
+
+
+def _require_path(out: Path | None, example: str) -> Path:
+    if out is None:
+        raise ValidationError("this format is not for standard output", expected=f"--out PATH, such as {example}")
+    return out
+
+
+Writer: TypeAlias = Callable[[Ledger, Sequence[str], Path | None, ExportOptions], str]
+WRITERS: Final[Mapping[ExportFormat, Writer]] = {
+    ExportFormat.JSONL: _export_jsonl,
+    ExportFormat.PARQUET: _export_parquet,
+    ExportFormat.MINARI: _export_minari,
+    ExportFormat.OTEL: _export_otel,
+}
+
+
+ROWS_READ_AHEAD: Final = 200
+"""Rows that are read to know who takes part."""
+
+LedgerArgument: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="LEDGER", help="The folder of a ledger, one of its files, or a bundle.")
+]
+EpisodeArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="EPISODE", help="A chain, an episode_id, or a beginning of one.")
+]
+EpisodesArgument: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="EPISODE", help="Chains, episode_ids, or beginnings of them.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
+
+ledger = typer.Typer(
+    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True
+)
+
+
+@ledger.callback()
+def _group(context: typer.Context) -> None:
+    """List, show, verify, export and prune what is on record."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@ledger.command("list")
+def list_episodes(
+    path: LedgerArgument,
+    environment: Annotated[str | None, typer.Option(metavar="NAME", help="Only of environments like this.")] = None,
+    is_open: Annotated[bool, typer.Option("--open", help="Only episodes that have not ended.")] = False,
+    governed: Annotated[bool, typer.Option("--governed", help="Only governed episodes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the episodes, the oldest first."""
+    with Ledger.open(path) as record:
+        found = episode_pages.select_episodes(
+            record.episodes(), environment=environment, is_open=is_open, governed=governed
+        )
+        _report_unread_files(record)
+    with standard_output() as output:
+        if as_json:
+            for line in episode_pages.episodes_as_json(found):
+                output.write(line)
+        else:
+            _print(output, episode_pages.episodes_as_text(stdout_format(), found))
+
+
+@ledger.command()
+def show(
+    path: LedgerArgument,
+    episode: EpisodeArgument,
+    rows: Annotated[str | None, typer.Option(metavar="A:B", help="Only the rows from A to before B.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Give every step a line, also those that repeat.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell an episode: when, who, what, and what came of it."""
+    wanted = None if rows is None else _parse_range(rows)
+    with Ledger.open(path) as record, standard_output() as output:
+        found = record.find(episode)
+        _report_unread_files(record)
+        if as_json:
+            for row in _select_rows(record.rows(found.chain), wanted):
+                output.write(printable_json(encode_row(row)))
+        else:
+            _print(output, _format_timeline(stdout_format(), record, found, path, wanted, folded=not each))
+
+
+@ledger.command()
+def verify(
+    path: LedgerArgument,
+    head: Annotated[
+        list[str] | None, typer.Option(metavar="HEAD", help="A head that you were given: CHAIN@ROWS:HASH.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="PUB", help="The public key of who signed: its digits, or a file with them.")
+    ] = None,
+    allow_unsealed: Annotated[
+        bool,
+        typer.Option("--allow-unsealed", help="Accept rows after the last seal of their chain, which nothing proves."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Check every row, chain and seal, and say what that proves."""
+    public = None if key is None else parse_public_key(key)
+    with progress_bar("verifying", unit="rows") as shown:
+        report = verified(path, heads=head or (), public=public, allow_unsealed=allow_unsealed, progress=shown.update)
+    with standard_output() as output:
+        if as_json:
+            output.write(verification.report_as_json(report))
+        else:
+            _print(output, verification.report_as_text(stdout_format(), report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@ledger.command()
+def export(
+    context: typer.Context,
+    path: LedgerArgument,
+    episodes: EpisodesArgument = None,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.JSONL,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A new file, of minari a new folder; jsonl and otel: standard output."),
+    ] = None,
+    packets: Annotated[
+        bool, typer.Option("--packets", help="Of governed episodes only the packets, for `proctor judge -`.")
+    ] = False,
+    trust: TrustOption = False,
+) -> None:
+    """Write episodes for other programs, all where none is named.
+
+    JSON lines of all have the server's own rows, too. For people there is `proctor export`: a page to look at. Only minari makes the
+    environment, which it asks for its spaces; without --trust that is one that is registered here.
+    """
+    if packets and form is not ExportFormat.JSONL:
+        raise ValidationError("packets are lines of JSON", found=f"--format {form}", expected="--format jsonl")
+    where = None if out is None or str(out) == "-" else out
+    with Ledger.open(path) as record:
+        said = WRITERS[form](
+            record, episodes or [], where, ExportOptions(packets, None if trust else command_with_trust(context))
+        )
+        _report_unread_files(record)
+    if said:
+        _print_remark(said)
+
+
+@ledger.command()
+def bundle(
+    path: LedgerArgument,
+    episode: EpisodeArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The new file, such as episode.ledger.")],
+) -> None:
+    """Write one episode to a file that stands alone.
+
+    It can be handed over, verified and replayed.
+    """
+    with Ledger.open(path) as record:
+        found = record.find(episode)
+        write_bundle(record, found.chain, out)
+    with standard_output() as output:
+        _print(output, [f"{printable(found.head)}\n"])
+    _print_remark(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
+
+
+@ledger.command()
+def prune(
+    path: LedgerArgument,
+    episodes: EpisodesArgument = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DATE", help="All that ended before: 2026-01-31, or with a time, in UTC.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
+    """Remove whole episodes; signed tombstones stay."""
+    with Ledger.open(path) as record:
+        found = pruning.select_prunable(record, episodes or [], before)
+        _report_unread_files(record)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in pruning.describe_plan(found):
+        console.print(printable(line), markup=False)
+    if not found or dry_run:
+        return
+    pruning.confirm(yes=yes)
+    why = "" if before is None else f"ended before {before}"
+    with standard_output() as output:
+        _print(output, [pruning.prune_episodes(path, found, why)])
+
+
+@ledger.command()
+def key() -> None:
+    """Print the public key that verifies what this machine signs."""
+    found = load_signing_key()
+    with standard_output() as output:
+        _print(output, [f"{found.signer.public.hex()}\n"])
+    where = "the environment" if found.path is None else str(found.path)
+    _print_remark(f"{'a new key was made; its' if found.made else 'the'} secret half is in {where}")
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+def _format_timeline(
+    page_of: OutputFormat, record: Ledger, found: EpisodeSummary, path: Path, wanted: range | None, *, folded: bool
+) -> Iterator[str]:
+    """Yield the page of an episode."""
+    narrator = Narrator()
+    # Who takes part is known after a few rows; the columns are set before the first is printed.
+    for row in islice(record.rows(found.chain), ROWS_READ_AHEAD):
+        narrator.hear(row.event)
+    page = EpisodePage(page_of, max((len(f"agent {name}") for name in narrator.agents.values()), default=0))
+    yield from page.header(found, narrator.opened, narrator.seed)
+    narrator = Narrator()
+    for entry in timeline_entries(record.rows(found.chain), narrator, folded=folded, wanted=wanted):
+        yield page.entry(entry)
+    yield from page.footer(found, narrator.count, f"proctor ledger verify {path} --head HEAD")
+
+
+def _parse_range(text: str) -> range:
+    """Return the rows that A:B names; either may be left out."""
+    first, colon, last = text.partition(":")
+    if not colon or not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, last)):
+        raise ValidationError("these are no rows", found=text, expected="A:B, such as 10:20, 10: or :20")
+    return range(int(first or 0), int(last) if last else sys.maxsize)
+
+
+def _select_rows(rows: Iterable[Row], wanted: range | None) -> Iterator[Row]:
+    return (row for row in rows if wanted is None or row.seq in wanted)
+
+
+def _print(output: Output, parts: Iterable[str]) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    for part in parts:
+        output.write(part.encode(encoding, "replace"))
+
+
+def _report_unread_files(record: Ledger) -> None:
+    """Say which files could not be read: what they hold is not in the result."""
+    for problem in record.unread.values():
+        _print_remark(problem)
+
+
+def _print_remark(text: str) -> None:
+    """Say something beside the result."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(shown, style="dim", markup=False)

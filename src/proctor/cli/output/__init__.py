@@ -1,0 +1,1 @@
+"""What all commands share: standard output, columns, bars of progress, and a browser that is opened."""

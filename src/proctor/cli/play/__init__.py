@@ -1,0 +1,146 @@
+"""`proctor play`: a person plays an environment in the terminal.
+
+Rule 1: what a user asks for is checked before the terminal is touched.
+Rule 2: time enters here: the game is told what the clock says, and the terminal how long to wait.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from proctor.cli.play.game import GamePhase, GameSession, Player
+from proctor.cli.play.plume_player import PlumePlayer
+from proctor.cli.play.popper_player import PopperPlayer
+from proctor.cli.play.screen import GamePainter, ScreenUpdater, needs_room
+from proctor.cli.play.terminal import Keyboard, Terminal, TerminalEvent, open_terminal
+from proctor.contracts.guarded_env import parse_seed
+from proctor.envs.evaluation import Env
+from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.settings import make_env, parse_settings
+from proctor.errors import ValidationError
+
+Clock = Callable[[], float]
+
+PLAYERS: Final[Mapping[type[Env], Callable[[Env], Player]]] = {
+    PlumeSearchEnv: PlumePlayer,
+    ColumnPopperEnv: PopperPlayer,
+}
+COLOURLESS: Final = ("dumb", "unknown", "vt")
+"""How the names of terminals without colours begin."""
+LOOK: Final = 0.25
+"""Seconds after which the size of the terminal is looked at, whatever happens."""
+KILLED: Final = 128
+DEADLY: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def play(
+    env_id: Annotated[str, typer.Argument(metavar="ID", help="SpecKitAI/ColumnPopper-v1 or another id of ours.")],
+    seed: Annotated[int | None, typer.Option(metavar="S", help="The seed of the first game.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting: duration_ms=30000, plume.type=puffs."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(metavar="FACTOR", min=0.25, max=4.0, help="How fast the clock of a game runs.")
+    ] = 1.0,
+) -> None:
+    """Play an environment yourself, in this terminal.
+
+    Everywhere: p pauses and hides the board, r starts a new game, ? shows the keys, q quits.
+
+    Column Popper: a, s, d (or 1 to 9) pick a column's block or place it there; left and right move a cursor, up or
+    space picks or places at it; f or down lets a row fall. The clock runs.
+
+    Plume search: the arrows move, or go forward and turn; y, u, b, n are the diagonals of eight directions.
+    """
+    given = settings or []
+    tree = parse_settings(given)
+    if seed is not None:
+        parse_seed(seed)
+    if "max_episode_steps" in tree:
+        raise ValidationError("a person's game has its own end", found="max_episode_steps", expected="other settings")
+    check_terminal()
+    with closing(make_env(env_id, tree)) as env:
+        player = make_player(env)
+        sitting = GameSession(env, player, now=time.monotonic(), seed=seed, speed=speed)
+        painter = GamePainter(
+            make_console(os.environ.get("TERM", "")), lambda one: command_to_repeat(env_id, one, given)
+        )
+        with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
+            run_game(terminal, sitting, painter, time.monotonic)
+    if sitting.best is not None:
+        best, result = sitting.best
+        typer.echo(f"best of {len(sitting.games)}: {result.words}; again: {command_to_repeat(env_id, best, given)}")
+
+
+def check_terminal() -> None:
+    """Raise a ValidationError unless keys come from a terminal and pictures go to one."""
+    for name, stream in (("standard input", sys.stdin), ("standard output", sys.stdout)):
+        if stream is None or not stream.isatty():
+            raise ValidationError(
+                "a person plays in a terminal", found=f"{name} is not a terminal", expected="a terminal"
+            )
+
+
+def make_player(env: Env) -> Player:
+    """Return how a person plays `env`; an environment that nobody can play by hand is a ValidationError."""
+    inner = env.unwrapped
+    for kind, player in PLAYERS.items():
+        if isinstance(inner, kind):
+            return player(env)
+    raise ValidationError(
+        "nobody can play this environment with keys",
+        found=type(inner).__name__,
+        expected=f"one of {', '.join(kind.__name__ for kind in PLAYERS)}",
+    )
+
+
+def make_console(term: str) -> Console:
+    """Return a console that knows which colours this terminal has."""
+    if term.startswith(COLOURLESS):
+        return Console(color_system=None)
+    return Console()
+
+
+def command_to_repeat(env_id: str, seed: int, settings: Sequence[str]) -> str:
+    """Return the command that begins with the same game."""
+    given = [part for setting in settings for part in ("--set", setting)]
+    return shlex.join(["proctor", "play", env_id, "--seed", str(seed), *given])
+
+
+def run_game(terminal: Terminal, sitting: GameSession, painter: GamePainter, clock: Clock) -> None:
+    """Play until the person leaves or a signal ends it."""
+    keyboard, screen = Keyboard(), ScreenUpdater()
+    while sitting.phase is not GamePhase.LEFT:
+        size = terminal.size()
+        if needs_room(sitting, *size):
+            sitting.pause()
+        terminal.write(screen.update(painter.lines(sitting, *size)))
+        soon = sitting.wakes_in(clock())
+        event = terminal.wait(LOOK if soon is None else min(soon, LOOK))
+        _handle_signals(event, terminal, sitting, screen)
+        sitting.advance(clock(), keyboard.keys(event.read))
+
+
+def _handle_signals(event: TerminalEvent, terminal: Terminal, sitting: GameSession, screen: ScreenUpdater) -> None:
+    """Do what the signals say; those that end the process do so after the terminal is put back."""
+    signals = event.signals | ({signal.SIGHUP} if event.closed else set())
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+    for number in DEADLY:
+        if number in signals:
+            raise SystemExit(KILLED + number)
+    if signal.SIGTSTP in signals:
+        sitting.pause()
+        terminal.suspend()
+    if signals:
+        screen.forget()

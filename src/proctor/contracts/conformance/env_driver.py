@@ -1,0 +1,233 @@
+"""An environment being driven: every call is written down, so that a counterexample can be repeated by hand.
+
+Rule 1: calls go to the environment as its factory made it, wrappers included; what it keeps to itself is read from
+    `env.unwrapped`. What a foreign environment does not have cannot be told, and is never guessed.
+Rule 2: `settings` lists the small worlds first. They are used where the factory and the environment's constructor
+    take the keywords, and left out where the subject's other settings do not fit them.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, expect_refusal, shorten
+from proctor.contracts.conformance.samples import samples
+from proctor.contracts.lifecycle import AFTER_STEP, EnvironmentState
+from proctor.errors import ProctorError, StateError
+
+LONGEST: Final = 2048
+SHORT: Final = 64
+SEEDS: Final = (0, 1)
+# On one cell a step ends at the goal, on 25 a first step can end nothing or only the time; a game of a step ends by time.
+SMALL_SETTINGS: Final[tuple[dict[str, Any], ...]] = (
+    {"grid_size": (1, 1), "max_steps": 1},
+    {"grid_size": (5, 5), "max_steps": 1},
+    {"grid_size": (5, 5), "max_steps": 4},
+    {"duration_ms": 1, "action_ms": 1},
+    {"duration_ms": 4, "action_ms": 1},
+)
+PRIVATE_ATTRIBUTES: Final = (
+    "_state",
+    "_agent_state",
+    "_step_count",
+    "_episode_count",
+    "_seed",
+    "_max_steps",
+    "_action_proc",
+    "_obs_model",
+    "_reward_fn",
+    "_plume",
+)
+
+
+class StateView(dict[str, Any]):
+    """What an environment keeps to itself at one moment; asking for what it does not have cannot be told."""
+
+    def __missing__(self, name: str) -> Any:
+        raise _absent(name)
+
+
+def _absent(name: str) -> CannotTell:
+    return CannotTell(f"the environment has no attribute `{name}`")
+
+
+class EnvDriver:
+    """One environment with the calls made to it so far."""
+
+    def __init__(self, probe: CheckProbe, settings: dict[str, Any] | None = None) -> None:
+        settings = settings or {}
+        self._probe = probe
+        self._calls = [f"make({_keywords(settings)})"]
+        probe.doing = self
+        self.env: Any = probe.make(**settings)
+
+    def reset(self, **arguments: Any) -> Any:
+        """Call `reset`."""
+        self._note(f"reset({_keywords(arguments)})")
+        return self.env.reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        """Call `step`."""
+        self._note(f"step({shorten(_plain(action))})")
+        return self.env.step(action)
+
+    def render(self) -> Any:
+        """Call `render`."""
+        self._note("render()")
+        return self.env.render()
+
+    def close(self) -> None:
+        """Call `close`."""
+        self._note("close()")
+        self.env.close()
+
+    @property
+    def legal_action(self) -> Any:
+        """A member of the action space, always the same one."""
+        return next(samples(self.env.action_space, 1))
+
+    def call(self, method: str) -> Any:
+        """Call a method of the lifecycle with good arguments."""
+        calls: dict[str, Callable[[], Any]] = {
+            "reset": lambda: self.reset(seed=SEEDS[0]),
+            "step": lambda: self.step(self.legal_action),
+            "render": self.render,
+            "close": self.close,
+        }
+        return calls[method]()
+
+    def refuses(self, *methods: str) -> str | None:
+        """Return None if each of `methods` raises a StateError, else what the first that does not answers."""
+        answers = (expect_refusal((StateError,), self.call, method) for method in methods)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def get(self, name: str) -> Any:
+        """Return an attribute of the unwrapped environment."""
+        if not hasattr(self.env.unwrapped, name):
+            raise _absent(name)
+        return getattr(self.env.unwrapped, name)
+
+    def view(self) -> StateView:
+        """Return what the environment keeps to itself now."""
+        inner = self.env.unwrapped
+        return StateView({name: getattr(inner, name) for name in PRIVATE_ATTRIBUTES if hasattr(inner, name)})
+
+    def _note(self, call: str) -> None:
+        self._calls.append(call)
+        self._probe.doing = self
+
+    def __str__(self) -> str:
+        calls = self._calls
+        shown = calls if len(calls) <= 8 else [*calls[:3], f"… {len(calls) - 6} calls …", *calls[-3:]]
+        return ", ".join(shown)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def _keywords(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={shorten(value)}" for name, value in arguments.items())
+
+
+def accepts_keyword(probe: CheckProbe, name: str) -> bool:
+    """Return whether the factory passes the keyword `name` on and the environment's constructor names it."""
+    constructor = inspect.signature(type(probe.make().unwrapped)).parameters
+    maker = inspect.signature(probe.make).parameters
+    passes = name in maker or any(parameter.kind is parameter.VAR_KEYWORD for parameter in maker.values())
+    return passes and name in constructor
+
+
+def require_keywords(probe: CheckProbe, *names: str) -> None:
+    """Give up on the check if a keyword cannot be passed."""
+    for name in names:
+        if not accepts_keyword(probe, name):
+            raise CannotTell(f"the factory or the environment's constructor takes no `{name}`")
+
+
+def iterate_settings(probe: CheckProbe) -> Iterator[dict[str, Any]]:
+    """Return what to make environments with, the smallest world first, the subject as it comes last."""
+    if probe.worlds is None:
+        probe.worlds = [*_iterate_small_settings(probe), {}]
+    return iter(probe.worlds)
+
+
+def _iterate_small_settings(probe: CheckProbe) -> Iterator[dict[str, Any]]:
+    for small in SMALL_SETTINGS:
+        if all(accepts_keyword(probe, name) for name in small):
+            try:
+                probe.make(**small)
+            except ProctorError:
+                continue
+            yield small
+
+
+def walk(drive: EnvDriver, seed: int, most: int) -> Iterator[tuple[StateView, Any, Any]]:
+    """Reset, then yield (view before, action, result) of each step until the episode ends or `most` are done."""
+    drive.reset(seed=seed)
+    for action in samples(drive.env.action_space, most):
+        before = drive.view()
+        result = drive.step(action)
+        yield before, action, result
+        if result[2] or result[3]:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedStep:
+    """A step that was just made."""
+
+    drive: EnvDriver
+    before: StateView
+    action: Any
+    result: Any
+
+
+def check_each_step(probe: CheckProbe, problem: Callable[[ObservedStep], str | None]) -> Outcome:
+    """Return the outcome of asking `problem` about every step of short walks."""
+    for small in iterate_settings(probe):
+        for seed in SEEDS:
+            drive = EnvDriver(probe, small)
+            for before, action, result in walk(drive, seed, SHORT):
+                found = problem(ObservedStep(drive, before, action, result))
+                if found is not None:
+                    return probe.broken(found)
+    return KEPT
+
+
+def _reaches(drive: EnvDriver, state: EnvironmentState, seed: int) -> bool:
+    """Bring a new environment towards `state`; return whether it got there."""
+    if state is EnvironmentState.CREATED:
+        return True
+    if state in (EnvironmentState.READY, EnvironmentState.CLOSED):
+        drive.reset(seed=seed)
+        if state is EnvironmentState.CLOSED:
+            drive.close()
+        return True
+    results = [result for _, _, result in walk(drive, seed, LONGEST)]
+    return AFTER_STEP[bool(results[-1][2]), bool(results[-1][3])] is state
+
+
+def reach_state(probe: CheckProbe, state: EnvironmentState) -> EnvDriver | None:
+    """Return the smallest environment that could be brought to `state`, if any."""
+    for small in iterate_settings(probe):
+        for seed in SEEDS:
+            drive = EnvDriver(probe, small)
+            if _reaches(drive, state, seed):
+                return drive
+    return None
+
+
+def reach_each_state(probe: CheckProbe, *states: EnvironmentState) -> Iterator[tuple[EnvironmentState, EnvDriver]]:
+    """Yield an environment in each of `states` that can be reached; if none can, the check cannot tell."""
+    arrived = False
+    for state in states:
+        drive = reach_state(probe, state)
+        if drive is not None:
+            arrived = True
+            yield state, drive
+    if not arrived:
+        raise CannotTell(f"no episode of {LONGEST} steps ended {' or '.join(states)}")

@@ -1,0 +1,154 @@
+"""Frames of any environment as a film on disk.
+
+Rule 1: frames are streamed: one at a time leaves this process, however long the film is. (A GIF shares one palette, so
+there the encoder, a process of its own, keeps them until the last one has come.)
+Rule 2: a film is whole or it is not there: it is written beside its place and moved when it is complete.
+Rule 3: what a suffix means is a row of `_ENCODERS`.
+Rule 4: the encoder says nothing on the terminal; what went wrong is in the error.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from tempfile import TemporaryFile
+from typing import IO, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.errors import MissingExtraError, RenderingError, ValidationError
+
+Picture: TypeAlias = NDArray[np.uint8]
+Options: TypeAlias = Sequence[str]
+
+GIF_FPS: Final = 50.0  # browsers slow down a GIF that asks for more
+
+
+def write_video(path: str | PathLike[str], frames: Iterable[Picture], fps: float) -> None:
+    """Write `frames`, uint8 arrays (height, width, 3) of one size, as a film; the suffix of `path` picks the format.
+
+    An unknown suffix, a missing folder, a bad frame rate, no frame at all and a frame of another shape are a
+    ValidationError, a place that cannot be written to is a RenderingError, and a file that was there before stays as it
+    was. A GIF loops for ever, at up to 50 frames per second of the same running time.
+    """
+    target = Path(path)
+    options = _options(target, fps)
+    check_place(target)
+    ffmpeg = _ffmpeg()
+    checked = _check_frames(frames)
+    first = next(checked)
+    size = f"{first.shape[1]}x{first.shape[0]}"
+    with (
+        _report_write_errors(target),
+        _replace_when_complete(target) as partial,
+        _encoder([ffmpeg, "-s", size, *options, str(partial)]) as film,
+    ):
+        for frame in chain([first], checked):
+            film.write(frame.data)
+
+
+def check_place(path: str | PathLike[str]) -> None:
+    """Refuse a place where no film can be written, before there is a frame; what is there stays as it is."""
+    target = Path(path)
+    _find_encoder(target)
+    if not target.parent.is_dir():
+        raise ValidationError("no such folder", found=str(target.parent), expected="a folder to write the film to")
+    with _report_write_errors(target), TemporaryFile(dir=target.parent):
+        pass
+
+
+def _gif(fps: float) -> Options:
+    # No dithering: a flat colour stays flat, and what does not move costs nothing.
+    filters = f"fps={min(fps, GIF_FPS)},split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none:diff_mode=rectangle"
+    return ["-vcodec", "gif", "-pix_fmt", "pal8", "-filter_complex", filters, "-loop", "0"]
+
+
+def _mp4(fps: float) -> Options:
+    even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # the pixel format that every player knows has even sides
+    params = ["-vf", even, "-crf", "18", "-tune", "animation", "-movflags", "+faststart"]
+    return ["-vcodec", "libx264", "-pix_fmt", "yuv420p", *params]
+
+
+_ENCODERS: Final[Mapping[str, Callable[[float], Options]]] = {".gif": _gif, ".mp4": _mp4}
+
+
+def _find_encoder(target: Path) -> Callable[[float], Options]:
+    encoding = _ENCODERS.get(target.suffix.lower())
+    if encoding is None:
+        known = ", ".join(_ENCODERS)
+        raise ValidationError("no film has this suffix", found=target.name, expected=f"one of {known}")
+    return encoding
+
+
+def _options(target: Path, fps: float) -> Options:
+    encoding = _find_encoder(target)
+    if not (math.isfinite(fps) and fps > 0):
+        raise ValidationError("no frame rate", found=fps, expected="frames per second, a number > 0")
+    rate = str(Fraction(fps).limit_denominator())
+    return ["-f", "rawvideo", "-pix_fmt", "rgb24", "-r", rate, "-i", "-", "-y", "-v", "quiet", *encoding(fps)]
+
+
+def _ffmpeg() -> str:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise MissingExtraError("writing a film", package="imageio-ffmpeg", extra="video") from None
+    return str(imageio_ffmpeg.get_ffmpeg_exe())
+
+
+@contextmanager
+def _encoder(command: Sequence[str]) -> Iterator[IO[bytes]]:
+    """Yield what frames are written to; an encoder that fails, then or at the end, is an OSError."""
+    # A group of its own: an interrupt at the keyboard is for this process, which then ends the other.
+    process = Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, process_group=0)  # noqa: S603  fixed arguments
+    try:
+        with process.stdin as film:  # type: ignore[union-attr]  # it is a pipe
+            yield film
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        code = process.wait()
+    if code != 0:
+        raise OSError(f"the encoder ended with code {code}")
+
+
+def _check_frames(frames: Iterable[Picture]) -> Iterator[Picture]:
+    """Yield the frames, contiguous; at least one, all like the first."""
+    shape: tuple[int, ...] | None = None
+    for frame in frames:
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != (shape or frame.shape):
+            like = "(height, width, 3)" if shape is None else str(shape)
+            raise ValidationError("not a frame", found=(frame.shape, str(frame.dtype)), expected=f"{like}, uint8")
+        shape = frame.shape
+        yield np.ascontiguousarray(frame)
+    if shape is None:
+        raise ValidationError("a film needs frames", found=0, expected="at least one frame")
+
+
+@contextmanager
+def _replace_when_complete(target: Path) -> Iterator[Path]:
+    partial = target.with_name(f".{target.stem}.partial{target.suffix}")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _report_write_errors(target: Path) -> Iterator[None]:
+    """Say in one line what the system or the encoder has against `target`."""
+    try:
+        yield
+    except OSError as problem:
+        raise RenderingError(
+            f"the film could not be written: {problem.strerror or problem}",
+            found=str(target),
+            expected="a file that can be written",
+        ) from problem

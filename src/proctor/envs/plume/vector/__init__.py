@@ -1,0 +1,1 @@
+"""Many plume searches in one, as compiled loops over arrays."""

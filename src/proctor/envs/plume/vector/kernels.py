@@ -1,0 +1,240 @@
+"""The batched plume search as loops over arrays: one entry per sub-environment, no objects.
+
+Rule 1: every operation is the one that the single environment makes, in its order; results are equal bit for bit.
+Rule 2: what the caller may keep (cells, counters, totals, distances) is read from one block and written to another;
+    only arrays that never leave the batch are changed in place.
+Rule 3: the main loops have no branches and few arrays each, so that they become vector instructions; sub-environments
+    that start an episode are handled afterwards, one by one.
+
+Blocks, rows x N: `cells` int32: x, y, step count. `sums` float64: total reward, distance to the source, this step's
+reward. `flags` bool: terminated, truncated, goal reached, has ended, made a step (and did not begin). `seeds` int64: root seed, episodes since that root, this
+episode's seed, episodes in all. `starts` int64, 3 x (height + 1): free cells before each row, and the first and the
+last + 1 of the cells that the row skips. `record`: one `RULES`. `before` bool: who had ended before this step. `orientation` float64.
+"""
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from proctor.contracts.chance import Stream
+from proctor.envs.vector.compiled_chance import draw, integer_from_bits
+from proctor.envs.vector.compiled_episodes import first_illegal, next_episode
+from proctor.envs.vector.compiler import compiled, inlined
+
+RULES: Final = np.dtype(
+    [
+        ("width", np.int32),
+        ("height", np.int32),
+        ("source_x", np.int32),
+        ("source_y", np.int32),
+        ("max_steps", np.int32),
+        ("n_actions", np.int32),
+        ("step_size", np.int32),
+        ("turns", np.int32),  # 1: the actions are forward, left and right
+        ("signs_x", np.uint32),  # otherwise action a moves by ((signs >> 2a) & 3) - 1 steps along an axis
+        ("signs_y", np.uint32),
+        ("goal_radius", np.float64),
+        ("reward_radius", np.float64),
+        ("at_goal", np.float64),
+        ("elsewhere", np.float64),
+        ("shaped", np.int64),
+        ("scale", np.float64),
+        ("discount", np.float64),
+    ]
+)
+"""The numbers that do not change, as one record."""
+
+_START: Final = int(Stream.START)
+_ONE: Final = np.int32(1)
+_TWO: Final = np.uint32(2)
+_THREE: Final = np.uint32(3)
+_BLOCK: Final = 64
+"""Few episodes end in a step: blocks of this many are passed over at once."""
+
+
+@compiled
+def _shift(actions: Any, rules: Any, old_x: Any, old_y: Any, x: Any, y: Any) -> None:
+    """Write the cells one compass move further, clamped to the grid."""
+    signs_x, signs_y, size = rules.signs_x, rules.signs_y, rules.step_size
+    last_x, last_y = np.int32(rules.width - _ONE), np.int32(rules.height - _ONE)
+    for i in range(actions.size):
+        # numba widens 32-bit operations to 64 bits; the casts keep them at 32, which is what can be vectorised.
+        place = np.uint32(np.uint32(actions[i]) * _TWO)
+        code_x = np.uint32(np.uint32(signs_x >> place) & _THREE)
+        code_y = np.uint32(np.uint32(signs_y >> place) & _THREE)
+        moved_x = np.int32(old_x[i] + np.int32(np.int32(np.int32(code_x) - _ONE) * size))
+        moved_y = np.int32(old_y[i] + np.int32(np.int32(np.int32(code_y) - _ONE) * size))
+        x[i] = min(max(moved_x, np.int32(0)), last_x)
+        y[i] = min(max(moved_y, np.int32(0)), last_y)
+
+
+@compiled
+def _turn_or_go(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> None:
+    """Write the cells after forward (0), turn left (1) or turn right (2); orientations change in place."""
+    for i in range(actions.size):
+        new[0, i] = old[0, i]
+        new[1, i] = old[1, i]
+        if actions[i] == 0:
+            angle = math.radians(orientation[i])
+            x = old[0, i] + round(rules.step_size * math.cos(angle))
+            y = old[1, i] + round(rules.step_size * math.sin(angle))
+            new[0, i] = min(max(x, 0), rules.width - 1)
+            new[1, i] = min(max(y, 0), rules.height - 1)
+        else:
+            turned = (orientation[i] + (90.0 if actions[i] == 1 else -90.0)) % 360.0
+            orientation[i] = 0.0 if turned == 360.0 else turned
+
+
+@compiled
+def _move(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> None:
+    """Write the cells that the actions lead to."""
+    if rules.turns:
+        _turn_or_go(actions, old, new, orientation, rules)
+    else:
+        _shift(actions, rules, old[0], old[1], new[0], new[1])
+
+
+@compiled
+def _distance(x: Any, y: Any, source_x: Any, source_y: Any) -> Any:
+    """Return the distance of two cells; the squares are exact, so one rounding is left, as in the single one."""
+    dx = np.int32(x - source_x)
+    dy = np.int32(y - source_y)
+    return math.sqrt(np.float64(np.int32(np.int32(dx * dx) + np.int32(dy * dy))))
+
+
+@compiled
+def _score(x: Any, y: Any, rules: Any, old_total: Any, total: Any, distance: Any, reward: Any) -> None:
+    """Write the distances to the source, the rewards of being there or elsewhere, and the totals."""
+    source_x, source_y = rules.source_x, rules.source_y
+    radius, at_goal, elsewhere = rules.reward_radius, rules.at_goal, rules.elsewhere
+    for i in range(distance.size):
+        away = _distance(x[i], y[i], source_x, source_y)
+        gain = at_goal if away <= radius else elsewhere
+        distance[i] = away
+        reward[i] = gain
+        total[i] = old_total[i] + gain
+
+
+@compiled
+def _shape(old: Any, sums: Any, reached: Any, scale: Any, discount: Any) -> None:
+    """Add the change of potential to the rewards, and write the totals anew."""
+    distance, reward = sums[1], sums[2]
+    for i in range(reward.size):
+        after = 0.0 if reached[i] else -scale * distance[i]
+        before = -scale * old[1, i]
+        reward[i] = reward[i] + (discount * after - before)
+        sums[0, i] = old[0, i] + reward[i]
+
+
+@compiled
+def _judge(
+    old_steps: Any, steps: Any, distance: Any, flags: Any, before: Any, goal_radius: Any, max_steps: Any
+) -> None:
+    """Write the step counts and the flags."""
+    for i in range(steps.size):
+        steps[i] = np.int32(old_steps[i] + _ONE)
+        flags[1, i] = steps[i] >= max_steps
+    for i in range(steps.size):
+        flags[0, i] = distance[i] <= goal_radius
+    for i in range(steps.size):
+        flags[2, i] = flags[0, i]
+        flags[3, i] = flags[0, i] | flags[1, i]
+        flags[4, i] = not before[i]
+
+
+@inlined
+def place(i: Any, x: Any, y: Any, heading: Any, cells: Any, sums: Any, orientation: Any, rules: Any) -> None:
+    """Put the agent of sub-environment `i` on a cell, with its counters at zero."""
+    cells[0, i] = x
+    cells[1, i] = y
+    cells[2, i] = 0
+    orientation[i] = heading
+    sums[0, i] = 0.0
+    sums[1, i] = _distance(cells[0, i], cells[1, i], rules.source_x, rules.source_y)
+    sums[2, i] = 0.0
+
+
+@inlined
+def start_cell(seed: Any, starts: Any) -> Any:
+    """Return the cell (x, y) where the episode of this seed starts."""
+    low, high = 0, starts.shape[1] - 1
+    rank = integer_from_bits(draw(seed, _START, 0, 0), starts[0, high])
+    while high - low > 1:
+        middle = (low + high) // 2
+        if starts[0, middle] <= rank:
+            low = middle
+        else:
+            high = middle
+    x = rank - starts[0, low]
+    if x >= starts[1, low]:
+        x += starts[2, low] - starts[1, low]
+    return x, low
+
+
+@compiled
+def start(which: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, starts: Any, record: Any) -> None:
+    """Start the episode of `seeds[2]` in every sub-environment that `which` marks."""
+    for i in range(which.size):
+        if which[i]:
+            x, y = start_cell(seeds[2, i], starts)
+            place(i, x, y, 0.0, cells, sums, orientation, record[0])
+
+
+@compiled
+def restart(
+    which: Any,
+    cells: Any,
+    sums: Any,
+    flags: Any,
+    orientation: Any,
+    seeds: Any,
+    starts: Any,
+    record: Any,
+) -> Any:
+    """Start the next episode of every marked sub-environment, its seed derived from its root; return how many."""
+    count = 0
+    for first in range(0, which.size, _BLOCK):
+        last = min(first + _BLOCK, which.size)
+        marked = False
+        for i in range(first, last):
+            marked |= which[i]
+        for i in range(first, last if marked else first):
+            if which[i]:
+                count += 1
+                next_episode(seeds, i)
+                x, y = start_cell(seeds[2, i], starts)
+                place(i, x, y, 0.0, cells, sums, orientation, record[0])
+                for row in range(flags.shape[0]):
+                    flags[row, i] = False
+    return count
+
+
+@compiled
+def step(
+    actions: Any,
+    old_cells: Any,
+    old_sums: Any,
+    before: Any,
+    cells: Any,
+    sums: Any,
+    flags: Any,
+    orientation: Any,
+    seeds: Any,
+    starts: Any,
+    record: Any,
+) -> Any:
+    """Advance every sub-environment by its action, but start the next episode where one had ended (`before`).
+
+    Returns how many episodes were started, or `-1 - i` for an illegal action at index i, having done nothing.
+    """
+    rules = record[0]
+    illegal = first_illegal(actions, rules.n_actions)
+    if illegal >= 0:
+        return -1 - illegal
+    _move(actions, old_cells, cells, orientation, rules)
+    _score(cells[0], cells[1], rules, old_sums[0], sums[0], sums[1], sums[2])
+    _judge(old_cells[2], cells[2], sums[1], flags, before, rules.goal_radius, rules.max_steps)
+    if rules.shaped:
+        _shape(old_sums, sums, flags[0], rules.scale, rules.discount)
+    return restart(before, cells, sums, flags, orientation, seeds, starts, record)

@@ -1,0 +1,1 @@
+"""The strongest policy of Column Popper, a beam search over moves."""

@@ -1,0 +1,1 @@
+"""From Column Popper's scene to pictures, in pixels and in a terminal."""

@@ -1,0 +1,118 @@
+"""What a scene of Column Popper says, as typed values; every picture is drawn from these alone.
+
+Rule 1: a scene that contradicts itself (a board of another size, a held block where there is none) is a RenderingError.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from proctor.envs.drawing.raster import read_part
+from proctor.errors import RenderingError
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Value: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=9)]
+Cell: TypeAlias = tuple[int, int]
+"""A row, counted from the top, and a column."""
+
+
+class PopperStatic(msgspec.Struct, frozen=True):
+    """What stays the same during an episode."""
+
+    height: Positive
+    columns: Positive
+    duration_ms: Positive
+
+
+class Popped(msgspec.Struct, frozen=True):
+    """The cells that a step removed: `count` of them from `row` downwards."""
+
+    column: Count
+    row: Count
+    count: Positive
+    value: Annotated[int, msgspec.Meta(ge=1, le=9)]
+
+
+class PopperFrame(msgspec.Struct, frozen=True):
+    """What changes with every step."""
+
+    step: Count
+    total_reward: float
+    state: Literal["ready", "terminated", "truncated"]
+    board: list[list[Value]]
+    score: Count
+    time_left_ms: Count
+    fall_interval_ms: Positive
+    next_fall_ms: Count
+    held: Count | None = None
+    popped: Popped | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PopperScene:
+    """A whole scene, and what pictures ask of it."""
+
+    static: PopperStatic
+    frame: PopperFrame
+
+    @property
+    def time_share(self) -> float:
+        """How much of the time is left, in [0, 1]."""
+        return min(self.frame.time_left_ms / self.static.duration_ms, 1.0)
+
+    @property
+    def fall_share(self) -> float:
+        """How much of the wait for the next fall is left, in [0, 1]."""
+        return min(self.frame.next_fall_ms / self.frame.fall_interval_ms, 1.0)
+
+    @property
+    def endangered(self) -> bool:
+        """Whether a column is full, so that the next fall ends the game."""
+        return any(self.frame.board[-1])
+
+    @property
+    def held(self) -> Cell | None:
+        """Where the held block is: the lowest of its column."""
+        column = self.frame.held
+        return None if column is None else (self.depth(column) - 1, column)
+
+    def depth(self, column: int) -> int:
+        """Return how many rows the column's stack reaches down."""
+        rows = range(self.static.height, 0, -1)
+        return next((row for row in rows if self.frame.board[row - 1][column]), 0)
+
+    def burst(self) -> Iterator[tuple[Cell, int]]:
+        """Yield the cells that this step emptied and nothing has filled since, each with the number it had."""
+        popped = self.frame.popped
+        if popped is not None:
+            cells = ((popped.row + below, popped.column) for below in range(popped.count))
+            yield from ((cell, popped.value) for cell in cells if not self.frame.board[cell[0]][cell[1]])
+
+
+def read_scene(scene: Mapping[str, Any]) -> PopperScene:
+    """Return the scene's parts; anything but a scene of Column Popper is a RenderingError."""
+    seen = PopperScene(
+        read_part(scene, "static", PopperStatic, owner="popper's"),
+        read_part(scene, "frame", PopperFrame, owner="popper's"),
+    )
+    for problem, expected in _contradictions(seen):
+        raise RenderingError(f"no popper's scene: {problem}", found=scene, expected=expected)
+    return seen
+
+
+def _contradictions(seen: PopperScene) -> Iterator[tuple[str, str]]:
+    static, frame = seen.static, seen.frame
+    if len(frame.board) != static.height or any(len(row) != static.columns for row in frame.board):
+        yield "the board has another size", f"{static.height} rows of {static.columns} numbers"
+    if frame.held is not None and not (frame.held < static.columns and seen.depth(frame.held)):
+        yield "nothing to hold there", f"a column below {static.columns} with a block in it"
+    if frame.popped is not None and not _inside(static, frame.popped):
+        yield "popped outside the board", f"cells of {static.height} rows and {static.columns} columns"
+
+
+def _inside(static: PopperStatic, popped: Popped) -> bool:
+    return popped.column < static.columns and popped.row + popped.count <= static.height

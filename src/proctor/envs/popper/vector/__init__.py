@@ -1,0 +1,1 @@
+"""Many games of Column Popper in one, as compiled loops over arrays."""

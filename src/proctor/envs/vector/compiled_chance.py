@@ -1,0 +1,71 @@
+"""`proctor.contracts.chance` again, for numba: equal bit for bit, which a test checks. Change both or none.
+
+Every constant and shift is a uint64: numba turns an operation between a uint64 and a plain int into float64.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from proctor.contracts import chance
+from proctor.envs.vector.compiler import compiled
+
+_GOLDEN: Final = np.uint64(chance.GOLDEN)
+_FIRST: Final = np.uint64(chance.FIRST)
+_SECOND: Final = np.uint64(chance.SECOND)
+_PIECE: Final = np.uint64(0xFFFF)
+_SEED_MASK: Final = np.uint64(chance.SEED_LIMIT - 1)
+_S11, _S16, _S27, _S30, _S31, _S32, _S48 = (np.uint64(shift) for shift in (11, 16, 27, 30, 31, 32, 48))
+_NEXT_EPISODE: Final = int(chance.Stream.NEXT_EPISODE)
+
+
+@compiled
+def mix(word: Any) -> Any:
+    """Return the uint64 scrambled."""
+    word = word + _GOLDEN
+    word = (word ^ (word >> _S30)) * _FIRST
+    word = (word ^ (word >> _S27)) * _SECOND
+    return word ^ (word >> _S31)
+
+
+@compiled
+def derive_key(episode_seed: Any, stream: Any) -> Any:
+    """Return the part of a draw that stays the same for a stream of an episode."""
+    return mix((np.uint64(episode_seed) << _S32) | np.uint64(stream))
+
+
+@compiled
+def draw_from_key(key: Any, step: Any, index: Any) -> Any:
+    """Return the draw at this place, given `derive_key` of its episode and stream."""
+    return mix(key ^ ((np.uint64(step) << _S32) | np.uint64(index)))
+
+
+@compiled
+def draw(episode_seed: Any, stream: Any, step: Any, index: Any) -> Any:
+    """Return 64 random bits as a uint64; the counters are integers in [0, 2^32)."""
+    return draw_from_key(derive_key(episode_seed, stream), step, index)
+
+
+@compiled
+def uniform_from_bits(bits: Any) -> Any:
+    """Return a number in [0, 1)."""
+    return np.float64(bits >> _S11) * chance.UNIT
+
+
+@compiled
+def integer_from_bits(bits: Any, limit: Any) -> Any:
+    """Return an int64 in [0, limit)."""
+    return min(np.int64(uniform_from_bits(bits) * limit), limit - 1)
+
+
+@compiled
+def normal_from_bits(bits: Any) -> Any:
+    """Return a bell-shaped number of mean 0 and variance 1."""
+    total = (bits & _PIECE) + ((bits >> _S16) & _PIECE) + ((bits >> _S32) & _PIECE) + (bits >> _S48)
+    return (np.float64(total) - chance.NORMAL_MEAN) * chance.NORMAL_SCALE
+
+
+@compiled
+def next_seed(root_seed: Any, episode: Any) -> Any:
+    """Return the seed of the `episode`-th episode after a reset with `root_seed`."""
+    return np.int64(draw(root_seed, _NEXT_EPISODE, episode, 0) & _SEED_MASK)

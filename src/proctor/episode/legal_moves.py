@@ -1,0 +1,226 @@
+"""What is legal now, and the shortest legal way to what is not: read off the table and its guards.
+
+Rule 1: a way is searched over imagined episodes, in which every packet says just what it must. What a packet's content
+    can get wrong besides is not the table's business.
+Rule 2: a guard of the table is a question to the history of an episode; `GUARD_CHECKS` answers for every guard. What is legal next
+    is read off the guards; a packet is judged by the rules, which also see its content. That both say the same is shown by a
+    walk through every state, event and value of the guards.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+from msgspec.structs import replace
+
+from proctor.episode.episode_state import END, EpisodeState, IssuedToken, OpenTask, Verification
+from proctor.episode.settings import Profile, Settings
+from proctor.episode.transition_table import (
+    CLOSES,
+    DECISIONS,
+    EVENTS,
+    Event,
+    Guard,
+    Position,
+    TransitionRow,
+    TransitionsByPosition,
+    rows_for_options,
+)
+
+
+def has_plan(episode: EpisodeState) -> bool:
+    """Return whether the verification has a plan."""
+    return episode.loop is not None and episode.loop.planned
+
+
+def missing_verification_steps(episode: EpisodeState, *, plan: bool) -> tuple[str, ...]:
+    """Return what the verification still lacks, as words; the plan only where `plan` is required.
+
+    While tools are not all right, neither success nor observed evidence is asked for.
+    """
+    loop = episode.loop
+    if loop is None:
+        return ("a verification",)
+    if loop.planned and loop.read and loop.succeeded and loop.observed:
+        return ()
+    lacking = []
+    if plan and not loop.planned:
+        lacking.append("a VerificationPlanPacket")
+    if not loop.read:
+        lacking.append("a READ directive")
+    if episode.tools_ok and not loop.succeeded:
+        lacking.append("a result with SUCCESS")
+    if episode.tools_ok and not loop.observed:
+        lacking.append("an observation with status OBSERVED")
+    return tuple(lacking)
+
+
+def is_untouched(episode: EpisodeState) -> bool:
+    """Return whether nothing of the verification has come yet."""
+    return episode.loop is not None and not episode.loop.begun
+
+
+def any_token_is_live(episode: EpisodeState, now: datetime) -> bool:
+    """Return whether a token of the episode can be used."""
+    return any(token.live(now) for token in episode.tokens.values())
+
+
+# Under a profile that does not require the plan, VERIFIED is asked with `plan=False`.
+GUARD_CHECKS: Final[dict[Guard, Callable[[EpisodeState, bool], bool]]] = {
+    Guard.PLANNED: lambda episode, plan: has_plan(episode),
+    Guard.VERIFIED: lambda episode, plan: not missing_verification_steps(episode, plan=plan),
+    Guard.UNBEGUN: lambda episode, plan: is_untouched(episode),
+    Guard.TASK_OPEN: lambda episode, plan: bool(episode.tasks),
+    Guard.TASKS_CLOSED: lambda episode, plan: not episode.tasks,
+    Guard.TOKEN_KNOWN: lambda episode, plan: bool(episode.tokens),
+    Guard.TOKEN_LIVE: lambda episode, plan: any_token_is_live(episode, episode.clock),
+    Guard.LOOP_CLOSED: lambda episode, plan: episode.loop is None,
+}
+
+
+# What is proposed as a step on the way: the plain course of an episode, without alerts and without closing it.
+PROPOSED: Final = (
+    Event.OBSERVATION,
+    Event.BELIEF,
+    *DECISIONS,
+    Event.PLAN,
+    Event.TOKEN,
+    Event.READ,
+    Event.WRITE,
+    Event.RESULT,
+    Event.ESCALATION,
+)
+# Where only something else leads on.
+ALSO_PROPOSED: Final = {Position.ESCALATED: Event.USER_INPUT, Position.SAFEMODE: Event.CLEAR}
+
+_TASK: Final = OpenTask("", "", False, END)
+_TOKEN: Final = IssuedToken("", (), (), END, 1, 0, False, "")
+_SHORT: Final = {
+    Event.OBSERVATION: "ObservationPacket",
+    Event.ALERT: "IntegrityAlertPacket",
+    Event.CLOSE: "close",
+}
+
+
+@cache
+def rows_for_settings(settings: Settings) -> TransitionsByPosition:
+    """Return the rows that exist under `settings`."""
+    return rows_for_options(settings.options)
+
+
+def event_label(event: Event) -> str:
+    """Return the name of `event` as people read it."""
+    return _SHORT.get(event, event.value)
+
+
+def is_open(row: TransitionRow, episode: EpisodeState, settings: Settings) -> bool:
+    """Return whether every guard of `row` holds in `episode`."""
+    plan = settings.profile is Profile.STRICT
+    return all(GUARD_CHECKS[guard](episode, plan) for guard in row.guards)
+
+
+def legal_next(episode: EpisodeState, settings: Settings) -> tuple[str, ...]:
+    """Return what is legal now; a kind whose every variant is legal goes by its bare name."""
+    plan = settings.profile is Profile.STRICT
+    asked = _guards_at(settings, episode.position)
+    return _legal_labels(
+        settings, episode.position, tuple(guard for guard in asked if GUARD_CHECKS[guard](episode, plan))
+    )
+
+
+@cache
+def _guards_at(settings: Settings, position: Position) -> tuple[Guard, ...]:
+    """Return every guard that a row of `position` has."""
+    return tuple(dict.fromkeys(guard for row in rows_for_settings(settings)[position].values() for guard in row.guards))
+
+
+@cache
+def _legal_labels(settings: Settings, position: Position, held: tuple[Guard, ...]) -> tuple[str, ...]:
+    """Return the labels of the rows of `position` that are open while only the guards in `held` hold."""
+    rows = rows_for_settings(settings)[position]
+    return tuple(_labels({event for event, row in rows.items() if set(row.guards) <= set(held)}))
+
+
+def _labels(legal: set[Event]) -> Iterator[str]:
+    """Yield the labels of events; the bare name of a token means that it is issued, so its revocation has its own."""
+    for kind, events in EVENTS.items():
+        found = [event for event in events if event in legal]
+        if len(found) == len(events) > 1 and Event.TOKEN not in found:
+            yield kind.value
+        else:
+            yield from map(event_label, found)
+    closes = [event for event in CLOSES if event in legal]
+    if closes:
+        yield event_label(closes[0])
+    if Event.ANSWER in legal:
+        yield event_label(Event.ANSWER)
+
+
+def shortest_way(episode: EpisodeState, settings: Settings, wanted: Event) -> tuple[str, ...]:
+    """Return the fewest packets by which `wanted` becomes legal, itself last; empty if nothing leads there."""
+    rows = rows_for_settings(settings)
+    waiting: deque[tuple[EpisodeState, tuple[Event, ...]]] = deque([(episode, ())])
+    met = {_search_key(episode)}
+    while waiting:
+        here, way = waiting.popleft()
+        row = rows[here.position].get(wanted)
+        if row is not None and is_open(row, here, settings):
+            return tuple(map(event_label, (*way, wanted)))
+        for event, there in _steps(here, rows, settings):
+            outline = _search_key(there)
+            if outline not in met:
+                met.add(outline)
+                waiting.append((there, (*way, event)))
+    return ()
+
+
+def _steps(
+    episode: EpisodeState, rows: TransitionsByPosition, settings: Settings
+) -> Iterator[tuple[Event, EpisodeState]]:
+    """Yield every proposed step from `episode`, with the episode that it would lead to."""
+    also = ALSO_PROPOSED.get(episode.position)
+    for event in PROPOSED if also is None else (also, *PROPOSED):
+        row = rows[episode.position].get(event)
+        if row is not None and is_open(row, episode, settings):
+            yield event, _simulate_step(episode, row)
+
+
+def _search_key(episode: EpisodeState) -> tuple[object, ...]:
+    """Return what steps on a way can change of all that guards ask about."""
+    return episode.position, episode.loop, bool(episode.tasks), any_token_is_live(episode, episode.clock)
+
+
+def _simulate_step(episode: EpisodeState, row: TransitionRow) -> EpisodeState:
+    """Return the episode after the best packet of the row's event."""
+    event = row.event
+    tasks, tokens = episode.tasks, episode.tokens
+    if event is Event.READ or event is Event.WRITE:
+        tasks = {"": _TASK}
+    elif event is Event.RESULT:
+        tasks = {}
+    elif event is Event.TOKEN:
+        tokens = {"": _TOKEN}
+    return replace(
+        episode, position=row.target, tasks=tasks, tokens=tokens, loop=_simulate_verification(episode, event)
+    )
+
+
+def _simulate_verification(episode: EpisodeState, event: Event) -> Verification | None:
+    """Return the verification after the best packet of `event`."""
+    loop = episode.loop
+    if event is Event.VERIFY_FIRST:
+        return Verification(0)
+    if loop is None or event in DECISIONS:
+        return None
+    if episode.position is not Position.VERIFY:
+        return loop
+    marked = {
+        Event.PLAN: {"planned": True},
+        Event.READ: {"read": True},
+        Event.RESULT: {"succeeded": True},
+        Event.OBSERVATION: {"observed": True},
+        Event.BELIEF: {"integrated": True},
+    }
+    return replace(loop, begun=True, **marked.get(event, {}))

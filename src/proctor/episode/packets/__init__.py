@@ -1,0 +1,1 @@
+"""Packets: their fields, how they are read, checked and written."""

@@ -1,0 +1,282 @@
+"""The chain of one episode's packets: ids, times, layers and the envelope around any payload, with defaults for both.
+
+Rule 1: a packet that leaves here is valid: it is its own line, read back. `check=False` leaves that out, for speed.
+Rule 2: no clock and no chance: the first time is passed in, later ones are counted in steps, and ids are counted too.
+Rule 3: a mistake of the caller is a ValidationError that names the field, and it changes nothing.
+Rule 4: defaults are values; `dataclasses.replace` and `msgspec.structs.replace` make others from them. They are modest: low
+    stakes, ordinary quality, small budgets, and no claim to evidence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final, TypedDict, Unpack
+
+from proctor.episode.packets.conversion import Grounds, build_evidence, encode_values, parse_word, read_back
+from proctor.episode.packets.enums import (
+    Adversariality,
+    EpistemicStatus,
+    Freshness,
+    Irreversibility,
+    Level,
+    PacketKind,
+    QualityTier,
+    RecordKind,
+    RecordSource,
+    TaskClass,
+    ToolsState,
+    Uncertainty,
+    VerificationRequirement,
+)
+from proctor.episode.packets.envelope import (
+    Budgets,
+    Compliance,
+    DefinitionOfDone,
+    Epistemics,
+    Evidence,
+    Header,
+    Intent,
+    Layer,
+    Quality,
+    RiskBudget,
+    Routing,
+    Stakes,
+)
+from proctor.episode.packets.payloads import PAYLOADS, Opaque, Record
+from proctor.episode.packets.reader import Packet, PayloadT
+from proctor.episode.packets.validation import NOTE_PREFIX, escape_key
+from proctor.errors import ValidationError
+
+INTENT: Final = Intent(summary="carry the episode on", scope="this episode")
+STAKES: Final = Stakes(
+    impact=Level.LOW,
+    irreversibility=Irreversibility.REVERSIBLE,
+    uncertainty=Uncertainty.LOW,
+    adversariality=Adversariality.BENIGN,
+    stakes_level=Level.LOW,
+)
+QUALITY: Final = Quality(
+    quality_tier=QualityTier.PAR,
+    satisficing_mode=True,
+    definition_of_done=DefinitionOfDone(text="the episode is closed", checks=["nothing is open"]),
+    verification_requirement=VerificationRequirement.OPTIONAL,
+)
+BUDGETS: Final = Budgets(
+    token_budget=10_000,
+    tool_call_budget=10,
+    time_budget_seconds=600,
+    risk_budget=RiskBudget(envelope="low", max_loss=0.0),
+)
+EVIDENCE: Final = Evidence(evidence_refs=[], evidence_absent_reason="stated by the author")
+ROUTING: Final = Routing(task_class=TaskClass.LOOKUP, tools_state=ToolsState.OK)
+
+
+def _default_epistemics(status: EpistemicStatus, confidence: float) -> Epistemics:
+    return Epistemics(
+        status=status,
+        confidence=confidence,
+        calibration_note="a default of the author's policy",
+        freshness_class=Freshness.OPERATIONAL,
+        assumptions=[],
+    )
+
+
+OBSERVED: Final = _default_epistemics(EpistemicStatus.OBSERVED, 0.95)
+DERIVED: Final = _default_epistemics(EpistemicStatus.DERIVED, 0.8)
+
+# How each kind knows what it states: what was seen or done is observed, what was thought is derived.
+EPISTEMICS: Final[Mapping[PacketKind, Epistemics]] = MappingProxyType(
+    {
+        kind: OBSERVED if kind in (PacketKind.OBSERVATION, PacketKind.RESULT, PacketKind.ALERT) else DERIVED
+        for kind in PacketKind
+    }
+)
+# Who speaks: layer 6 senses and carries out, layer 3 models, layer 5 decides, and Integrity watches.
+LAYERS: Final[Mapping[PacketKind, Layer]] = MappingProxyType(
+    {
+        PacketKind.OBSERVATION: 6,
+        PacketKind.BELIEF_UPDATE: 3,
+        PacketKind.DECISION: 5,
+        PacketKind.VERIFICATION_PLAN: 5,
+        PacketKind.TOKEN: 5,
+        PacketKind.DIRECTIVE: 5,
+        PacketKind.RESULT: 6,
+        PacketKind.ESCALATION: 5,
+        PacketKind.ALERT: "Integrity",
+        PacketKind.QUEUE_UPDATE: 4,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PacketDefaults:
+    """The defaults of an author.
+
+    `epistemics` and `layers` are by kind of packet; a kind that is missing there has the default of this module.
+    `token_life` is how long after its issue a token expires.
+    """
+
+    intent: Intent = INTENT
+    stakes: Stakes = STAKES
+    quality: Quality = QUALITY
+    budgets: Budgets = BUDGETS
+    evidence: Evidence = EVIDENCE
+    routing: Routing = ROUTING
+    epistemics: Mapping[PacketKind, Epistemics] = field(default_factory=lambda: EPISTEMICS)
+    layers: Mapping[PacketKind, Layer] = field(default_factory=lambda: LAYERS)
+    token_life: timedelta = timedelta(hours=1)
+
+    def epistemics_of(self, kind: PacketKind) -> Epistemics:
+        """Return how a packet of `kind` knows what it states."""
+        return self.epistemics.get(kind, EPISTEMICS[kind])
+
+    def layer_of(self, kind: PacketKind) -> Layer:
+        """Return the layer that states a packet of `kind`."""
+        return self.layers.get(kind, LAYERS[kind])
+
+
+class PacketFields(TypedDict, total=False):
+    """What can be said of any packet besides its payload; the policy and the chain say the rest."""
+
+    layer: Layer
+    at: datetime
+    packet_id: str
+    previous: str | None
+    campaign_id: str | None
+    intent: Intent
+    stakes: Stakes
+    quality: Quality
+    budgets: Budgets
+    epistemics: Epistemics
+    evidence: Grounds
+    routing: Routing
+    notes: Mapping[str, object]
+
+
+_FIELD_NAMES: Final = frozenset(PacketFields.__annotations__)
+_KINDS: Final = {dict if payload is Opaque else payload: kind for kind, payload in PAYLOADS.items()}
+# An operator answers, approves and halts; whatever runs the episode opens and closes it.
+_BY_SYSTEM: Final = (RecordKind.OPEN, RecordKind.CLOSE)
+_STEP: Final = timedelta(seconds=1)
+
+
+class PacketWriter:
+    """Writes packets with any payload, and records, of one episode.
+
+    Ids count up (`pkt_<tail>_1`, ...; `<tail>` is what follows `corr_`), `created_at` advances by `step` from `at` and
+    never runs backwards by itself, and each packet names the one before it. A packet that was refused is no link of the
+    chain: set `previous_packet_id` back to what it was before.
+    """
+
+    def __init__(
+        self,
+        correlation_id: str,
+        *,
+        at: datetime,
+        policy: PacketDefaults | None = None,
+        step: timedelta = _STEP,
+        campaign_id: str | None = None,
+        check: bool = True,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.campaign_id = campaign_id
+        self.policy = PacketDefaults() if policy is None else policy
+        self.previous_packet_id: str | None = None
+        self._at = at
+        self._step = step
+        self._check = check
+        self._count = 0
+
+    @property
+    def now(self) -> datetime:
+        """The time that the next packet will bear."""
+        return self._at
+
+    def packet(self, payload: PayloadT, **said: Unpack[PacketFields]) -> Packet[PayloadT]:
+        """Return a packet with this payload, whole; raw JSON by name is the content of a QueueUpdatePacket."""
+        unknown = sorted(said.keys() - _FIELD_NAMES)
+        if unknown:
+            expected = ", ".join(sorted(_FIELD_NAMES))
+            raise ValidationError("nothing of this name can be said of a packet", found=unknown[0], expected=expected)
+        kind = _KINDS.get(dict if isinstance(payload, dict) else type(payload))
+        if kind is None:
+            raise ValidationError(
+                "/payload is none that a packet carries", found=payload, expected="a payload's Struct"
+            )
+        packet = Packet(self._header(kind, said), self._compliance(kind, said), payload, _encode_notes(said))
+        return self._count_packet(read_back(packet) if self._check else packet)
+
+    def queue_update(self, content: Mapping[str, object], **said: Unpack[PacketFields]) -> Packet[Opaque]:
+        """Return a packet that says what waits; it is neutral."""
+        return self.packet(encode_values(content, "/payload"), **said)
+
+    def record(
+        self, kind: str, data: Mapping[str, object] | None = None, *, by: str | None = None, at: datetime | None = None
+    ) -> Record:
+        """Return a record of this episode: open, close, user_input, approval or safemode."""
+        which = parse_word(RecordKind, kind, "/record")
+        speaker = RecordSource.SYSTEM if which in _BY_SYSTEM else RecordSource.OPERATOR
+        if by is not None:
+            speaker = parse_word(RecordSource, by, "/by")
+        moment = self._at if at is None else at
+        content = encode_values({} if data is None else data, "/data")
+        record = read_back(Record(which, self.correlation_id, moment, speaker, content))
+        self._at = self._time_after(moment, "/at")
+        return record
+
+    def next_id(self, prefix: str) -> str:
+        """Return the id, under any prefix, that belongs to the next packet."""
+        return f"{prefix}_{self.correlation_id.removeprefix('corr_')}_{self._count + 1}"
+
+    def _header(self, kind: PacketKind, said: PacketFields) -> Header:
+        return Header(
+            packet_id=said.get("packet_id", self.next_id("pkt")),
+            packet_type=kind,
+            created_at=said.get("at", self._at),
+            layer_source=said.get("layer", self.policy.layer_of(kind)),
+            correlation_id=self.correlation_id,
+            campaign_id=said.get("campaign_id", self.campaign_id),
+            previous_packet_id=said.get("previous", self.previous_packet_id),
+        )
+
+    def _compliance(self, kind: PacketKind, said: PacketFields) -> Compliance:
+        policy = self.policy
+        return Compliance(
+            intent=said.get("intent", policy.intent),
+            stakes=said.get("stakes", policy.stakes),
+            quality=said.get("quality", policy.quality),
+            budgets=said.get("budgets", policy.budgets),
+            epistemics=said.get("epistemics", policy.epistemics_of(kind)),
+            evidence=build_evidence(said.get("evidence", ()), policy.evidence),
+            routing=said.get("routing", policy.routing),
+        )
+
+    def _count_packet(self, packet: Packet[PayloadT]) -> Packet[PayloadT]:
+        """Count `packet` as stated."""
+        self._at = self._time_after(packet.header.created_at, "/header/created_at")
+        self._count += 1
+        self.previous_packet_id = packet.header.packet_id
+        return packet
+
+    def _time_after(self, moment: datetime, pointer: str) -> datetime:
+        """Return the time of what comes after `moment`."""
+        try:
+            return max(self._at, moment + self._step)
+        except (OverflowError, TypeError) as problem:
+            raise ValidationError(
+                f"{pointer} has no time after it",
+                found=moment,
+                expected="a time with an offset, before the end of time",
+            ) from problem
+
+
+def _encode_notes(said: PacketFields) -> Opaque:
+    """Return the notes as JSON."""
+    notes = encode_values(said.get("notes", {}), "")
+    for key in notes:
+        if not str(key).startswith(NOTE_PREFIX):
+            raise ValidationError(
+                f"/{escape_key(str(key))} is no note", found=key, expected=f"a key that begins with {NOTE_PREFIX}"
+            )
+    return notes

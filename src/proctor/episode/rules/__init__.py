@@ -1,0 +1,1 @@
+"""The rules of the judge, and rules of one's own."""

@@ -1,0 +1,173 @@
+"""Every rule, in the order in which a verdict names them.
+
+Rule 1: `CATALOGUE` is the whole list: docs, tests and `proctor judge --explain` read it.
+Rule 2: rules about the stream itself stand here; those of the contract's sequences in `sequences.py`, those across
+    policies in `invariants.py`.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+from proctor.episode.episode_state import EpisodeState
+from proctor.episode.events import CLEARING, contradicts_itself
+from proctor.episode.packets.enums import CLEAR, RecordSource, Severity
+from proctor.episode.packets.envelope import Layer
+from proctor.episode.packets.payloads import Alert, Directive, Record, Token
+from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.rules.invariants import INVARIANTS
+from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, RuleFunction, rule
+from proctor.episode.rules.sequences import SEQUENCES
+from proctor.episode.settings import Clock, LayerRules, Settings
+from proctor.episode.transition_table import ALERTS, DIRECTIVES, PACKETS, Event, Position
+
+# Found by others than a function: by the reader, by the table, by whoever keeps the episodes.
+JSON: Final = Rule("JSON", "A line is one JSON value in UTF-8.")
+SCHEMA: Final = Rule("SCHEMA", "A packet has the fields of its kind, and no others.")
+FSM: Final = Rule("FSM", "A packet is legal only where the table has a row for it.")
+EPISODE_CLOSED: Final = Rule("EPISODE_CLOSED", "After the close nothing is taken any more.")
+LIMIT_1: Final = Rule("LIMIT-1", "No more episodes are open at a time than the limit says.")
+LIMIT_2: Final = Rule("LIMIT-2", "An episode has no more packets, open tasks and tokens than the limits say.")
+
+ISSUING: Final = (1, 5)
+REVOKING: Final = "Integrity"
+
+
+@rule(
+    "RECORD-1",
+    "An episode is opened once, before its packets, and by a clock that the judge has; only the operator approves.",
+    (Event.APPROVAL,),
+)
+def record_1(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
+    """Records have their speakers."""
+    if record.by is RecordSource.OPERATOR:
+        return NO_FINDINGS
+    return (RuleFinding("RECORD-1", "/by", "only the operator approves"),)
+
+
+@rule("ID-1", "A packet id is used once in an episode.", PACKETS, rare=True)
+def id_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """Nothing is said twice under one name."""
+    if packet.header.packet_id not in episode.seen:
+        return NO_FINDINGS
+    return (RuleFinding("ID-1", "/header/packet_id", f"{packet.header.packet_id} was accepted before"),)
+
+
+@rule("ID-2", "The previous packet is one that was accepted.", PACKETS, level="warning", rare=True)
+def id_2(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """Links lead somewhere."""
+    previous = packet.header.previous_packet_id
+    if previous is None or previous in episode.seen:
+        return NO_FINDINGS
+    reason = f"{previous} is no accepted packet of this episode"
+    return (RuleFinding("ID-2", "/header/previous_packet_id", reason, Gravity.WARNING),)
+
+
+@rule("TIME-1", "Time does not run backwards; where it seems to, the clock stays.", PACKETS, level="warning", rare=True)
+def time_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """The clock is the greatest time that was stated."""
+    if packet.header.created_at >= episode.clock or settings.clock is Clock.WALL:
+        return NO_FINDINGS
+    reason = f"the packet is dated before {episode.clock.isoformat()}, where the episode's clock stands"
+    return (RuleFinding("TIME-1", "/header/created_at", reason, Gravity.WARNING),)
+
+
+@rule("QUEUE-1", "A queue update is neutral.", (Event.QUEUE,), level="warning")
+def queue_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """Taken, and without effect."""
+    reason = "a QueueUpdatePacket is taken and changes nothing"
+    return (RuleFinding("QUEUE-1", "/header/packet_type", reason, Gravity.WARNING),)
+
+
+@rule("SAFETY-1", "A directive's safety class agrees with its task type.", DIRECTIVES)
+def safety_1(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
+    """A directive does not contradict itself."""
+    if not contradicts_itself(packet.payload):
+        return NO_FINDINGS
+    reason = f"{packet.payload.tool_safety_class} contradicts the task type {packet.payload.task_type}"
+    return (RuleFinding("SAFETY-1", "/payload/tool_safety_class", reason),)
+
+
+@rule(
+    "LAYER-1",
+    "Tokens are issued by layer 1 or 5, and revoked by Integrity.",
+    (Event.TOKEN, Event.REVOCATION, *ALERTS),
+    level="warning, or error if the layer rules say so",
+)
+def layer_1(episode: EpisodeState, packet: Packet[Token | Alert], now: datetime, settings: Settings) -> Findings:
+    """Permissions come from where permissions are given."""
+    payload = packet.payload
+    if isinstance(payload, Token) and not payload.revoked:
+        return _wrong_issuer(packet.header.layer_source, payload.issuer_layer, settings)
+    revokes = payload.revoked if isinstance(payload, Token) else bool(payload.revoked_token_ids)
+    if not revokes or packet.header.layer_source == REVOKING:
+        return NO_FINDINGS
+    return (_layer_finding("LAYER-1", "/header/layer_source", "a token is revoked by Integrity", settings),)
+
+
+@rule(
+    "LAYER-2",
+    "Safe mode is lifted by Integrity or layer 1.",
+    (Event.ALERT,),
+    (Position.SAFEMODE,),
+    level="warning, or error if the layer rules say so",
+)
+def layer_2(episode: EpisodeState, packet: Packet[Alert], now: datetime, settings: Settings) -> Findings:
+    """Who cannot lift safe mode is told so."""
+    clears = packet.payload.alert_type == CLEAR and packet.payload.severity is not Severity.CRITICAL
+    if not clears or packet.header.layer_source in CLEARING:
+        return NO_FINDINGS
+    return (_layer_finding("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode", settings),)
+
+
+def _wrong_issuer(speaker: Layer, issuer: Layer, settings: Settings) -> Findings:
+    """Return what is wrong about who issues a token, by the header or by the token's own word."""
+    pointers = {"/header/layer_source": speaker, "/payload/issuer_layer": issuer}
+    return tuple(
+        _layer_finding("LAYER-1", pointer, "a token is issued by layer 1 or 5", settings)
+        for pointer, layer in pointers.items()
+        if layer not in ISSUING
+    )
+
+
+def _layer_finding(name: str, pointer: str, reason: str, settings: Settings) -> RuleFinding:
+    gravity = Gravity.ERROR if settings.layer_rules is LayerRules.ERROR else Gravity.WARNING
+    return RuleFinding(name, pointer, reason, gravity)
+
+
+CATALOGUE: Final[tuple[Rule, ...]] = (
+    JSON,
+    SCHEMA,
+    EPISODE_CLOSED,
+    LIMIT_1,
+    LIMIT_2,
+    FSM,
+    record_1,
+    id_1,
+    id_2,
+    time_1,
+    queue_1,
+    safety_1,
+    layer_1,
+    layer_2,
+    *SEQUENCES,
+    *INVARIANTS,
+)
+
+SENTENCES: Final = {found.id: found.sentence for found in CATALOGUE}
+
+
+def select_for_legal_event(position: Position, event: Event, *, remarkable: bool) -> tuple[RuleFunction, ...]:
+    """Return what is asked about an event that the table has a row for."""
+    return _select(position, event, [rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare)])
+
+
+@cache
+def select_for_illegal_event(position: Position, event: Event) -> tuple[RuleFunction, ...]:
+    """Return what is asked about an event that the table refuses, to say all that it breaks."""
+    return _select(position, event, CATALOGUE)
+
+
+def _select(position: Position, event: Event, rules: Iterable[Rule]) -> tuple[RuleFunction, ...]:
+    return tuple(ask for rule in rules if (ask := rule.asks(position, event)) is not None)

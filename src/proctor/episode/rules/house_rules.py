@@ -1,0 +1,270 @@
+"""Users' own rules about the order of packets: one a line, three forms, kept beside the built-in ones.
+
+    # comments begin with a hash
+    ASK-FIRST: approval record before DecisionPacket(ACT)
+    NO-WRITE [warning]: never TaskDirectivePacket(WRITE) after IntegrityAlertPacket
+    TELL: TaskResultPacket leads to ObservationPacket within 3
+
+Rule 1: `A before B`: B is refused unless an A was accepted before it. `never A after B`: A is refused once a B was
+    accepted. `A leads to B within N`: of the N packets accepted next after an A, one is a B; the N-th that is not is
+    refused, and so is a close before the B came.
+Rule 2: a rule's state in an episode is one number, its mark, and all the marks are one tuple beside the rules. Nothing
+    here changes anything: `after` returns the next marks.
+Rule 3: records and what the machine makes itself are no packets: they use up none of the N.
+Rule 4: a rule of level "warning" says the same and refuses nothing; a promise not kept in time is told once and dropped.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from proctor.episode.transition_table import CLOSES, EVENTS, PACKETS, RECORDS, Event
+from proctor.errors import ValidationError
+
+
+class Form(StrEnum):
+    """What a rule says about its two sorts of events."""
+
+    BEFORE = "before"
+    NEVER = "never"
+    LEADS = "leads to"
+
+
+Level: TypeAlias = Literal["error", "warning"]
+
+
+class HouseRule(Struct, frozen=True):
+    """One rule; `first` and `second` are A and B in the order of the line, `text` is the line as written."""
+
+    id: str
+    level: Level
+    form: Form
+    first: frozenset[Event]
+    second: frozenset[Event]
+    within: int | None
+    text: str
+
+
+Rules: TypeAlias = tuple[HouseRule, ...]
+# For "before" and "never": 1 if the event that decides was seen. For "leads to": in how many packets B is due; 0 is no
+# promise.
+Marks: TypeAlias = tuple[int, ...]
+Violation: TypeAlias = tuple[HouseRule, str]
+
+_PACKETS: Final = frozenset(PACKETS)
+_CLOSES: Final = frozenset(CLOSES)
+
+# A packet's bare name stands for all that it can be, so an issued token has a name of its own here.
+_ISSUED: Final = f"{Event.TOKEN}(issued)"
+LABELS: Final[Mapping[str, frozenset[Event]]] = {
+    **{str(event): frozenset((event,)) for event in Event if event in _PACKETS or event in RECORDS},
+    "close": _CLOSES,
+    _ISSUED: frozenset((Event.TOKEN,)),
+    **{str(kind): frozenset(events) for kind, events in EVENTS.items()},
+}
+_NAMES: Final = {events: label for label, events in LABELS.items()}
+
+# The ids that the built-in rules have or may get.
+BUILT_IN: Final = re.compile(
+    r"JSON|SCHEMA|FSM|EPISODE_CLOSED|ENDED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV|POLICY)-.*",
+    re.IGNORECASE,
+)
+_LINE: Final = re.compile(r"(?P<head>[^:]*):(?P<body>.*)")
+_HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?: \[(?P<level>\w+)\])?")
+_WARNING: Final = "warning"
+# What a rule of each form begins with, and what stands between A and B; no label has such words in it.
+_BODIES: Final = ((Form.NEVER, "never ", " after "), (Form.BEFORE, "", " before "), (Form.LEADS, "", " leads to "))
+_WITHIN: Final = " within "
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
+_ID: Final = "letters, digits, `_`, `.` and `-`, a letter first"
+_SHAPE: Final = "`ID: A before B`, `ID: never A after B` or `ID: A leads to B within N`"
+
+
+class _Body(NamedTuple):
+    """What a rule says, in its words; `within` is empty but for promises."""
+
+    form: Form
+    first: str
+    second: str
+    within: str = ""
+
+
+def load_rules(text: str) -> Rules:
+    """Return the rules in `text`, in its order; a mistake is a ValidationError that names the line."""
+    found: dict[str, HouseRule] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        written = line.partition("#")[0].strip()
+        if not written:
+            continue
+        rule = _parse_rule(number, written)
+        if rule.id in found:
+            raise _mistake(number, "the id is used by an earlier rule", rule.id, "an id of its own for every rule")
+        found[rule.id] = rule
+    return tuple(found.values())
+
+
+def _mistake(number: int, what: str, found: str, expected: str) -> ValidationError:
+    return ValidationError(f"house rules, line {number}: {what}", found=found, expected=expected)
+
+
+def _parse_rule(number: int, written: str) -> HouseRule:
+    """Return the rule of one line that is neither blank nor a comment."""
+    line = _LINE.fullmatch(written)
+    if line is None:
+        raise _mistake(number, "there is no colon after an id", written, _SHAPE)
+    rule_id, level = _parse_head(number, _single_spaces(line["head"]))
+    body = _parse_body(number, _single_spaces(line["body"]))
+    return HouseRule(
+        id=rule_id,
+        level=level,
+        form=body.form,
+        first=_parse_events(number, body.first),
+        second=_parse_events(number, body.second),
+        within=_parse_count(number, body.within) if body.form is Form.LEADS else None,
+        text=written,
+    )
+
+
+def _single_spaces(words: str) -> str:
+    """Return words with one blank between two of them."""
+    return " ".join(words.split())
+
+
+def _parse_head(number: int, head: str) -> tuple[str, Level]:
+    """Return the id and the level."""
+    found = _HEAD.fullmatch(head)
+    if found is None:
+        raise _mistake(number, "this is no id", head, f"{_ID}, and `[warning]` after it if it only warns")
+    if BUILT_IN.fullmatch(found["id"]):
+        raise _mistake(number, "the id is one of the built-in rules", found["id"], "another id")
+    if found["level"] not in (None, _WARNING):
+        raise _mistake(number, "there is no such level", found["level"], "`[warning]`, or nothing for an error")
+    return found["id"], "error" if found["level"] is None else _WARNING
+
+
+def _parse_body(number: int, body: str) -> _Body:
+    """Return the form and the parts."""
+    for form, begins, between in _BODIES:
+        first, _, second = body.removeprefix(begins).partition(between)
+        within = ""
+        if form is Form.LEADS:
+            second, _, within = second.rpartition(_WITHIN)
+        if body.startswith(begins) and first and second:
+            return _Body(form, first, second, within)
+    raise _mistake(number, "the rule has none of the three forms", body, _SHAPE)
+
+
+def _parse_events(number: int, label: str) -> frozenset[Event]:
+    """Return what a label stands for; a mistake in a packet's variant is answered with those that it has."""
+    found = LABELS.get(label)
+    if found is None:
+        kind = label.partition("(")[0]
+        known = [name for name in LABELS if name.startswith(f"{kind}(")] or sorted(LABELS)
+        raise _mistake(number, "there is no such event", label, f"one of {', '.join(known)}")
+    return found
+
+
+def _parse_count(number: int, word: str) -> int:
+    if _COUNT.fullmatch(word) is None:
+        raise _mistake(number, "this is no number of packets", word, "a whole number from 1 to 999999999")
+    return int(word)
+
+
+def initial_marks(rules: Rules) -> Marks:
+    """Return the marks at the beginning of an episode."""
+    return (0,) * len(rules)
+
+
+def find_violations(rules: Rules, marks: Marks, event: Event) -> tuple[Violation, ...]:
+    """Return the rules that `event` would break if it came now, each with its reason; a caller looks at the level."""
+    return tuple(_each_violation(rules, marks, event)) if rules else ()
+
+
+def _each_violation(rules: Rules, marks: Marks, event: Event) -> Iterator[Violation]:
+    for rule, mark in zip(rules, marks, strict=True):
+        reason = _BREAKS[rule.form](rule, mark, event)
+        if reason is not None:
+            yield rule, reason
+
+
+def next_marks(rules: Rules, marks: Marks, event: Event) -> Marks:
+    """Return the marks once `event` is accepted."""
+    if not rules:
+        return marks
+    return tuple(_MARKS[rule.form](rule, mark, event) for rule, mark in zip(rules, marks, strict=True))
+
+
+def open_promises(rules: Rules, marks: Marks) -> tuple[Violation, ...]:
+    """Return the open promises, each with what is due."""
+    return tuple(
+        (rule, f"{_find_label(rule.second)} within {_next_packets(mark)}, since {_find_label(rule.first)} leads to it")
+        for rule, mark in zip(rules, marks, strict=True)
+        if rule.form is Form.LEADS and mark
+    )
+
+
+def _find_label(events: frozenset[Event]) -> str:
+    """Return the shortest label of a set that a label names."""
+    return _NAMES[events]
+
+
+def _describe_promise(rule: HouseRule) -> str:
+    return f"{_find_label(rule.second)}, to which {_find_label(rule.first)} leads"
+
+
+def _next_packets(count: int) -> str:
+    return "the next packet" if count == 1 else f"the next {count} packets"
+
+
+def _breaks_before(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if mark or event not in rule.second:
+        return None
+    return f"{event} comes before any {_find_label(rule.first)}"
+
+
+def _breaks_never(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if not mark or event not in rule.first:
+        return None
+    return f"{event} comes after {_find_label(rule.second)}"
+
+
+def _breaks_promise(rule: HouseRule, mark: int, event: Event) -> str | None:
+    if not mark or event in rule.second:
+        return None
+    if event in _CLOSES:
+        return f"the episode would close before {_describe_promise(rule)}"
+    if mark == 1 and event in _PACKETS:
+        return f"{event} comes where {_describe_promise(rule)}, is due at the latest"
+    return None
+
+
+def _mark_before(rule: HouseRule, mark: int, event: Event) -> int:
+    return 1 if event in rule.first else mark
+
+
+def _mark_never(rule: HouseRule, mark: int, event: Event) -> int:
+    return 1 if event in rule.second else mark
+
+
+def _mark_promise(rule: HouseRule, mark: int, event: Event) -> int:
+    """Return in how many packets B is due; of several promises the earliest counts, and one B keeps them all."""
+    if event in rule.second:
+        mark = 0
+    elif mark and event in _PACKETS:
+        mark -= 1
+    return (rule.within or 0) if not mark and event in rule.first else mark
+
+
+_BREAKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], str | None]]] = {
+    Form.BEFORE: _breaks_before,
+    Form.NEVER: _breaks_never,
+    Form.LEADS: _breaks_promise,
+}
+_MARKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], int]]] = {
+    Form.BEFORE: _mark_before,
+    Form.NEVER: _mark_never,
+    Form.LEADS: _mark_promise,
+}

@@ -1,0 +1,280 @@
+"""What must have come before: the rules E1 to E7 and the required sequences of S4, S5, S6 and S8.
+
+E5, and what S8 asks of an escalation's content, are rules of shape: the reader finds them broken.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from proctor.episode.episode_state import EpisodeState, IssuedToken, token_digest
+from proctor.episode.events import classify_directive
+from proctor.episode.legal_moves import has_plan, is_untouched, missing_verification_steps
+from proctor.episode.packets.enums import DecisionOutcome, PacketKind
+from proctor.episode.packets.payloads import BeliefUpdate, Decision, Directive, Record, TaskResult, Token
+from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.rules.rule import NO_FINDINGS, TYPE_POINTER, Findings, Gravity, Rule, RuleFinding, rule, violation
+from proctor.episode.settings import Profile, Settings
+from proctor.episode.transition_table import ALERTS, DECISIONS, DIRECTIVES, PACKETS, Event, Position, ProtocolState
+
+OUTCOME: Final = "/payload/decision_outcome"
+TOKEN_ID: Final = "/payload/authorization_token_id"  # noqa: S105  # a JSON pointer
+
+# Where tasks are open.
+_TASK_POSITIONS: Final = (Position.VERIFY, Position.EXECUTE)
+# Looked up here once: every packet asks for them.
+_VERIFY: Final = Position.VERIFY
+_BELIEF: Final = PacketKind.BELIEF_UPDATE
+_TOKEN: Final = PacketKind.TOKEN
+_RESULT: Final = PacketKind.RESULT
+_READ: Final = Event.READ
+
+
+# ------------------------------------------------------------------------------------------------------------- E1, E2
+@rule("E1", "A decision needs at least one belief update before it, or initial beliefs.", DECISIONS, implied=True)
+def e1(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
+    """No decision without a model."""
+    if episode.believed or settings.initial_beliefs:
+        return NO_FINDINGS
+    return violation(
+        "E1", TYPE_POINTER, "no BeliefUpdatePacket was accepted in this episode, so there is nothing to decide on"
+    )
+
+
+@rule("E2", "A directive needs a decision to ACT; VERIFY_FIRST allows READ in S4 only.", DIRECTIVES, implied=True)
+def e2(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
+    """No action without a decision: the latest one governs."""
+    governing = episode.governing
+    if governing is None:
+        return violation("E2", TYPE_POINTER, "no decision governs, so nothing may be done")
+    if governing.outcome is DecisionOutcome.ACT:
+        return NO_FINDINGS
+    if governing.outcome is not DecisionOutcome.VERIFY_FIRST:
+        return violation("E2", TYPE_POINTER, f"the latest decision is {governing.outcome}, not ACT")
+    if episode.position is _VERIFY and classify_directive(packet.payload) is _READ:
+        return NO_FINDINGS
+    return violation(
+        "E2", TYPE_POINTER, "the latest decision is VERIFY_FIRST, which allows READ directives in S4_VERIFY only"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- E3, S4
+@rule(
+    "E3",
+    "A verification has its plan, a READ directive, a success, a belief update that names its evidence, "
+    "and then a decision anew.",
+    (*DIRECTIVES, Event.BELIEF, Event.TOKEN),
+    (Position.VERIFY,),
+)
+def e3(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """The verification loop completes."""
+    if packet.header.packet_type is _BELIEF:
+        return (
+            NO_FINDINGS
+            if may_leave(episode, packet)
+            else tuple(_check_verification_end("E3", episode, packet, settings))
+        )
+    if packet.header.packet_type is _TOKEN:
+        return _check_late_token(episode, settings)
+    return NO_FINDINGS if has_plan(episode) else (_missing_plan("E3", settings),)
+
+
+def _e3_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
+    """A verification is followed by a decision before the episode ends."""
+    if episode.loop is None:
+        return NO_FINDINGS
+    return violation("E3", "", "the verification is not closed: a decision anew must follow it")
+
+
+@rule(
+    "S4",
+    "S4_VERIFY is left with a plan, a READ directive, a success and observed evidence, by a belief update that names it.",
+    (Event.BELIEF,),
+    (Position.VERIFY,),
+)
+def s4(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
+    """What S4 requires before it is left."""
+    return (
+        NO_FINDINGS if may_leave(episode, packet) else tuple(_check_verification_end("S4", episode, packet, settings))
+    )
+
+
+def _check_late_token(episode: EpisodeState, settings: Settings) -> Findings:
+    """Return what a token in S4 breaks: where one is admitted at all, it comes first."""
+    if settings.profile is Profile.STRICT or is_untouched(episode):
+        return NO_FINDINGS
+    return violation("E3", TYPE_POINTER, "a token may only come first in a verification")
+
+
+def may_leave(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
+    """Return whether nothing at all speaks against leaving S4 with `packet`."""
+    return not missing_verification_steps(episode, plan=True) and names_evidence(episode, packet)
+
+
+def _check_verification_end(
+    name: str, episode: EpisodeState, packet: Packet[BeliefUpdate], settings: Settings
+) -> Iterator[RuleFinding]:
+    """Yield what a belief update that leaves S4 breaks of the rule `name`."""
+    if not has_plan(episode):
+        yield _missing_plan(name, settings)
+    lacking = [
+        what for what in missing_verification_steps(episode, plan=False) if name == "S4" or "OBSERVED" not in what
+    ]
+    if lacking:
+        yield RuleFinding(name, TYPE_POINTER, f"the verification lacks {' and '.join(lacking)}")
+    if not names_evidence(episode, packet):
+        reason = "the belief update names no observation or result accepted since the VERIFY_FIRST"
+        yield RuleFinding(name, "/payload/evidence_integration", reason)
+
+
+def _missing_plan(name: str, settings: Settings) -> RuleFinding:
+    gravity = Gravity.WARNING if settings.profile is Profile.LENIENT else Gravity.ERROR
+    return RuleFinding(name, TYPE_POINTER, "no VerificationPlanPacket was stated since the VERIFY_FIRST", gravity)
+
+
+def names_evidence(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
+    """Return whether `packet` names an observation or a result that was accepted since the VERIFY_FIRST."""
+    loop = episode.loop
+    if loop is None:
+        return False
+    seen, began = episode.seen, loop.began
+    if any(seen.get(named, 0) > began for named in packet.payload.evidence_integration or ()):
+        return True
+    return any(seen.get(ref.ref_id, 0) > began for ref in packet.compliance.evidence.evidence_refs)
+
+
+# ------------------------------------------------------------------------------------------------------------- E4, S5
+@rule("E4", "A WRITE directive names a token of this episode that is not expired, revoked or used up.", DIRECTIVES)
+def e4(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
+    """A write requires a token; so does whoever names one."""
+    name = packet.payload.authorization_token_id
+    if name is None:
+        if classify_directive(packet.payload) is _READ:
+            return NO_FINDINGS
+        return violation("E4", TOKEN_ID, "a WRITE directive needs a ToolAuthorizationToken")
+    token = episode.tokens.get(name)
+    if token is None:
+        return violation("E4", TOKEN_ID, f"no token {name} was issued in this episode")
+    return (
+        NO_FINDINGS
+        if token.live(now)
+        else violation("E4", TOKEN_ID, f"the token {name} {describe_unusable_token(token, now)}")
+    )
+
+
+def describe_unusable_token(token: IssuedToken, now: datetime) -> str:
+    """Return why a token that is not live opens nothing."""
+    if token.revoked:
+        return "was revoked"
+    if now >= token.expiry:
+        return f"expired at {token.expiry.isoformat()}"
+    return f"was used {token.used} times of {token.limit}"
+
+
+@rule(
+    "S5",
+    "A token is issued unexpired and unused up, under an id of its own; only a token that was issued can be revoked.",
+    (Event.TOKEN, Event.REVOCATION),
+)
+def s5(episode: EpisodeState, packet: Packet[Token], now: datetime, settings: Settings) -> Findings:
+    """What S5 requires of a token."""
+    payload = packet.payload
+    known = episode.tokens.get(payload.token_id)
+    if payload.revoked:
+        if known is not None:
+            return NO_FINDINGS
+        return violation("S5", "/payload/token_id", f"there is no token {payload.token_id} to revoke")
+    if known is not None:
+        return _check_token_again(known, payload, now)
+    if now >= payload.expiry:
+        return violation("S5", "/payload/expiry", "the token has expired before it is issued")
+    if payload.usage_count >= payload.max_usage_count:
+        return violation("S5", "/payload/usage_count", "the token is used up before it is issued")
+    return NO_FINDINGS
+
+
+def _check_token_again(known: IssuedToken, payload: Token, now: datetime) -> Findings:
+    if known.digest != token_digest(payload):
+        reason = f"the token {payload.token_id} was issued before with another content"
+        return violation("S5", "/payload/token_id", reason)
+    return (
+        NO_FINDINGS
+        if known.live(now)
+        else violation("S5", "/payload/token_id", f"the token {describe_unusable_token(known, now)}")
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- E6, S6
+@rule(
+    "E6",
+    "A directive has one result, which names its packet and its task, before its state is left or the episode closed.",
+    (Event.RESULT, Event.BELIEF),
+)
+def e6(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """Every task is closed."""
+    if packet.header.packet_type is _RESULT:
+        return _check_result_match(episode, packet.payload)
+    return _check_open_tasks("E6", episode, TYPE_POINTER) if episode.position in _TASK_POSITIONS else NO_FINDINGS
+
+
+def _e6_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
+    """No task is left open at the end."""
+    return _check_open_tasks("E6", episode, "")
+
+
+@rule("S6", "S6_EXECUTE is left when every directive has its result.", (Event.BELIEF,), (Position.EXECUTE,))
+def s6(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
+    """What S6 requires before it is left; what it says of tokens is E4."""
+    return _check_open_tasks("S6", episode, TYPE_POINTER)
+
+
+def _check_open_tasks(name: str, episode: EpisodeState, pointer: str) -> Findings:
+    if not episode.tasks:
+        return NO_FINDINGS
+    reason = f"directives without a result: {episode.open_tasks}; a result with CANCELLED also closes one"
+    return violation(name, pointer, reason)
+
+
+def _check_result_match(episode: EpisodeState, payload: TaskResult) -> Findings:
+    task = episode.tasks.get(payload.directive_packet_id)
+    if task is None:
+        reason = f"no directive {payload.directive_packet_id} waits for a result"
+        return violation("E6", "/payload/directive_packet_id", reason)
+    if not task.is_ended_by(payload):
+        reason = f"the directive {task.packet_id} is about {task.task_id}, not {payload.task_id}"
+        return violation("E6", "/payload/task_id", reason)
+    return NO_FINDINGS
+
+
+# ------------------------------------------------------------------------------------------------------------- E7, S8
+_LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELIEF and event not in ALERTS)
+
+
+@rule("E7", "In S9_SAFEMODE only alerts and belief updates are taken.", _LOCKED_OUT, (Position.SAFEMODE,), implied=True)
+def e7(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+    """Safe mode locks everything."""
+    return violation(
+        "E7", TYPE_POINTER, f"in {ProtocolState.SAFEMODE} only IntegrityAlertPacket and BeliefUpdatePacket are taken"
+    )
+
+
+@rule(
+    "S8",
+    "S8_ESCALATED is left by a human's answer to an escalation that was presented.",
+    (*DECISIONS, Event.USER_INPUT, Event.ANSWER),
+    (Position.ESCALATE_DUE, Position.ESCALATED),
+    implied=True,
+)
+def s8(episode: EpisodeState, packet: Any, now: datetime, settings: Settings) -> Findings:
+    """Nobody decides before a human has answered, and nobody answers what was not asked."""
+    if isinstance(packet, Packet) and isinstance(packet.payload, Decision):
+        return violation("S8", OUTCOME, "a human's answer must come before the next decision")
+    if episode.position is Position.ESCALATE_DUE:
+        return violation("S8", "", "an EscalationPacket must be presented before it can be answered")
+    return NO_FINDINGS
+
+
+E5: Final = Rule("E5", "An escalation presents two or three options, its evidence gaps and a recommended next step.")
+
+
+SEQUENCES: Final = (e1, e2, e3.at_close(_e3_at_close), e4, E5, e6.at_close(_e6_at_close), e7, s4, s5, s6, s8)

@@ -1,0 +1,1 @@
+"""Checks of one ledger file, row by row: what `verify` is made of."""

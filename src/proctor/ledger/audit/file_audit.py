@@ -1,0 +1,316 @@
+"""Walks one file from end to end, and finds what is not as it was written.
+
+Rule 1: every column of every table is held against something: a hash, a signature, or what is derived again from the rows.
+Rule 2: nothing that a file holds makes the walk raise.
+Rule 3: a file that says so is a bundle: one episode, whole, whose numbers have gaps. Every other has a server's chain.
+Rule 4: where a key is given, what is closed is sealed by that key.
+Rule 5: rows of open chains that no seal and no head covers are gathered in `unsealed`. Whether they are a finding depends on whether
+    a server is writing, which is not known here. Rows after the end of a chain are a finding always: no server writes any.
+Rule 6: how much memory and time the walk takes depends on the size of the file, whatever the file says.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from msgspec import UNSET, Raw
+
+from proctor.errors import ValidationError
+from proctor.ledger.audit.chain_checks import ChainWalk, LedgerFinding, StatementChecker, UnsealedRows, format_row_count
+from proctor.ledger.chain import PRUNED_PREFIX, SERVER_PREFIX, Head, is_episode_chain, seal_message
+from proctor.ledger.chain_state import count_partial_event
+from proctor.ledger.keys import verify_signature
+from proctor.ledger.rows import SEAL_EVERY, PartialEvent, PartialRow, parse_partial_row, parse_statement
+from proctor.ledger.storage.blobs import decompress_pieces
+from proctor.ledger.storage.sqlite import SQLITE_ERRORS, SUFFIX, check_ascending, has_tables, is_bundle
+from proctor.models.events import NULL
+
+ReportProgress: TypeAlias = Callable[[int, int], None]
+
+PROGRESS_EVERY: Final = 5000
+MAX_LISTED: Final = 20
+"""Of what comes as a list, at most so many are named."""
+_WORKER_PREFIX: Final = "worker-"
+"""How the file of a worker is called, and no bundle."""
+_DOUBLE_REFERENCE: Final = "2nd reference to page"
+"""How SQLite begins to say that a page is part of two things."""
+_COLUMN_TYPES: Final = (int, int, int, bytes, bytes)
+
+
+class FileAudit:
+    """What is found in one file, and what was looked at."""
+
+    def __init__(self, path: Path, wanted: list[Head], public: bytes | None) -> None:
+        self.path: Final = path
+        self.findings: list[LedgerFinding] = []
+        self.rows = 0
+        self.seals = 0
+        self.found_heads: set[Head] = set()
+        """The heads that were wanted and are here, as they should be or not."""
+        self.chain_walks: dict[int, ChainWalk] = {}
+        self.statements = StatementChecker({}, public, self.add_finding)
+        self._public = public
+        self._wanted: dict[tuple[str, int], list[Head]] = {}
+        for head in wanted:
+            self._wanted.setdefault((head.chain, head.rows - 1), []).append(head)
+        self._seals: dict[int, tuple[bytes, bytes]] = {}
+        """Seals by the number of their row, of the rows that are still to come."""
+        self.keys: set[bytes] = set()
+        """By which the seals are."""
+        self.unsealed: list[UnsealedRows] = []
+        self._blobs: set[bytes] = set()
+        self._gaps: list[range] = []
+        self.bundle = False
+        self.live = False
+        """Whether a server was seen writing to the file."""
+
+    def add_finding(
+        self, what: str, chain: str | None = None, seq: int | None = None, number: int | None = None
+    ) -> None:
+        """Add a finding."""
+        self.findings.append(LedgerFinding(self.path, chain, seq, number, what))
+
+    def run(self, connection: sqlite3.Connection, tell: ReportProgress | None) -> None:
+        """Look at everything in the file, as it is at one moment."""
+        self._connection = connection
+        connection.text_factory = lambda text: text.decode(
+            "utf-8", "replace"
+        )  # a name that was changed is no reason to stop
+        try:
+            connection.execute("BEGIN")
+            if self._has_structure():
+                self._load_tables()
+                self._check_rows(tell)
+                self._check_ends()
+        except (*SQLITE_ERRORS, ValidationError) as problem:
+            self.add_finding(f"the file cannot be read: {problem}")
+
+    def _has_structure(self) -> bool:
+        """Return whether the file has the tables of a ledger, each once: only then its rows are looked at.
+
+        Other tables can be anything, such as views whose queries never end, and a page that is reached on two ways can be
+        reached on millions.
+        """
+        if not has_tables(self._connection):
+            self.add_finding("the tables of the file are not those of a ledger")
+            return False
+        self.bundle = is_bundle(self._connection)
+        # Some texts that SQLite says are of several lines.
+        said = [text for (text,) in self._connection.execute(f"PRAGMA integrity_check({MAX_LISTED})") if text != "ok"]
+        for problem in said:
+            self.add_finding(f"the file is damaged: {problem}")
+        return not any(_DOUBLE_REFERENCE in problem for problem in said)
+
+    def _load_tables(self) -> None:
+        names: dict[str, ChainWalk] = {}
+        for first, name, last in check_ascending(
+            self._connection.execute("SELECT first, name, last FROM chains ORDER BY first")
+        ):
+            if type(name) is str and isinstance(last, int | None):
+                self.chain_walks[first] = names[name] = ChainWalk(first, name, last)
+            else:
+                self.add_finding(
+                    "the table of chains is damaged: a name or an end is of another kind", None, None, first
+                )
+        for number, key, signature in check_ascending(
+            self._connection.execute("SELECT number, key, signature FROM seals ORDER BY number")
+        ):
+            if type(key) is bytes is type(signature):
+                self._seals[number] = (key, signature)
+            else:
+                self.add_finding("its seal is not good: a key or a signature is of another kind", None, None, number)
+        self.seals = len(self._seals)
+        self.statements = StatementChecker(names, self._public, self.add_finding)
+        if self.bundle:
+            self._check_bundle(names)
+        elif names and not any(name.startswith(SERVER_PREFIX) for name in names):
+            self.add_finding("the server's chain is missing: only a bundle has none")
+
+    def _check_bundle(self, names: dict[str, ChainWalk]) -> None:
+        if len(names) != 1 or not all(map(is_episode_chain, names)):
+            self.add_finding("a bundle has one episode, and nothing else")
+        if self.path.name.startswith(_WORKER_PREFIX) and self.path.suffix == SUFFIX:
+            self.add_finding("a worker's file says that it is a bundle: the server's chain is missing")
+        if self._seals or self._public is not None:
+            self.statements.key = next(iter(self._seals.values()))[0] if self._public is None else self._public
+
+    def _check_rows(self, tell: ReportProgress | None) -> None:
+        (total,) = self._connection.execute("SELECT max(number) FROM rows").fetchone()
+        before = 0
+        for row in check_ascending(
+            self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number")
+        ):
+            number = row[0]
+            if number != before + 1:
+                self._gaps.append(range(before + 1, number))
+            before = number
+            self.rows += 1
+            if tell is not None and self.rows % PROGRESS_EVERY == 0:
+                tell(number, total)
+            self._check_row(*row)
+
+    def _check_row(self, number: int, first: int, seq: int, body: bytes, stored: bytes) -> None:
+        walk = self.chain_walks.get(first)
+        if (type(number), type(first), type(seq), type(body), type(stored)) != _COLUMN_TYPES or seq < 0 or number < 0:
+            self.add_finding(
+                "not as it was written: its columns are of other kinds",
+                None if walk is None else walk.name,
+                None,
+                number,
+            )
+        elif walk is None:
+            self.add_finding("in a chain that is not there", None, seq, number)
+        else:
+            problem = walk.check_row(number, seq, body, stored)
+            if problem:
+                self.add_finding(problem, walk.name, seq, number)
+            self._check_body(walk, number, body, quiet=bool(problem))
+            self._check_row_seal(walk, number, stored)
+            self._check_heads(walk, stored)
+
+    def _check_body(self, walk: ChainWalk, number: int, body: bytes, *, quiet: bool) -> None:
+        """Look at what a row says; one that was changed need not make sense."""
+        try:
+            partial_row = parse_partial_row(body)
+            if partial_row.observations is not None:
+                walk.keeps = partial_row.observations
+            if partial_row.own is not UNSET:
+                self.statements.check_statement(walk, number, parse_statement(partial_row.own))
+            elif partial_row.event is not UNSET:
+                self._check_event(walk, partial_row, partial_row.event)
+        except ValueError as problem:  # a ValidationError, or digits that are none
+            if not quiet:
+                self.add_finding(str(problem), walk.name, walk.seq, number)
+
+    def _check_event(self, walk: ChainWalk, partial_row: PartialRow, event: PartialEvent) -> None:
+        walk.totals = count_partial_event(walk.totals, event)
+        walk.closed = event.event == "episode_closed"
+        if walk.closed and is_episode_chain(walk.name):
+            walk.set_end(walk.number)
+        value = event.observations if event.observation is UNSET else event.observation
+        if value is not UNSET and sha256(value).hexdigest() != partial_row.digest:
+            self._check_missing_value(walk, value, partial_row.digest)
+        if partial_row.scene is not None and walk.keeps == "all":
+            self._check_value(bytes.fromhex(partial_row.scene))
+
+    def _check_missing_value(self, walk: ChainWalk, value: Raw, digest: str | None) -> None:
+        """Look at a value that is not in the body, or raise: it is there, and another."""
+        if value != NULL or digest is None:
+            raise ValidationError("its observation has another hash than it says")
+        if walk.keeps == "all":
+            self._check_value(bytes.fromhex(digest))
+
+    def _check_value(self, digest: bytes) -> None:
+        if digest in self._blobs:
+            return
+        self._blobs.add(digest)
+        found = self._connection.execute(
+            "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
+        ).fetchone()
+        if found is None:
+            raise ValidationError(f"a value that it names is missing: {digest.hex()}")
+        hashed = sha256()
+        for piece in decompress_pieces(*found):
+            hashed.update(piece)
+        if hashed.digest() != digest:
+            raise ValidationError(f"a value that it names is not as it was written: {digest.hex()}")
+
+    def _check_row_seal(self, walk: ChainWalk, number: int, stored: bytes) -> None:
+        mark = self._seals.pop(number, None)
+        if mark is not None:
+            walk.sealed = walk.proved = walk.seq
+            self.keys.add(mark[0])
+            self._check_seal(walk, number, stored, *mark)
+        elif self.statements.key is not None and _needs_seal(walk):
+            self.statements.expect_seal(walk)
+
+    def _check_seal(self, walk: ChainWalk, number: int, stored: bytes, key: bytes, signature: bytes) -> None:
+        if self._public is not None and key != self._public:
+            self.add_finding("sealed by another key than the one that was given", walk.name, walk.seq, number)
+        elif key != self.statements.key and not walk.name.startswith(PRUNED_PREFIX):
+            self.add_finding("sealed by another key than that of the run of the server", walk.name, walk.seq, number)
+        if not verify_signature(key, seal_message(walk.name, walk.seq, stored), signature):
+            self.add_finding("its seal is not good", walk.name, walk.seq, number)
+
+    def _check_heads(self, walk: ChainWalk, stored: bytes) -> None:
+        for head in self._wanted.get((walk.name, walk.seq), ()):
+            self.found_heads.add(head)
+            if head.hash == stored:
+                walk.proved = walk.seq
+            else:
+                self.add_finding(f"another row than the head says: {head}", walk.name, walk.seq, walk.number)
+
+    def _check_ends(self) -> None:
+        for walk in self.chain_walks.values():
+            self._check_chain_end(walk)
+        for number in self._seals:
+            self.add_finding("the seal of a row that is not there", None, None, number)
+        self.statements.check_missing_chains()
+        self._check_missing_numbers()
+        self._check_unnamed_values()
+
+    def _check_chain_end(self, walk: ChainWalk) -> None:
+        if walk.seq < 0:
+            self.add_finding("a chain without rows", walk.name, None, walk.first)
+            return
+        if walk.end is not None and walk.seq > walk.end[0]:
+            rows, number = walk.seq - walk.end[0], walk.end[1]
+            what = f"{format_row_count(rows)} after the end of the chain, which row {number} states"
+            self.add_finding(what, walk.name, walk.end[0] + 1, walk.late)
+        ended = walk.ended or self.bundle or walk.name.startswith(PRUNED_PREFIX)
+        if walk.last != (walk.number if ended else None):
+            said = "open" if walk.last is None else f"row {walk.last}"
+            self.add_finding(f"the table of chains says another end: {said}", walk.name, walk.seq, walk.number)
+        if walk.sealed != walk.seq and self._should_be_sealed(walk):
+            self.add_finding("its seal is missing", walk.name, walk.seq, walk.number)
+        elif self._may_be_unsealed(walk):
+            self._add_open_end(walk)
+        if is_episode_chain(walk.name) and not self.bundle:
+            self._check_episode_end(walk)
+
+    def _check_episode_end(self, walk: ChainWalk) -> None:
+        if walk.closed and not walk.ended:
+            self.add_finding("it is closed, and the server's chain does not say so", walk.name, walk.seq, walk.number)
+        if not walk.named:
+            self.add_finding("the server's chain does not say that it was opened", walk.name, 0, walk.first)
+
+    def _may_be_unsealed(self, walk: ChainWalk) -> bool:
+        """Return whether a server could still be about to seal the chain's end; otherwise a missing seal is a finding of its own."""
+        signed = self._public is not None or self.statements.key is not None
+        return signed and not (walk.ended or walk.followed or walk.lacks_seal or walk.name.startswith(PRUNED_PREFIX))
+
+    def _add_open_end(self, walk: ChainWalk) -> None:
+        rows = walk.seq - walk.proved
+        if rows > 0 or walk.name.startswith(SERVER_PREFIX):
+            self.unsealed.append(UnsealedRows(self.path, walk.name, walk.proved + 1, rows))
+
+    def _should_be_sealed(self, walk: ChainWalk) -> bool:
+        """Return whether the end of a chain is sealed, of which no server's chain speaks."""
+        if walk.name.startswith(SERVER_PREFIX):
+            return walk.ended and walk.key is not None
+        if walk.name.startswith(PRUNED_PREFIX):
+            return True
+        return walk.closed and (self._public is not None or (self.bundle and self.statements.key is not None))
+
+    def _check_missing_numbers(self) -> None:
+        pruned = sum(stone.rows for stone in self.statements.tombstones.values())
+        if self.bundle or sum(map(len, self._gaps)) == pruned:
+            return
+        for gap in self._gaps[:MAX_LISTED]:
+            if len(gap):
+                self.add_finding(f"rows are missing: the numbers {gap.start} to {gap.stop - 1}", None, None, gap.start)
+
+    def _check_unnamed_values(self) -> None:
+        (count,) = self._connection.execute("SELECT count(*) FROM blobs").fetchone()
+        if count == len(self._blobs):
+            return
+        more = [each for (each,) in self._connection.execute("SELECT digest FROM blobs") if each not in self._blobs]
+        for digest in more[:MAX_LISTED]:
+            self.add_finding(f"a value that no row names: {digest!r}")
+
+
+def _needs_seal(walk: ChainWalk) -> bool:
+    """Return whether a signed run seals the row where the chain stands, whatever comes after it."""
+    return walk.seq % SEAL_EVERY == SEAL_EVERY - 1 or (walk.seq == 0 and walk.name.startswith(SERVER_PREFIX))

@@ -1,0 +1,1 @@
+"""How a ledger lies on the disk: the SQLite file, its values, and the lock of its writer."""

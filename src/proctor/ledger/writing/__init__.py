@@ -1,0 +1,1 @@
+"""How events get into a ledger: built as rows, committed in groups, within limits."""

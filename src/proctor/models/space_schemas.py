@@ -1,0 +1,183 @@
+"""A Gymnasium space as agents are told of it: a JSON Schema for a tool's argument, and a field that reads it.
+
+Rule 1: as on the control plane, but in lists only: a packed array is nothing that a language model writes.
+Rule 2: what the schema refuses is refused before the codec looks, so that an error says which number is wrong. Bounds that
+    differ from place to place are told place by place, as long as the places are few.
+Rule 3: where an author named the actions of a `Discrete`, the names are what is taken, and no numbers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import gymnasium as gym
+from gymnasium import spaces
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from proctor.models.arrays import Array
+from proctor.models.json_schemas import Schema, describe_schema
+from proctor.models.space_codecs import ArrayCodec, Codec
+from proctor.models.spaces import codec_of, tuple_schema
+
+AnySpace = gym.Space[Any]
+
+MOST_PLACES: Final = 64
+"""Up to this many numbers have bounds of their own in a schema."""
+
+
+def describe_space_argument(space: AnySpace, names: Sequence[str] | None = None) -> str:
+    """Return what a value of `space` is, as the second half of a sentence: "an integer from 0 to 3"."""
+    return describe_schema(space_schema(space, names))
+
+
+def space_schema(space: AnySpace, names: Sequence[str] | None = None) -> Schema:
+    """Return the JSON Schema (draft 2020-12) of the values of `space` as agents say them.
+
+    `names` are those of the values of a `Discrete`, from the first to the last.
+    """
+    if names is not None:
+        return {"type": "string", "enum": list(names)}
+    for kind in type(space).__mro__:
+        if kind in SPACE_SCHEMAS:
+            return SPACE_SCHEMAS[kind](space)
+    return _list_schema(codec_of(space))
+
+
+def _list_schema(codec: Codec) -> Schema:
+    schema: Schema = _drop_packing(codec.schema())
+    return schema
+
+
+def _drop_packing(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_drop_packing(part) for part in schema if not _is_packed(part)]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _drop_packing(part) for key, part in schema.items()}
+    choices = made.get("anyOf", ())
+    return choices[0] if len(choices) == 1 else made
+
+
+def _is_packed(schema: Any) -> bool:
+    # Nothing else has an encoding.
+    parts = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    return "contentEncoding" in parts.get("data", {})
+
+
+def _box(space: spaces.Box[Any]) -> Schema:
+    return _bounds_schema(space.low, space.high)
+
+
+def _multi_discrete(space: spaces.MultiDiscrete[Any]) -> Schema:
+    return _bounds_schema(space.start, space.start + (space.nvec - 1))
+
+
+def _bounds_schema(low: Array, high: Array) -> Schema:
+    """Return the schema of an array between these bounds: of one row after the other where they differ."""
+    if low.size > MOST_PLACES or (_is_even(low) and _is_even(high)):
+        return _list_schema(ArrayCodec(low.dtype, low.shape, low, high))
+    # Not by iterating, which makes numbers of the last dimension.
+    return tuple_schema([_bounds_schema(low[place, ...], high[place, ...]) for place in range(len(low))])
+
+
+def _is_even(bounds: Array) -> bool:
+    return not bounds.size or bool((bounds == bounds.flat[0]).all())
+
+
+def _dict(space: spaces.Dict) -> Schema:
+    parts = {key: space_schema(part) for key, part in space.spaces.items()}
+    return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+
+
+def _tuple(space: spaces.Tuple[Any]) -> Schema:
+    return tuple_schema([space_schema(part) for part in space.spaces])
+
+
+def _one_of(space: spaces.OneOf[Any]) -> Schema:
+    return {"anyOf": [tuple_schema([{"const": place}, space_schema(part)]) for place, part in enumerate(space.spaces)]}
+
+
+SPACE_SCHEMAS: Final[Mapping[type, Callable[[Any], Schema]]] = {
+    spaces.Box: _box,
+    spaces.MultiDiscrete: _multi_discrete,
+    spaces.Dict: _dict,
+    spaces.Tuple: _tuple,
+    spaces.OneOf: _one_of,
+}
+"""The spaces whose parts may have bounds of their own; the others are said as their codecs say them."""
+
+
+class SpaceArgument:
+    """Marks a field of a model as a value of a space that an agent says: `Annotated[Any, SpaceArgument(space)]`.
+
+    JSON is held against `schema` and then read by the space's codec, so that the field holds the space's own values.
+    """
+
+    def __init__(self, space: AnySpace, names: Sequence[str] | None = None) -> None:
+        self.schema = space_schema(space, names)
+        self._decode = codec_of(space).decode
+        start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+        self._values = {name: start + place for place, name in enumerate(names or ())}
+
+    def _read(self, value: Any, check: Callable[[Any], Any]) -> Any:
+        check(value)
+        return self._decode(self._values[value] if self._values else value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._read, _core_schema(self.schema))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        return self.schema
+
+
+def _core_schema(schema: Schema) -> CoreSchema:
+    """Return what checks a value against one of the schemas made here; texts are left to the codec."""
+    if "anyOf" in schema:
+        return _union(schema)
+    if "const" in schema or "enum" in schema:
+        return core_schema.literal_schema([schema["const"]] if "const" in schema else schema["enum"])
+    match schema["type"]:
+        case "array":
+            return _rows(schema)
+        case "object":
+            parts = {
+                key: core_schema.typed_dict_field(_core_schema(part)) for key, part in schema["properties"].items()
+            }
+            return core_schema.typed_dict_schema(parts, extra_behavior="forbid")
+        case kind:
+            return LEAVES[kind](schema)
+
+
+def _union(schema: Schema) -> CoreSchema:
+    return core_schema.union_schema(
+        [_core_schema(part) for part in schema["anyOf"]],
+        custom_error_type="no_choice",
+        custom_error_message=f"Input should be {describe_schema(schema)}",
+    )
+
+
+def _rows(schema: Schema) -> CoreSchema:
+    if "prefixItems" in schema:
+        return core_schema.tuple_positional_schema([_core_schema(part) for part in schema["prefixItems"]])
+    return core_schema.list_schema(
+        _core_schema(schema["items"]) if "items" in schema else None,
+        min_length=schema.get("minItems"),
+        max_length=schema.get("maxItems"),
+    )
+
+
+def _number(make: Callable[..., CoreSchema], schema: Schema) -> CoreSchema:
+    return make(ge=schema.get("minimum"), le=schema.get("maximum"), strict=True)
+
+
+LEAVES: Final[Mapping[str, Callable[[Schema], CoreSchema]]] = {
+    "integer": lambda schema: _number(core_schema.int_schema, schema),
+    "number": lambda schema: _number(_float, schema),
+    "boolean": lambda schema: core_schema.bool_schema(strict=True),
+    "null": lambda schema: core_schema.none_schema(),
+    "string": lambda schema: core_schema.str_schema(strict=True),
+}
+
+
+def _float(**limits: Any) -> CoreSchema:
+    return core_schema.float_schema(allow_inf_nan=False, **limits)

@@ -1,0 +1,286 @@
+"""Every sub-episode of a batch, replayed alone with the single environment and compared element by element.
+
+Rule 1: the batch promises that each of its episodes is one of the single environment with the same seed; this is the test.
+Rule 2: compared are observation, reward, flags and what the infos say of this sub-environment, by value: a batch says
+    numbers in arrays, of which each element has the array's type.
+Rule 3: one that has no known seed, or whose observations were not stored, is left out, and that is said.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, Final
+
+import gymnasium as gym
+import msgspec
+from gymnasium.vector.utils import batch_space, iterate
+
+from proctor.errors import ValidationError
+from proctor.ledger.reader import Row
+from proctor.models.control import StepBatch
+from proctor.models.events import BatchStepped, SessionOpened
+from proctor.models.spaces import Codec, codec_of
+from proctor.models.wire import PLAIN
+from proctor.replay.comparison import (
+    EPISODE_STATISTICS,
+    MALFORMED_ROW_ERRORS,
+    Difference,
+    find_difference,
+    find_value_difference,
+    parse_array,
+    same_number,
+    unpack_arrays,
+)
+from proctor.replay.driver import EnvironmentFailure, EnvOutput, SingleDriver
+from proctor.replay.driver_cache import call_factory, find_target
+from proctor.replay.sub_episode_tracker import BatchRow, SubEpisode, SubEpisodeTracker
+
+FINAL_KEYS: Final = ("final_info", "final_obs")
+"""What speaks of the episode before, where another has begun in the same step."""
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+_actions: Final = msgspec.json.Decoder(StepBatch).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _SpaceCodecs:
+    """A space as one has it and as the batch has it."""
+
+    one: Codec
+    many: Codec
+    space: gym.Space[Any]
+
+    @classmethod
+    def of(cls, space: gym.Space[Any], count: int) -> "_SpaceCodecs":
+        batched = batch_space(space, count)
+        return cls(codec_of(space), codec_of(batched), batched)
+
+    def each(self, said: Any) -> list[Any]:
+        """Return the values of a batch one by one, as JSON says them of one environment."""
+        return [self.one.encode(value) for value in iterate(self.space, self.many.decode(said, bounded=False))]
+
+
+class BatchSpaces:
+    """The spaces of a batch."""
+
+    def __init__(self, action: gym.Space[Any], observation: gym.Space[Any], count: int) -> None:
+        self.actions: Final = _SpaceCodecs.of(action, count)
+        self.observations: Final = _SpaceCodecs.of(observation, count)
+
+    def read_row(self, turn: BatchRow) -> "BatchRowReader":
+        """Return what a row says, to be asked for each sub-environment."""
+        return BatchRowReader(self, turn)
+
+
+class BatchRowReader:
+    """What one row says; each part is read once, when it is first asked for."""
+
+    def __init__(self, slices: BatchSpaces, turn: BatchRow) -> None:
+        self._slices = slices
+        self._turn = turn
+        self.step: Final = turn.step
+
+    def action(self, index: int) -> bytes:
+        """Return the action of one sub-environment as on the wire."""
+        return _encode({"action": self._each_action[index]})
+
+    def differences(self, index: int, found: EnvOutput, *, begins: bool) -> Iterator[Difference]:
+        """Yield how the row differs from what one environment answered: to the reset with which it `begins`, or to a step."""
+        observation = self._observation(index, begins=begins)
+        if observation is not None:
+            yield from _yield_if_any(
+                find_difference("observation", _encode({"observation": observation}), found.observation)
+            )
+        if not begins:
+            rewards, terminated, truncated = self._outcomes
+            if not same_number(float(rewards[index]), found.reward):
+                yield Difference("reward", float(rewards[index]), found.reward)
+            if bool(terminated[index]) is not found.terminated:
+                yield Difference("terminated", bool(terminated[index]), found.terminated)
+            if bool(truncated[index]) is not found.truncated:
+                yield Difference("truncated", bool(truncated[index]), found.truncated)
+        yield from _yield_if_any(_find_metadata_difference(self._info(index, begins=begins), _decode(found.metadata)))
+
+    @cached_property
+    def _each_action(self) -> list[Any]:
+        event = self._turn.event
+        said = _actions(event.actions).actions if isinstance(event, BatchStepped) else b"[]"
+        return self._slices.actions.each(_decode(said))
+
+    @cached_property
+    def _each_observation(self) -> list[Any] | None:
+        """None: the values were not stored."""
+        if not self._turn.row.values:
+            return None
+        return self._slices.observations.each(_decode(self._turn.event.observations))
+
+    @cached_property
+    def _outcomes(self) -> tuple[Any, Any, Any]:
+        event = self._turn.event
+        if not isinstance(event, BatchStepped):
+            return (), (), ()
+        return parse_array(event.raw_rewards), parse_array(event.terminations), parse_array(event.truncations)
+
+    @cached_property
+    def _infos(self) -> dict[str, Any]:
+        told: dict[str, Any] = unpack_arrays(_decode(self._turn.event.infos))
+        return told
+
+    @cached_property
+    def _finals(self) -> dict[int, Any]:
+        """The last observations of those whose next episode has begun in the same row."""
+        told = self._infos.get("final_obs", {"index": [], "values": []})
+        return dict(zip(told["index"], told["values"], strict=True))
+
+    def _observation(self, index: int, *, begins: bool) -> Any:
+        if not begins and index in self._finals:
+            return self._finals[index]
+        return None if self._each_observation is None else self._each_observation[index]
+
+    def _info(self, index: int, *, begins: bool) -> dict[str, Any]:
+        if not begins and index in self._finals:
+            return _select_infos(self._infos.get("final_info", {}), index)
+        return _select_infos(self._infos, index)
+
+
+def _select_infos(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Return what a batch's infos say of one sub-environment."""
+    said: dict[str, Any] = {}
+    for key, value in infos.items():
+        is_mask = key.startswith("_") and key[1:] in infos
+        mask = infos.get(f"_{key}")
+        if is_mask or key in FINAL_KEYS or key in EPISODE_STATISTICS or (mask is not None and not mask[index]):
+            continue
+        said[key] = _select_infos(value, index) if isinstance(value, dict) else value[index]
+    return said
+
+
+def _find_metadata_difference(recorded: dict[str, Any], found: dict[str, Any]) -> Difference | None:
+    """Return how what a batch says of one differs from what one says of itself, which may be more."""
+    shared = {key: found[key] for key in recorded if key in found}
+    return find_value_difference("metadata", _as_floats(recorded), _as_floats(shared))
+
+
+def _as_floats(value: Any) -> Any:
+    """Return a value with every number as a float: an array has one type for all its numbers."""
+    if isinstance(value, dict):
+        return {key: _as_floats(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_floats(each) for each in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _yield_if_any(difference: Difference | None) -> Iterator[Difference]:
+    if difference is not None:
+        yield difference
+
+
+NO_SEED: Final = "it began without a seed that anybody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class SubEpisodeReplay:
+    """The result for one sub-episode; `first` is the first difference, at step `at_step` of the batch."""
+
+    sub: SubEpisode
+    identical: bool
+    first: Difference | None = None
+    at_step: int | None = None
+    why_not: str = ""
+    by_digest: bool = False
+    """Whether its observations could not be compared, because only the batch's digests were stored."""
+
+
+def replay_sub_episodes(rows: Iterable[Row], indexes: Iterable[int] | None = None) -> Iterator[SubEpisodeReplay]:
+    """Yield the result for each sub-episode of a batch's chain as it ends; `indexes` chooses sub-environments.
+
+    A ValidationError says why the single environment cannot be made.
+    """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None or not isinstance(first.event, SessionOpened):
+        raise ValidationError("this chain is no episode", expected="the chain of an episode, from its first row")
+    course = SubEpisodeTracker()
+    drive = _SubEpisodeDriver(first.event, None if indexes is None else frozenset(indexes))
+    try:
+        for row in chain([first], rows):
+            try:
+                turn = course.add_row(row)
+                found = [] if turn is None else list(drive.run_row(turn))
+            except ValidationError:
+                raise
+            except MALFORMED_ROW_ERRORS as problem:
+                raise ValidationError(f"row {row.seq} of {row.chain} cannot be read: {problem}") from problem
+            yield from found
+        yield from drive.read_results(course.list_running())
+    finally:
+        drive.close()
+
+
+class _SubEpisodeDriver:
+    """The single environments that go beside a batch, one for each sub-environment."""
+
+    def __init__(self, opened: SessionOpened, chosen: frozenset[int] | None) -> None:
+        self._chosen = chosen
+        self._target = find_target(opened)
+        self._drivers: dict[int, SingleDriver] = {}
+        self._findings: dict[int, tuple[int, Difference]] = {}
+        self._running: set[int] = set()
+        """Who goes beside the batch now: of a sub-episode with a known seed, and without a difference so far."""
+        self._by_digest = False
+        spaces = self._driver(0).environment.spaces
+        if spaces is None or opened.num_envs is None:
+            raise ValidationError("this is no batch", found=opened.session, expected="the chain of a batch")
+        self._slices = BatchSpaces(*spaces, opened.num_envs)
+
+    def run_row(self, turn: BatchRow) -> Iterator[SubEpisodeReplay]:
+        """Carry out a row everywhere, and yield the results of the sub-episodes that end with it."""
+        said = self._slices.read_row(turn)
+        self._by_digest = self._by_digest or not turn.row.values
+        for i in turn.goes_on:
+            if i in self._running:
+                self._compare(i, said, partial(self._act, i, said), begins=False)
+        yield from self.read_results(turn.ended)
+        for sub in turn.begun:
+            self._findings.pop(sub.index, None)
+            self._running.discard(sub.index)
+            if sub.seed is not None and self._is_chosen(sub):
+                self._running.add(sub.index)
+                begin = partial(self._driver(sub.index).restart, sub.seed, sub.options)
+                self._compare(sub.index, said, begin, begins=True)
+
+    def read_results(self, subs: Iterable[SubEpisode]) -> Iterator[SubEpisodeReplay]:
+        """Yield what the sub-episodes have come to."""
+        for sub in filter(self._is_chosen, subs):
+            if sub.seed is None:
+                yield SubEpisodeReplay(sub, identical=False, why_not=NO_SEED)
+                continue
+            at_step, first = self._findings.get(sub.index, (None, None))
+            yield SubEpisodeReplay(sub, first is None, first, at_step, by_digest=self._by_digest)
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        for driver in self._drivers.values():
+            driver.close()
+
+    def _is_chosen(self, sub: SubEpisode) -> bool:
+        return self._chosen is None or sub.index in self._chosen
+
+    def _driver(self, index: int) -> SingleDriver:
+        if index not in self._drivers:
+            self._drivers[index] = SingleDriver(call_factory(self._target.make), PLAIN)
+        return self._drivers[index]
+
+    def _act(self, index: int, said: BatchRowReader) -> EnvOutput:
+        return self._driver(index).act(said.action(index))
+
+    def _compare(self, index: int, said: BatchRowReader, ask: Callable[[], EnvOutput], *, begins: bool) -> None:
+        try:
+            difference = next(said.differences(index, ask(), begins=begins), None)
+        except EnvironmentFailure as problem:
+            difference = Difference("reset" if begins else "step", "an answer", str(problem))
+        if difference is not None:
+            self._findings[index] = (said.step, difference)
+            self._running.discard(index)

@@ -1,0 +1,418 @@
+"""How an agent's packet is judged: first as what an agent may submit, then by the machine, then by the policy; only then it counts.
+
+Rule 1: GOV-1 to GOV-3 come before the judge. Their sentences, and those of POLICY-1 and POLICY-2, stand in
+    `proctor.episode.rules.governance`. What is not a packet at all passes them: the judge says what is wrong with it, field by field.
+Rule 2: what the proctor sets itself are `packet_id`, `created_at`, `correlation_id` and `routing.tools_state`; an agent's own id and
+    time are kept as the notes `_stated_id` and `_stated_at`.
+Rule 3: what the machine refuses is its own refusal, on record as such. The policy speaks only where the machine would accept.
+Rule 4: a directive is refused as well if its result or its observation could not be stated after it: by a rule of the house,
+    which is named, or because the episode is full (LIMIT-2).
+Rule 5: a call uses the latest token that opens its tool. Where none does, it names the one that comes nearest, so that the judge
+    can say what is wrong with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from proctor.contracts.tools import ToolSafety
+from proctor.episode.episode_state import EpisodeState, IssuedToken
+from proctor.episode.events import classify_directive, classify_packet
+from proctor.episode.packets.enums import MethodKind, PacketKind, ToolsState
+from proctor.episode.packets.envelope import Budgets, Quality, RiskBudget, Stakes
+from proctor.episode.packets.payloads import BeliefUpdate, Decision, Directive, Escalation, VerificationPlan
+from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.rules.governance import GOV_1, GOV_2, GOV_3, POLICY_1, POLICY_2, POLICY_3, SIZE_1
+from proctor.episode.rules.invariants import ALLOWED_OPERATIONS
+from proctor.episode.transition_table import DIRECTIVES, Event
+from proctor.episode.verdicts import Verdict
+from proctor.server.governed.episode_memory import STATED_ID
+from proctor.server.governed.packet_builders import NO_TOKEN
+from proctor.server.governed.packet_stream import PacketStream, PreJudgeRefusal, Speaker
+from proctor.server.governed.policy import (
+    LEVELS,
+    STRICTNESS,
+    GovernancePolicy,
+    GuardedAction,
+    TokenIssuer,
+    find_result_blockers,
+)
+from proctor.server.governed.replies import ReplyBuilder, TokenDescription
+from proctor.server.sessions.tool_results import ToolResult
+
+
+def choose_token(tool: str, safety: ToolSafety, episode: EpisodeState, now: datetime) -> str | None:
+    """Return the id of the token that a call of `tool` names; none for a tool that only reads."""
+    if safety is ToolSafety.READ:
+        return None
+    permits = list(reversed(episode.tokens.values()))
+    live = [permit for permit in permits if permit.live(now)]
+    fitting = [permit for permit in live if token_opens(permit, tool)]
+    return next((permit.token_id for permit in (*fitting, *live, *permits)), NO_TOKEN)
+
+
+def token_opens(permit: IssuedToken, tool: str) -> bool:
+    """Return whether a token is for this tool, and for acting with it."""
+    return tool in permit.tool_ids and not ALLOWED_OPERATIONS[Event.WRITE].isdisjoint(permit.operations)
+
+
+def token_refusals(
+    tools: Sequence[str], operations: Sequence[str], uses: int, known: Sequence[str], policy: GovernancePolicy
+) -> tuple[PreJudgeRefusal, ...]:
+    """Return why the policy does not let a token be issued; nothing if it does."""
+    limits = policy.tokens
+    if limits.issuer is TokenIssuer.NEVER:
+        return (PreJudgeRefusal(POLICY_3, "this policy issues no tokens: tools that act cannot be used here"),)
+    bars = []
+    unknown = [tool for tool in tools if tool not in known]
+    if unknown:
+        reason = f"there is no such tool: {unknown[0][:64]}; the tools are {', '.join(known)}"
+        bars.append(PreJudgeRefusal(POLICY_3, reason, "/tools"))
+    if uses > limits.max_uses:
+        bars.append(PreJudgeRefusal(POLICY_3, f"a token is good for {limits.max_uses} uses at most", "/uses"))
+    surplus = sorted(set(operations) - set(limits.operations))
+    if surplus:
+        allowed = ", ".join(sorted(limits.operations))
+        bars.append(PreJudgeRefusal(POLICY_3, f"a token allows {allowed}, not {', '.join(surplus)}", "/operations"))
+    return tuple(bars)
+
+
+def describe_token(permit: IssuedToken, now: datetime) -> TokenDescription:
+    """Return what an agent is told of its token."""
+    return TokenDescription(
+        permit.token_id,
+        list(permit.tool_ids),
+        [str(operation) for operation in permit.operations],
+        permit.limit - permit.used,
+        permit.expiry.isoformat(timespec="seconds"),
+        max(0, round((permit.expiry - now).total_seconds())),
+    )
+
+
+AGENT_KINDS: Final = (
+    PacketKind.BELIEF_UPDATE,
+    PacketKind.DECISION,
+    PacketKind.VERIFICATION_PLAN,
+    PacketKind.DIRECTIVE,
+    PacketKind.ESCALATION,
+)
+"""What an agent may state."""
+AGENT_LAYERS: Final = (2, 3, 4, 5)
+OWN_HEADER_FIELDS: Final = {"_stated_at": "created_at", STATED_ID: "packet_id"}
+"""What an agent says of itself in the header and the proctor sets: by the note that keeps it."""
+_KINDS: Final = ", ".join(AGENT_KINDS)
+encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class PacketTerms:
+    """What the proctor says of the packet that comes next."""
+
+    correlation_id: str
+    packet_id: str
+    now: datetime
+    tools_state: ToolsState
+
+
+def find_refusals(
+    submitted: Mapping[str, Any], terms: PacketTerms, policy: GovernancePolicy
+) -> tuple[PreJudgeRefusal, ...]:
+    """Return why a submitted object may not be said by an agent; nothing if it may."""
+    return (*_kind_refusals(submitted), *_setting_refusals(submitted, terms), *_measure_refusals(submitted, policy))
+
+
+def complete_packet(submitted: Mapping[str, Any], terms: PacketTerms) -> bytes:
+    """Return the line that is judged: what was submitted, with what the proctor sets."""
+    packet = {key: value for key, value in submitted.items() if key not in OWN_HEADER_FIELDS}
+    header, envelope = submitted.get("header"), submitted.get("mcp")
+    if isinstance(header, dict):
+        packet |= {note: header[field] for note, field in OWN_HEADER_FIELDS.items() if field in header}
+        ours = {"packet_id": terms.packet_id, "correlation_id": terms.correlation_id, "created_at": terms.now}
+        packet["header"] = {**header, **ours}
+    if isinstance(envelope, dict) and isinstance(envelope.get("routing"), dict):
+        packet["mcp"] = {**envelope, "routing": {**envelope["routing"], "tools_state": terms.tools_state}}
+    return encode(packet)
+
+
+def content_refusals(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
+    """Return why the proctor does not do what a submitted packet asks for; `tools` are those of its agent."""
+    if isinstance(packet.payload, Directive):
+        return _directive_refusals(packet.payload, tools)
+    return _option_refusals(packet.payload) if isinstance(packet.payload, Escalation) else ()
+
+
+def reference_refusals(packet: AnyPacket, stated: Mapping[str, str]) -> Iterator[PreJudgeRefusal]:
+    """Yield why a packet may not name others as it does; `stated` are its agent's own ids, each with what the packet is called."""
+    for pointer, name in _references(packet):
+        if name is not None and name in stated:
+            reason = f"packets have the ids that the answers tell: what you call {name} is {stated[name]}"
+            yield PreJudgeRefusal(GOV_2, reason, pointer)
+
+
+def _references(packet: AnyPacket) -> Iterator[tuple[str, str | None]]:
+    """Yield the ids of other packets that a packet of an agent names, each with where it stands."""
+    payload = packet.payload
+    yield "/header/previous_packet_id", packet.header.previous_packet_id
+    for i, reference in enumerate(packet.compliance.evidence.evidence_refs):
+        yield f"/mcp/evidence/evidence_refs/{i}/ref_id", reference.ref_id
+    match payload:
+        case BeliefUpdate():
+            yield from _each("/payload/evidence_integration", payload.evidence_integration)
+            details = payload.contradiction_details
+            named = None if details is None else details.conflicting_packet_ids
+            yield from _each("/payload/contradiction_details/conflicting_packet_ids", named)
+        case Decision():
+            for i, assumption in enumerate(payload.load_bearing_assumptions or ()):
+                yield f"/payload/load_bearing_assumptions/{i}/verification_packet_id", assumption.verification_packet_id
+        case VerificationPlan():
+            yield "/payload/triggering_decision_id", payload.triggering_decision_id
+        case Escalation():
+            yield "/payload/blocking_decision_packet_id", payload.blocking_decision_packet_id
+
+
+def _each(pointer: str, names: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    return ((f"{pointer}/{i}", name) for i, name in enumerate(names or ()))
+
+
+def _option_refusals(payload: Escalation) -> tuple[PreJudgeRefusal, ...]:
+    ids = [option.option_id for option in payload.top_options]
+    if len(set(ids)) == len(ids):
+        return ()
+    return (
+        PreJudgeRefusal("SCHEMA", "two options have one id: nobody could choose between them", "/payload/top_options"),
+    )
+
+
+def _directive_refusals(payload: Directive, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
+    method, tool = payload.execution_method.method, payload.execution_method.tool_id
+    names = ", ".join(tools)
+    if method is not MethodKind.TOOL:
+        reason = f"the proctor carries out tools only, not {method}; the tools are {names}"
+        return (PreJudgeRefusal(GOV_1, reason, "/payload/execution_method/method"),)
+    if tool is None or tool not in tools:
+        return (
+            PreJudgeRefusal(
+                GOV_1, f"there is no such tool here; the tools are {names}", "/payload/execution_method/tool_id"
+            ),
+        )
+    if classify_directive(payload) is Event.READ and STRICTNESS[tools[tool]]:
+        reason = f"the tool {tool} is {tools[tool]} under the policy, so its directive is no READ"
+        return (PreJudgeRefusal(GOV_3, reason, "/payload/tool_safety_class"),)
+    return ()
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-1
+def _kind_refusals(submitted: Mapping[str, Any]) -> Iterator[PreJudgeRefusal]:
+    if "record" in submitted:
+        yield PreJudgeRefusal(
+            GOV_1, f"records are stated by the proctor or an operator; an agent states {_KINDS}", "/record"
+        )
+        return
+    header = submitted.get("header")
+    if not isinstance(header, dict):
+        return
+    kind, layer = header.get("packet_type"), header.get("layer_source")
+    if kind is not None and kind not in AGENT_KINDS:
+        reason = f"an agent may not state this; it states {_KINDS}. The rest comes from the proctor or an operator"
+        yield PreJudgeRefusal(GOV_1, reason, "/header/packet_type")
+    if layer is not None and (isinstance(layer, bool) or layer not in AGENT_LAYERS):
+        yield PreJudgeRefusal(GOV_1, "an agent speaks from the layers 2, 3, 4 and 5", "/header/layer_source")
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-2
+def _setting_refusals(submitted: Mapping[str, Any], terms: PacketTerms) -> Iterator[PreJudgeRefusal]:
+    header, envelope = submitted.get("header"), submitted.get("mcp")
+    if isinstance(header, dict) and header.get("correlation_id", terms.correlation_id) != terms.correlation_id:
+        reason = "a packet belongs to this episode and no other: leave correlation_id out, the proctor sets it"
+        yield PreJudgeRefusal(GOV_2, reason, "/header/correlation_id")
+    routing = envelope.get("routing") if isinstance(envelope, dict) else None
+    if isinstance(routing, dict) and routing.get("tools_state", ToolsState.OK) not in (
+        ToolsState.OK,
+        terms.tools_state,
+    ):
+        reason = f"the tools are {terms.tools_state}: leave tools_state out, the proctor sets it"
+        yield PreJudgeRefusal(GOV_2, reason, "/mcp/routing/tools_state")
+
+
+# ------------------------------------------------------------------------------------------------------------- GOV-3
+def _measure_refusals(submitted: Mapping[str, Any], policy: GovernancePolicy) -> Iterator[PreJudgeRefusal]:
+    envelope = submitted.get("mcp")
+    if not isinstance(envelope, dict):
+        return
+    defaults = policy.defaults
+    stakes, quality = _parse_section(envelope.get("stakes"), Stakes), _parse_section(envelope.get("quality"), Quality)
+    budgets = _parse_section(envelope.get("budgets"), Budgets)
+    if stakes is not None:
+        for name in Stakes.__struct_fields__:
+            yield from _check_least(f"/mcp/stakes/{name}", getattr(stakes, name), getattr(defaults.stakes, name))
+    if quality is not None:
+        yield from _check_quality(quality, defaults.quality)
+    if budgets is not None:
+        yield from _check_budgets(budgets, defaults.budgets)
+
+
+def _parse_section(section: Any, kind: type[Any]) -> Any:
+    """Return a section of the envelope, or None if it is none: then the judge says what is wrong with it."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(section), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _check_least(pointer: str, stated: StrEnum, least: StrEnum) -> Iterator[PreJudgeRefusal]:
+    order = list(type(least))
+    if order.index(stated) < order.index(least):
+        yield PreJudgeRefusal(GOV_3, f"{stated} is below what the policy says, {least}", pointer)
+
+
+def _check_quality(stated: Quality, least: Quality) -> Iterator[PreJudgeRefusal]:
+    yield from _check_least("/mcp/quality/quality_tier", stated.quality_tier, least.quality_tier)
+    requirement = "/mcp/quality/verification_requirement"
+    yield from _check_least(requirement, stated.verification_requirement, least.verification_requirement)
+    if stated.satisficing_mode and not least.satisficing_mode:
+        yield PreJudgeRefusal(GOV_3, "the policy does not let good enough be enough", "/mcp/quality/satisficing_mode")
+
+
+_BUDGETS: Final = ("token_budget", "tool_call_budget", "time_budget_seconds")
+
+
+def _check_budgets(stated: Budgets, most: Budgets) -> Iterator[PreJudgeRefusal]:
+    for name in _BUDGETS:
+        if getattr(stated, name) > getattr(most, name):
+            reason = f"{getattr(stated, name)} is more than the policy allows, {getattr(most, name)}"
+            yield PreJudgeRefusal(GOV_3, reason, f"/mcp/budgets/{name}")
+    if not _is_within_risk(stated.risk_budget, most.risk_budget):
+        reason = (
+            f"the policy's risk budget is {most.risk_budget.envelope!r} with a loss of {most.risk_budget.max_loss!r}"
+        )
+        yield PreJudgeRefusal(GOV_3, reason, "/mcp/budgets/risk_budget")
+
+
+def _is_within_risk(stated: RiskBudget, most: RiskBudget) -> bool:
+    """Return whether no more risk is stated: of two texts nobody knows which is more, so they must be the same."""
+    if stated.envelope != most.envelope:
+        return False
+    numbers = isinstance(stated.max_loss, int | float) and isinstance(most.max_loss, int | float)
+    return stated.max_loss <= most.max_loss if numbers else stated.max_loss == most.max_loss  # type: ignore[operator]  # two numbers
+
+
+MOST_KEPT: Final = 4 * 1024
+"""Bytes of a call's arguments that are put on record where it is refused before it is a packet."""
+GUARDED_ACTIONS: Final = {
+    Event.ACT: GuardedAction.ACT,
+    Event.WRITE: GuardedAction.WRITE,
+    Event.TOKEN: GuardedAction.WRITE,
+}
+
+
+class PacketChecker:
+    """Judges what agents say in one episode."""
+
+    def __init__(self, stream: PacketStream) -> None:
+        self._stream = stream
+
+    async def judge(
+        self, packet: AnyPacket, speaker: Speaker, reply_builder: ReplyBuilder, *, tried: str | None = None
+    ) -> Verdict | ToolResult:
+        """Return the verdict on a packet that counts now, or what its agent is told if it does not."""
+        line = packet.line()
+        if len(line) > self._stream.packet_limits.packet_bytes:
+            bars = size_refusals(line, self._stream)
+            await self._stream.record_refusal(packet.kind, encode_digest(line), bars, speaker, packet.header.packet_id)
+            return reply_builder.refuse_early(bars)
+        if self._stream.check(packet).accepted:
+            bars = self.policy_refusals(packet, speaker.grant)
+            if bars:
+                await self._stream.record_refusal(packet.kind, line, bars, speaker, packet.header.packet_id)
+                return reply_builder.refuse_early(
+                    bars, _calls_that_lead_on(bars[0].rule, reply_builder, tried or speaker.tool or "")
+                )
+        verdict = await self._stream.state(packet, speaker)
+        return verdict if verdict.accepted else reply_builder.refuse(verdict, tried or speaker.tool or "")
+
+    async def refuse_early(
+        self,
+        tool: str,
+        bars: Sequence[PreJudgeRefusal],
+        speaker: Speaker,
+        reply_builder: ReplyBuilder,
+        arguments: bytes = b"null",
+    ) -> ToolResult:
+        """Put on record that a call was refused before it was a packet; return what its agent is told."""
+        await self._stream.record_refusal(tool, encode_attempt(tool, arguments), bars, speaker)
+        return reply_builder.refuse_early(bars)
+
+    def policy_refusals(self, packet: AnyPacket, grant: str | None) -> tuple[PreJudgeRefusal, ...]:
+        """Return why the policy does not let an agent's packet count that the machine would accept."""
+        event = classify_packet(packet)
+        if event in DIRECTIVES:
+            rules, limits = self._stream.context.house_rules, self._stream.limits
+            silenced = find_result_blockers(self._stream.standing, rules, event, limits)
+            if silenced:
+                return tuple(PreJudgeRefusal(rule, reason) for rule, reason in silenced)
+        policy, memory = self._stream.policy, self._stream.memory
+        if event is Event.ACT and not self._stream.verified:
+            required = policy.quality.verification_requirement
+            return (
+                PreJudgeRefusal(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),
+            )
+        deed = GUARDED_ACTIONS.get(event)
+        if deed is None or memory.allows(grant, deed):
+            return ()
+        stated = packet.compliance.stakes.stakes_level
+        # What is done is at least as grave as the decision that it comes from.
+        level = (
+            stated
+            if deed is GuardedAction.ACT or memory.stakes is None
+            else max(stated, memory.stakes, key=LEVELS.index)
+        )
+        return tuple(
+            PreJudgeRefusal(POLICY_2, f"the policy says that an operator is asked first: {condition}")
+            for condition in policy.escalation.conditions()
+            if condition.holds(deed, level)
+        )
+
+
+def _calls_that_lead_on(rule: str, reply_builder: ReplyBuilder, tried: str) -> list[str]:
+    """Return the calls that make the policy let something pass, and what was tried, if it is to be called once more."""
+    act = 'decide(outcome="ACT")'
+    if rule == POLICY_1:
+        before = reply_builder.way_by(Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.BELIEF)
+        return [*before, act] if before else []
+    if rule != POLICY_2:
+        return []
+    again = [] if tried in ("decide", "submit_packet") else [tried]
+    before = reply_builder.way_to(Event.ESCALATION)
+    return [*before, act, *again] if before else []
+
+
+def size_refusals(said: bytes, stream: PacketStream) -> tuple[PreJudgeRefusal, ...]:
+    """Return why a packet, or a call's arguments, are refused that have more bytes than a packet may have."""
+    most = stream.packet_limits.packet_bytes
+    return (PreJudgeRefusal(SIZE_1, f"it has {len(said)} bytes, and a packet has at most {most}"),)
+
+
+def encode_digest(said: bytes) -> bytes:
+    """Return what is on record of something too long: its size and its digest."""
+    return msgspec.json.encode({"bytes": len(said), "sha256": sha256(said).hexdigest()})
+
+
+def encode_attempt(tool: str, arguments: bytes) -> bytes:
+    """Return what is on record of a call that is no packet: the arguments, as far as they can be said as JSON.
+
+    Of what is too long it is the size and the digest.
+    """
+    said: dict[str, object] = {"tool": tool}
+    try:
+        if len(arguments) <= MOST_KEPT:
+            said["arguments"] = msgspec.json.decode(arguments)
+        else:
+            said |= {"bytes": len(arguments), "sha256": sha256(arguments).hexdigest()}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said["unreadable"] = len(arguments)
+    return msgspec.json.encode(said)

@@ -1,0 +1,1 @@
+"""Sockets: listening, limits before a credential, draining, metrics."""

@@ -1,0 +1,288 @@
+"""The reward transforms, each over arrays of shape (n,): one row of numbers in, one out.
+
+Rule 1: a transform is a value and never changes. What it must remember is a state that the pipeline keeps and hands in,
+    so that a step that fails half-way leaves nothing behind.
+Rule 2: only sub-environments that took a step (`RewardStep.acted`) are looked at; the others' numbers are thrown away.
+Rule 3: numbers that are not finite never leave a transform: a ComponentError names the transform.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.errors import ComponentError
+from proctor.server.rewards.views import Mask, Rewards, StepOutputs, View
+
+StateT = TypeVar("StateT")
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStep:
+    """One step as the transforms see it: `acted` took it, `steps` counts each one's own, this one included."""
+
+    terminations: Mask
+    truncations: Mask
+    acted: Mask
+    steps: NDArray[np.int64]
+    outputs: StepOutputs
+
+    def view(self, index: int) -> View:
+        """Return what a user's function may look at in one sub-environment."""
+        ended = bool(self.terminations[index]), bool(self.truncations[index])
+        return View(self.outputs, index, *ended, int(self.steps[index]))
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStart:
+    """The first observations of the episodes that begin in the sub-environments `which`."""
+
+    which: Mask
+    outputs: StepOutputs
+
+    def view(self, index: int) -> View:
+        """Return what a user's function may look at in one sub-environment."""
+        return View(self.outputs, index, terminated=False, truncated=False, step=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform(ABC, Generic[StateT]):
+    """Changes rewards; `name` is the key of its part in the events."""
+
+    name: str
+    keeps_state: ClassVar[bool] = False
+    """Whether its state outlives an episode."""
+    reads_outputs: ClassVar[bool] = False
+    """Whether it looks at observations or metadata."""
+
+    def make_state(self, num_envs: int) -> StateT | None:
+        """Return the state before the first reset; None where nothing is remembered."""
+        return None
+
+    def begin(self, state: StateT, beginning: EpisodeStart) -> StateT:
+        """Return the state with new episodes where they begin."""
+        return state
+
+    @abstractmethod
+    def apply(self, rewards: Rewards, turn: RewardStep, state: StateT) -> tuple[Rewards, StateT]:
+        """Return the changed rewards, a new array, and the next state."""
+
+    def save_state(self, state: StateT) -> Any:
+        """Return the state as JSON."""
+        return None
+
+    def load_state(self, saved: Any, num_envs: int) -> StateT | None:
+        """Return the state that `saved` was; a KeyError, TypeError or ValueError if it is none."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(Transform[None]):
+    """Keeps rewards within [low, high]; None leaves a side open."""
+
+    low: float | None
+    high: float | None
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: None) -> tuple[Rewards, None]:
+        """Return the rewards moved to the nearer bound."""
+        if self.low is not None:
+            rewards = np.maximum(rewards, self.low)
+        if self.high is not None:
+            rewards = np.minimum(rewards, self.high)
+        return rewards, None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Transform[None]):
+    """Multiplies rewards."""
+
+    factor: float
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: None) -> tuple[Rewards, None]:
+        """Return the rewards times the factor."""
+        return rewards * self.factor, None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost(Transform[None]):
+    """Takes the same cost from every step, the last one included."""
+
+    cost: float
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: None) -> tuple[Rewards, None]:
+        """Return the rewards less the cost."""
+        return rewards - self.cost, None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomTransform(Transform[None]):
+    """A user's own function of the reward and a `View`; it should be pure and quick, for the server waits for it."""
+
+    function: Callable[[float, View], float]
+    reads_outputs = True
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: None) -> tuple[Rewards, None]:
+        """Return what the function gives for each sub-environment that took a step."""
+        changed = rewards.copy()
+        for index in np.flatnonzero(turn.acted).tolist():
+            changed[index] = _call_function(self.name, self.function, float(rewards[index]), turn.view(index))
+        return changed, None
+
+
+@dataclass(frozen=True, slots=True)
+class Potential(Transform[Rewards]):
+    """Potential-based shaping: adds weight * (gamma * phi(s') - phi(s)); its state is phi(s).
+
+    phi of a terminal state is 0 and is not asked for; a truncated episode keeps its own. phi is a user's function of a
+    `View`, or a number that the environment gives under `key` in its metadata.
+    """
+
+    function: Callable[[View], float] | None
+    key: str | None
+    gamma: float
+    weight: float
+    reads_outputs = True
+
+    def make_state(self, num_envs: int) -> Rewards:
+        """Return a potential of 0 everywhere."""
+        return np.zeros(num_envs)
+
+    def begin(self, state: Rewards, beginning: EpisodeStart) -> Rewards:
+        """Return the potentials, new where an episode begins."""
+        began = state.copy()
+        began[beginning.which] = self._potentials(beginning, beginning.which)
+        return began
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: Rewards) -> tuple[Rewards, Rewards]:
+        """Return the shaped rewards and the potentials that the step reached."""
+        lives = turn.acted & ~turn.terminations
+        reached = np.zeros(rewards.size)
+        if lives.any():
+            reached[lives] = self._potentials(turn, lives)
+        return rewards + self.weight * (self.gamma * reached - state), reached
+
+    def _potentials(self, seen: RewardStep | EpisodeStart, which: Mask) -> Rewards:
+        if self.function is None:
+            values = seen.outputs.numbers(str(self.key), which)
+            if not is_finite(values):
+                raise make_not_finite_error(self.name, values[~np.isfinite(values)][0])
+            return values
+        return np.array(
+            [_call_function(self.name, self.function, seen.view(i)) for i in np.flatnonzero(which).tolist()]
+        )
+
+    def save_state(self, state: Rewards) -> Any:
+        """Return the potentials as a list."""
+        return state.tolist()
+
+    def load_state(self, saved: Any, num_envs: int) -> Rewards:
+        """Return the potentials."""
+        return _read_row(saved, num_envs)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMoments:
+    """Running moments of the discounted returns, over all sub-environments, and each one's return so far."""
+
+    mean: float
+    variance: float
+    count: float
+    returns: Rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Normalise(Transform[RunningMoments]):
+    """Divides rewards by the running standard deviation of the discounted return, as Gymnasium's NormalizeReward does.
+
+    The numbers are those of Gymnasium's wrappers, in double precision, with one difference: a return begins at 0 with
+    every episode, where Gymnasium lets the last one leak into the next unless a batch resets in the same step.
+    """
+
+    gamma: float
+    epsilon: float
+    keeps_state = True
+
+    def make_state(self, num_envs: int) -> RunningMoments:
+        """Return Gymnasium's prior: variance 1 with the weight of 1e-4 samples."""
+        return RunningMoments(0.0, 1.0, 1e-4, np.zeros(num_envs))
+
+    def begin(self, state: RunningMoments, beginning: EpisodeStart) -> RunningMoments:
+        """Return the same moments, with returns of 0 where an episode begins."""
+        return replace(state, returns=np.where(beginning.which, 0.0, state.returns))
+
+    def apply(self, rewards: Rewards, turn: RewardStep, state: RunningMoments) -> tuple[Rewards, RunningMoments]:
+        """Return the scaled rewards; the moments include this step."""
+        follows = np.where(turn.terminations, 0.0, state.returns * self.gamma) + rewards
+        returns = np.where(turn.acted, follows, state.returns)
+        spread = _update_moments(state, returns, returns[turn.acted])
+        if not (math.isfinite(spread.variance) and math.isfinite(spread.mean)):
+            raise make_not_finite_error(self.name, spread.variance)
+        return rewards / math.sqrt(spread.variance + self.epsilon), spread
+
+    def save_state(self, state: RunningMoments) -> Any:
+        """Return the moments and the returns."""
+        return {
+            "mean": state.mean,
+            "variance": state.variance,
+            "count": state.count,
+            "returns": state.returns.tolist(),
+        }
+
+    def load_state(self, saved: Any, num_envs: int) -> RunningMoments:
+        """Return the moments and the returns."""
+        mean, variance, count = (float(saved[key]) for key in ("mean", "variance", "count"))
+        return RunningMoments(mean, variance, count, _read_row(saved["returns"], num_envs))
+
+
+def _read_row(saved: Any, num_envs: int) -> Rewards:
+    row = np.array(saved, np.float64)
+    if row.shape != (num_envs,):
+        raise ValueError
+    return row
+
+
+def _update_moments(spread: RunningMoments, returns: Rewards, values: Rewards) -> RunningMoments:
+    """Return the moments with more values in them (Chan's parallel formula, in the order Gymnasium computes it)."""
+    size = values.size
+    if size == 0:
+        return RunningMoments(spread.mean, spread.variance, spread.count, returns)
+    mean, variance = (values.item(), 0.0) if size == 1 else (float(np.mean(values)), float(np.var(values)))
+    delta, count = mean - spread.mean, spread.count + size
+    squares = spread.variance * spread.count + variance * size + delta * delta * spread.count * size / count
+    return RunningMoments(spread.mean + delta * size / count, squares / count, count, returns)
+
+
+def _call_function(name: str, function: Callable[..., float], *arguments: object) -> float:
+    """Return what a user's function gives, or raise a ComponentError: it raised, or gave no finite number."""
+    try:
+        value = function(*arguments)
+    # A user's function may raise anything, an exit too; the session is told which transform it was.
+    except (Exception, SystemExit) as problem:
+        raise ComponentError(
+            f"the transform {name!r} raised {type(problem).__name__}", expected="a number"
+        ) from problem
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ComponentError(f"the transform {name!r} gave no number", found=value, expected="a finite number")
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond the floats
+        number = math.inf
+    if not math.isfinite(number):
+        raise make_not_finite_error(name, value)
+    return number
+
+
+def is_finite(numbers: Rewards) -> bool:
+    """Return whether all are finite; the way round numpy is ten times as quick for a single number."""
+    if numbers.size == 1:
+        return math.isfinite(numbers.item())
+    return bool(np.isfinite(numbers).all())
+
+
+def make_not_finite_error(name: str, found: object) -> ComponentError:
+    """Return the error for a transform whose result is no finite number."""
+    return ComponentError(f"the transform {name!r} gave no finite number", found=found, expected="a finite number")

@@ -1,0 +1,1 @@
+"""What runs environments: adapters, executors, results, time limits."""

@@ -1,0 +1,1 @@
+"""Containers as sandboxes, and the images for them."""

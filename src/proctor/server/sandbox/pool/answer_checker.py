@@ -1,0 +1,227 @@
+"""Large answers of workers are checked by processes beside the server, so that nobody's steps wait for them.
+
+Rule 1: what is checked here never holds up the event loop: the bytes go out, a verdict comes back.
+Rule 2: there are three processes, each of which checks one answer after the other: one for answers of more than `LARGE` bytes, one
+    for all others, and one for the sessions whose answers took long for their size. Those wait for each other, and nobody else
+    waits for them.
+Rule 3: a process is started for the first answer that needs it, and ends with the server, also if that is killed: it sees
+    its socket close. One that ends is replaced, and asked once more.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proctor.server.sandbox.messages import (
+    LENGTH,
+    MOST_BYTES,
+    check_reply,
+    decode_message,
+    decode_reply,
+    encode_frame,
+    has_few_headers,
+    has_few_values,
+    has_large_marks,
+    read_message,
+)
+from proctor.server.sandbox.pool.worker_socket import AnswerBudget, BreakReason, SocketBroken, WorkerSocket
+
+SMALL: Final = 4 * 2**10
+"""Bytes of an answer that is checked at once, whatever it is made of."""
+MEDIUM: Final = 64 * 2**10
+"""Bytes of an answer that is checked at once if its numbers are quickly checked."""
+LARGE: Final = 256 * 2**10
+"""Bytes of an answer that is checked at once if it has few values."""
+QUICK_SECONDS: Final = 0.005
+SECONDS_A_BYTE: Final = 40e-9
+"""Of a processor, for an answer that is checked quickly: lists take a quarter of this, numbers near the largest one four times as much."""
+CHECK_SECONDS: Final = 60.0
+END_SECONDS: Final = 5.0
+NICENESS: Final = 5
+"""Steps come first."""
+ENTRY: Final = "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.pool.answer_checker import main; main(int(sys.argv[1]))"
+
+
+class CheckVerdict(msgspec.Struct, frozen=True, array_like=True):
+    """What a process says of an answer, and how many seconds of a processor it took."""
+
+    sound: bool
+    seconds: float
+
+
+class CheckFailed(Exception):
+    """Nobody could say whether an answer is sound."""
+
+
+def is_costly(body: memoryview) -> bool:
+    """Return whether an answer is not to be checked on the event loop."""
+    size = body.nbytes
+    if size <= SMALL:
+        return False
+    whole: Any = body.obj
+    if size > LARGE:
+        return True
+    if size > MEDIUM:
+        return not (has_few_values(whole) and has_few_headers(whole))
+    return not has_few_values(whole) and has_large_marks(whole)
+
+
+class AnswerChecker:
+    """Checks the large answers of one server; made anywhere, used on one event loop after the other."""
+
+    def __init__(self) -> None:
+        self._for_large = CheckerProcess()
+        self._for_slow = CheckerProcess()
+        self._for_others = CheckerProcess()
+        self.room: Final = AnswerBudget()
+        """For answers that come and wait to be checked."""
+
+    async def check(self, body: memoryview, *, slow: bool = False) -> bool:
+        """Return whether this took long, or raise a DecodeError if the answer is not sound; a CheckFailed if nobody can say.
+
+        `slow` is for a session of which an answer took long before.
+        """
+        process = self._for_slow if slow else self._for_large if body.nbytes > LARGE else self._for_others
+        verdict = await process.check(body)
+        if not verdict.sound:
+            raise msgspec.DecodeError("an answer that is not sound")
+        return verdict.seconds > QUICK_SECONDS + SECONDS_A_BYTE * body.nbytes
+
+    def close(self) -> None:
+        """End the processes; calling it again does nothing."""
+        self._for_large.close()
+        self._for_slow.close()
+        self._for_others.close()
+
+
+class CheckerProcess:
+    """One process that checks, and the next one if it ends."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._guard = threading.Lock()
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: WorkerSocket | None = None
+        self._channel: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def check(self, body: memoryview) -> CheckVerdict:
+        """Return the verdict on an answer, or raise a CheckFailed."""
+        # Whoever gives up before its turn leaves nothing behind; after that, it does not break the conversation for the others.
+        await self._turn.acquire()
+        work = asyncio.ensure_future(self._check(body))
+        work.add_done_callback(self._end_turn)
+        return await asyncio.shield(work)
+
+    def close(self) -> None:
+        """End the process; from any thread, and calling it again does nothing."""
+        with self._guard:
+            self._closed = True
+            process, line, channel, loop = self._process, self._socket, self._channel, self._loop
+            self._process = self._socket = self._channel = self._loop = None
+        if line is not None and channel is not None and loop is not None:
+            try:
+                loop.call_soon_threadsafe(line.cut, BreakReason.LEFT)
+            except RuntimeError:  # the loop is closed
+                channel.close()
+        if process is not None:
+            _end_process(process)
+
+    def _end_turn(self, work: "asyncio.Future[CheckVerdict]") -> None:
+        self._turn.release()
+        if not work.cancelled():
+            work.exception()  # if nobody waits for it any more, it is reported as forgotten otherwise
+
+    async def _check(self, body: memoryview) -> CheckVerdict:
+        with suppress(SocketBroken):
+            return await self._ask(body)
+        try:
+            return await self._ask(body)
+        except SocketBroken as problem:
+            raise CheckFailed from problem
+
+    async def _ask(self, body: memoryview) -> CheckVerdict:
+        line = self._socket
+        # What an environment says of itself was checked on a loop that is no more.
+        if line is None or line.reason is not None or self._loop is not asyncio.get_running_loop():
+            line = await self._start()
+        # The whole frame, with its length in front: nothing is copied.
+        whole: Any = body.obj
+        return decode_message(await line.ask(whole), CheckVerdict)
+
+    async def _start(self) -> WorkerSocket:
+        """Start the process in place of the one before, and return its line."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.to_thread(_start_process, theirs.fileno())
+        except OSError:
+            ours.close()
+            raise CheckFailed from None
+        line = WorkerSocket(ours, lambda how: None)
+        line.timeout = CHECK_SECONDS
+        with self._guard:
+            before, self._process = self._process, process
+            if self._channel is not None:
+                self._channel.close()
+            self._socket, self._channel, self._loop = line, ours, asyncio.get_running_loop()
+            closed = self._closed
+        if before is not None:
+            await asyncio.to_thread(_end_process, before)
+        if closed:
+            self.close()
+        return line
+
+
+def _start_process(descriptor: int) -> "subprocess.Popen[bytes]":
+    # Isolated: no variable and no file of the working directory has a say in what is imported.
+    paths = [str(Path(each).absolute()) for each in sys.path]
+    return subprocess.Popen(  # noqa: S603  # this Python, and its own paths
+        [sys.executable, "-I", "-B", "-c", ENTRY, str(descriptor), *paths],
+        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={},
+        # A signal that a terminal sends to the server is not for this process.
+        start_new_session=True,
+    )
+
+
+def _end_process(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+
+
+# ------------------------------------------------------------------------------------------------------ in the process
+def main(descriptor: int) -> None:
+    """Say of each answer that comes over this descriptor whether it is sound, until the other side closes it."""
+    os.nice(NICENESS)
+    with socket.socket(fileno=descriptor) as channel, suppress(ConnectionError):
+        while (body := read_message(channel, 2 * MOST_BYTES)) is not None:
+            begun = time.process_time()
+            verdict = is_sound(body)
+            channel.sendall(encode_frame(CheckVerdict(verdict, time.process_time() - begun)))
+
+
+def is_sound(body: memoryview) -> bool:
+    """Return whether an answer is one, its texts can be believed in their form, and nothing in it is said twice.
+
+    The server reads a sound answer on its event loop. Of keys that are repeated only the last counts, but all take time.
+    """
+    try:
+        answer = check_reply(decode_reply(body))
+    except msgspec.DecodeError:
+        return False
+    return len(encode_frame(answer)) - LENGTH.size >= body.nbytes

@@ -1,0 +1,404 @@
+"""Control groups, versions 1 and 2: where they can be made on this host, what limits a worker, how all of it is ended.
+
+Rule 1: a group is made below the server's own, so that limits of the server hold for its workers too.
+Rule 2: a server's groups are `proctor-<pid>-<boot>-<number>/<name>`; what a dead server left is swept by the next.
+Rule 3: what is found was tried: a group was made, limited and removed.
+Rule 4: a limit is a `LimitSetting`: one line for one file; which there are is data.
+Rule 5: nothing waits long: `kill` and `remove` try for some milliseconds, and `remove` says whether the group is gone.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from proctor.server.sandbox.tiers import SandboxLimits
+
+PREFIX: Final = "proctor-"
+LEAF: Final = "-server"
+PERIOD: Final = 100_000
+"""Microseconds: the time over which a share of the processors is counted."""
+SMALLEST_QUOTA: Final = 1000
+CONTROLLERS: Final = ("memory", "pids", "cpu")
+KILL_ROUNDS: Final = 50
+REMOVE_ROUNDS: Final = 20
+PAUSE_SECONDS: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOperations:
+    """How a group's folder is made and removed; the kernel puts the files in it and takes them away."""
+
+    make: Callable[[Path], None] = Path.mkdir
+    remove: Callable[[Path], None] = Path.rmdir
+
+
+KERNEL: Final = FolderOperations()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSetting:
+    """One line for one of a group's files; one that is not `needed` is left out where there is no such file."""
+
+    controller: str
+    file: str
+    text: str
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """One worker's group: one folder in version 2, one per controller in version 1."""
+
+    folders: tuple[Path, ...]
+    version: int
+    kernel: FolderOperations = KERNEL
+
+    def add(self, pid: int) -> None:
+        """Move a process into the group; what it forks from now on is in it too."""
+        for folder in self.folders:
+            write_kernel_file(folder / "cgroup.procs", str(pid))
+
+    def release(self) -> None:
+        """Move whoever is in the group to where this process is, as far as that can be done; nobody is hurt."""
+        for folder in self.folders:
+            with suppress(OSError):
+                for pid in read_kernel_file(folder / "cgroup.procs").split():
+                    write_kernel_file(self._own_folder(folder) / "cgroup.procs", pid)
+
+    @staticmethod
+    def _own_folder(folder: Path) -> Path:
+        """Return the folder of this process's own group in the same hierarchy: two above, or the leaf that it went into."""
+        home = folder.parent.parent
+        return next(home.glob(f"{PREFIX}{os.getpid()}-*{LEAF}"), home)
+
+    def set_limit(self, order: LimitSetting) -> None:
+        """Write a limit; one that is not needed only where the kernel has a file for it."""
+        path = self._find_folder(order.controller) / order.file
+        if order.needed or path.exists():
+            write_kernel_file(path, order.text)
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes in it, as far as this pid namespace sees them."""
+        with suppress(OSError):
+            # 0 is a process that this namespace does not see, and 1 is never in a group of ours.
+            return tuple(
+                pid for pid in map(int, read_kernel_file(self._find_folder("pids") / "cgroup.procs").split()) if pid > 1
+            )
+        return ()
+
+    def kill(self) -> None:
+        """Kill every process in it."""
+        if self.version == 2 and (self.folders[0] / "cgroup.kill").exists():
+            write_kernel_file(self.folders[0] / "cgroup.kill", "1")
+            return
+        # Nothing is forked any more, so that a finite number of rounds is enough.
+        with suppress(OSError):
+            write_kernel_file(self._find_folder("pids") / "pids.max", "0")
+        for _ in range(KILL_ROUNDS):
+            pids = self.pids()
+            if not pids:
+                return
+            self._kill(pids)
+            time.sleep(PAUSE_SECONDS)
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        """Kill those of these processes that are in the group; a number may be another's by now, a descriptor may not."""
+        with ExitStack() as stack:
+            held = {pid: descriptor for pid in pids if (descriptor := _open_process(pid, stack)) is not None}
+            for pid in held.keys() & set(self.pids()):
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+
+    def was_out_of_memory(self) -> bool:
+        """Return whether the kernel ended a process of it for want of memory."""
+        name = "memory.events" if self.version == 2 else "memory.oom_control"
+        with suppress(OSError):
+            fields = dict(
+                line.split()[:2] for line in read_kernel_file(self._find_folder("memory") / name).splitlines()
+            )
+            return int(fields.get("oom_kill", 0)) > 0
+        return False
+
+    def remove(self) -> bool:
+        """Remove the group, and return whether it is gone; one with processes in it stays."""
+        for attempt in range(REMOVE_ROUNDS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS)
+            if remove_folders(self.folders, self.kernel):
+                return True
+        return False
+
+    def _find_folder(self, controller: str) -> Path:
+        return self.folders[0] if self.version == 2 else self.folders[CONTROLLERS.index(controller)]
+
+
+def limit_settings(version: int, limits: SandboxLimits) -> tuple[LimitSetting, ...]:
+    """Return what is written into a new group, in this order."""
+    memory, processes = str(limits.memory_bytes), str(limits.processes)
+    quota = max(SMALLEST_QUOTA, int(limits.cpus * PERIOD))
+    if version == 2:
+        return (
+            LimitSetting("memory", "memory.max", memory),
+            LimitSetting("memory", "memory.swap.max", "0", needed=False),
+            LimitSetting("memory", "memory.oom.group", "1", needed=False),
+            LimitSetting("pids", "pids.max", processes),
+            LimitSetting("cpu", "cpu.max", f"{quota} {PERIOD}"),
+        )
+    return (
+        LimitSetting("memory", "memory.limit_in_bytes", memory),
+        # Memory and swap together: otherwise what is over the limit would be written to the disk.
+        LimitSetting("memory", "memory.memsw.limit_in_bytes", memory, needed=False),
+        LimitSetting("pids", "pids.max", processes),
+        LimitSetting("cpu", "cpu.cfs_period_us", str(PERIOD)),
+        LimitSetting("cpu", "cpu.cfs_quota_us", str(quota)),
+    )
+
+
+def remove_folders(folders: Iterable[Path], kernel: FolderOperations) -> bool:
+    """Remove what can be removed; return whether nothing is left."""
+    return not [folder for folder in folders if not remove_folder(folder, kernel)]
+
+
+def remove_folder(folder: Path, kernel: FolderOperations) -> bool:
+    """Remove a folder once; return whether it is not there any more."""
+    try:
+        kernel.remove(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _open_process(pid: int, stack: ExitStack) -> int | None:
+    """Return a descriptor of a process, until the stack is left; None if it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def read_kernel_file(path: Path) -> str:
+    """Return what the kernel says in a file."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def write_kernel_file(path: Path, text: str) -> None:
+    """Say something to the kernel; an OSError names the file."""
+    # One write and no truncation: the kernel takes each write as one order.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    except OSError as problem:
+        problem.filename = str(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+ROOT: Final = Path("/sys/fs/cgroup")
+DELEGATE: Final = "start the server with `systemd-run --user --scope -p Delegate=yes`"
+AS_ROOT: Final = "start the server as root, or give this user a group in each hierarchy"
+_NUMBERS: Final = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where this server may make groups; `proven` says that a group was made and limited here, by a real kernel."""
+
+    version: int
+    homes: tuple[Path, ...]
+    family: str
+    proven: bool = False
+    kernel: FolderOperations = KERNEL
+
+    def make(self, name: str, limits: SandboxLimits) -> ControlGroup:
+        """Make a group with these limits, or raise an OSError."""
+        for home in self.homes:
+            _make_family(home / self.family, self.version, self.kernel)
+        group = ControlGroup(tuple(home / self.family / name for home in self.homes), self.version, self.kernel)
+        try:
+            for folder in group.folders:
+                self.kernel.make(folder)
+            for order in limit_settings(self.version, limits):
+                group.set_limit(order)
+        except FileExistsError:
+            raise  # it is another's, and stays
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def close(self) -> bool:
+        """Remove this server's own folder, and return whether it is gone; groups in it have to be gone before."""
+        return remove_folders((home / self.family for home in self.homes), self.kernel)
+
+    def sweep(self, prefix: str = PREFIX) -> int:
+        """Remove the empty groups that dead servers left, and return how many folders went."""
+        return sum(
+            _sweep_family(folder, self.kernel)
+            for home in self.homes
+            for folder in _find_dead_families(home, prefix, self.family)
+        )
+
+
+def find_cgroups(
+    root: Path = ROOT, membership: str | None = None, *, kernel: FolderOperations = KERNEL
+) -> Cgroups | None:
+    """Return where groups can be made, None if nowhere; `explain_missing_cgroups` then says why."""
+    looked = _find_or_explain(root, membership, kernel)
+    return looked if isinstance(looked, Cgroups) else None
+
+
+def explain_missing_cgroups(
+    root: Path = ROOT, membership: str | None = None, *, kernel: FolderOperations = KERNEL
+) -> str | None:
+    """Return in words why no group can be made here, None if one can."""
+    looked = _find_or_explain(root, membership, kernel)
+    return None if isinstance(looked, Cgroups) else looked
+
+
+def _find_or_explain(root: Path, membership: str | None, kernel: FolderOperations) -> Cgroups | str:
+    try:
+        own = _read_memberships(membership)
+        if (root / "cgroup.controllers").exists():
+            cgroups = _find_in_version_2(root, own, kernel)
+        else:
+            cgroups = _find_in_version_1(root, own, kernel)
+        return cgroups if isinstance(cgroups, str) else _try_group(cgroups, root)
+    except OSError as problem:
+        return f"{problem.filename or root} cannot be used: {problem.strerror}"
+
+
+def _try_group(cgroups: Cgroups, root: Path) -> Cgroups:
+    """Return the same after a group was really made."""
+    try:
+        gone = cgroups.make(f"trial-{time.monotonic_ns()}", SandboxLimits()).remove()
+    finally:
+        cgroups.close()
+    return Cgroups(cgroups.version, cgroups.homes, cgroups.family, gone and root.is_mount(), cgroups.kernel)
+
+
+def _read_memberships(text: str | None) -> dict[str, str]:
+    """Return this process's group for each controller; version 2 has the name ""."""
+    lines = (text if text is not None else read_kernel_file(Path("/proc/self/cgroup"))).splitlines()
+    rows = (line.split(":", 2) for line in lines)
+    return {name: path for _, names, path in rows for name in names.split(",")}
+
+
+def _find_in_version_1(root: Path, own: dict[str, str], kernel: FolderOperations) -> Cgroups | str:
+    homes = []
+    for controller in CONTROLLERS:
+        hierarchy = next((root / name for name in _find_hierarchies(root, controller)), None)
+        if hierarchy is None:
+            return f"the kernel offers no {controller} controller below {root}"
+        inner = hierarchy / own.get(controller, "/").lstrip("/")
+        homes.append(inner if inner.is_dir() else hierarchy)
+    return _check_writable(Cgroups(1, tuple(homes), _family_name(), kernel=kernel))
+
+
+def _find_hierarchies(root: Path, controller: str) -> Iterator[str]:
+    with suppress(OSError):
+        for folder in sorted(root.iterdir()):
+            if controller in folder.name.split(",") and (folder / "cgroup.procs").exists():
+                yield folder.name
+
+
+def _find_in_version_2(root: Path, own: dict[str, str], kernel: FolderOperations) -> Cgroups | str:
+    inner = root / own.get("", "/").lstrip("/")
+    home = inner if inner.is_dir() else root
+    if home.name.startswith(PREFIX) and home.name.endswith(LEAF):
+        # A server went down into this leaf before it started this process.
+        home = home.parent
+    offered = read_kernel_file(home / "cgroup.controllers").split()
+    lacking = [controller for controller in CONTROLLERS if controller not in offered]
+    if lacking:
+        return f"the controllers {', '.join(lacking)} are not delegated to {home}; {DELEGATE}"
+    cgroups = _check_writable(Cgroups(2, (home,), _family_name(), kernel=kernel))
+    return cgroups if isinstance(cgroups, str) else _delegate_controllers(cgroups)
+
+
+def _delegate_controllers(cgroups: Cgroups) -> Cgroups | str:
+    """Return the same after the controllers were handed down from its home, or why that cannot be."""
+    home = cgroups.homes[0]
+    if set(CONTROLLERS) <= set(read_kernel_file(home / "cgroup.subtree_control").split()):
+        return cgroups
+    # Only the root of all groups may have processes of its own and hand controllers down, and it alone has no type.
+    pids = (
+        [int(pid) for pid in read_kernel_file(home / "cgroup.procs").split()] if (home / "cgroup.type").exists() else []
+    )
+    if set(pids) - {os.getpid()}:
+        return f"{home} holds other processes than this server; {DELEGATE}"
+    if pids:
+        _move_server_into_leaf(home / f"{cgroups.family}{LEAF}", cgroups.kernel)
+    _enable_controllers(home)
+    return cgroups
+
+
+def _move_server_into_leaf(leaf: Path, kernel: FolderOperations) -> None:
+    with suppress(FileExistsError):
+        kernel.make(leaf)
+    write_kernel_file(leaf / "cgroup.procs", str(os.getpid()))
+
+
+def _check_writable(cgroups: Cgroups) -> Cgroups | str:
+    for home in cgroups.homes:
+        if not os.access(home, os.W_OK):
+            return f"{home} is not writable for this user; {DELEGATE if cgroups.version == 2 else AS_ROOT}"
+    return cgroups
+
+
+def _family_name() -> str:
+    """Return a name that no other `Cgroups` has, in this process or another."""
+    return f"{PREFIX}{os.getpid()}-{_read_boot_id()}-{next(_NUMBERS)}"
+
+
+def _read_boot_id() -> str:
+    """Return a word for this start of the machine, since numbers of processes begin anew with it."""
+    with suppress(OSError):
+        return read_kernel_file(Path("/proc/sys/kernel/random/boot_id"))[:8]
+    return "unknown"
+
+
+def _make_family(folder: Path, version: int, kernel: FolderOperations) -> None:
+    try:
+        kernel.make(folder)
+    except FileExistsError:
+        return
+    if version == 2:
+        _enable_controllers(folder)
+
+
+def _enable_controllers(folder: Path) -> None:
+    write_kernel_file(folder / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in CONTROLLERS))
+
+
+def _find_dead_families(home: Path, prefix: str, own: str) -> Iterator[Path]:
+    with suppress(OSError):
+        for folder in home.glob(f"{prefix}*"):
+            if folder.is_dir() and folder.name != own and not _is_alive(folder.name.removeprefix(PREFIX)):
+                yield folder
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the server of `<pid>-<boot>` may still run."""
+    pid, _, boot = name.partition("-")
+    if not pid.isdigit():
+        return True
+    if boot.split("-")[0] != _read_boot_id():
+        return False
+    return Path(f"/proc/{pid}").exists()
+
+
+def _sweep_family(folder: Path, kernel: FolderOperations) -> int:
+    with suppress(FileNotFoundError):  # another server swept it meanwhile
+        return sum(remove_folder(child, kernel) for child in (*filter(Path.is_dir, folder.iterdir()), folder))
+    return 0

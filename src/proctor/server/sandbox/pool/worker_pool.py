@@ -1,0 +1,352 @@
+"""Where sandboxed environments come from: a zygote that is kept alive, and workers that are forked from it.
+
+Rule 1: one zygote for all sessions (`zygote_pool`); a session whose worker does not come is refused.
+Rule 2: a worker hears its first message only when it is in a group of its own and has given up what its tier takes.
+Rule 3: in `strict` workers are kept apart by namespaces of their own; where the kernel gives none, each session has a
+    sandbox of its own, which costs a start and the memory of a whole Python. In `process` and `bwrap` workers of one
+    server can reach each other.
+Rule 4: nothing is left behind: no process, no descriptor, no group.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.models.control import Code
+from proctor.server.runtime.results import RequestRefused, make_refusal, new_incident
+from proctor.server.sandbox.handshake import (
+    GO,
+    HERE,
+    NO_NAMESPACES,
+    READY,
+    UNMAPPED,
+    HandshakeMessage,
+    StartMessage,
+    disable_peer_identity,
+    enable_peer_identity,
+    printable_line,
+    send_handshake,
+)
+from proctor.server.sandbox.messages import Describe, Work
+from proctor.server.sandbox.pool import bubblewrap
+from proctor.server.sandbox.pool.answer_checker import AnswerChecker
+from proctor.server.sandbox.pool.cgroups import Cgroups, explain_missing_cgroups, find_cgroups
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_process import WorkerProcess, generate_users
+from proctor.server.sandbox.pool.zygote_pool import (
+    START_SECONDS,
+    ZygotePlan,
+    ZygotePool,
+    ZygoteProcess,
+    compile_ahead,
+    receive_next_handshake,
+    wait_until_ready,
+)
+from proctor.server.sandbox.tiers import NOBODY, SandboxRequest, Tier
+from proctor.server.sandbox.worker import zygote
+
+LOG: Final = logging.getLogger("proctor.sandbox")
+MOST_STARTS: Final = 8
+"""Workers that are started at the same time."""
+END_SECONDS: Final = 10.0
+DEATH_SECONDS: Final = 5.0
+"""How long a zygote whose worker did not come may take to be known as dead."""
+ReturnType = TypeVar("ReturnType")
+
+COST: Final = "each session starts a sandbox of its own, which takes the time and the memory of a whole Python"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """How sessions are kept apart; `alone` is why each has a whole sandbox for itself, None: they share a zygote."""
+
+    tier: Tier
+    alone: str | None = None
+
+    @property
+    def costs(self) -> str | None:
+        """What that costs, in words."""
+        return None if self.alone is None else COST
+
+
+class WorkerNotStarted(Exception):
+    """No worker came."""
+
+
+class WorkerStartTimeout(WorkerNotStarted):
+    """No worker came in time; the zygote was killed for it, and whoever waited has waited long enough."""
+
+
+class NamespacesUnavailable(WorkerNotStarted):
+    """The kernel gives a worker no namespaces of its own."""
+
+
+class WorkerPool:
+    """The sandbox of one target; made by `start`, and left by `close` or `end`."""
+
+    def __init__(
+        self,
+        target: Target,
+        wish: SandboxRequest,
+        tier: Tier,
+        *,
+        cgroups: Cgroups | None,
+        start_seconds: float = START_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tier: Final = tier
+        self.report = PoolReport(tier)
+        self._target = target
+        self._wish = wish
+        self._cgroups = cgroups
+        self._seconds = start_seconds
+        self._binds = () if tier is Tier.PROCESS else bubblewrap.find_binds(target.text, wish.mounts)
+        self._numbers = count(1)
+        self._users = generate_users() if tier is not Tier.PROCESS and os.geteuid() == 0 else None
+        self._zygotes = ZygotePool(self._plan, clock)
+        self._processes: set[WorkerProcess] = set()
+        self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
+        self._starts = asyncio.Semaphore(MOST_STARTS)
+        self._checker = AnswerChecker()
+
+    @classmethod
+    def start(cls, target: Target, wish: SandboxRequest, tier: Tier, **options: Any) -> "WorkerPool":
+        """Return a pool whose zygote has imported the target's module; this takes some time.
+
+        A module that cannot be imported is a ValidationError, a sandbox that cannot be had a ComponentError.
+        """
+        if tier in (Tier.NONE, Tier.DOCKER):
+            raise ValidationError(
+                "there is no worker pool in this tier", found=tier, expected="process, bwrap or strict"
+            )
+        pool = cls(target, wish, tier, cgroups=_find_cgroups(tier), **options)
+        try:
+            pool._zygotes.current().ready.result()
+            if tier is Tier.STRICT:
+                _run_blocking(pool._try_worker())
+        except BaseException:
+            pool.end()
+            raise
+        return pool
+
+    def card(self) -> bytes:
+        """Return what the environment says of itself (an `EnvDescription` in msgpack), from a worker that is gone then."""
+        return _run_blocking(self._describe())
+
+    async def place(self, work: Work, name: str = "") -> WorkerExecutor:
+        """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
+        if work.num_envs is not None and self._target.has_engine:
+            await self._compile_ahead(work.autoreset_mode)
+        executor = await self._start_executor(name)
+        await executor.make(work)
+        return executor
+
+    def filters_imports(self) -> bool:
+        """Return whether every process that imports the environment is under a seccomp filter."""
+        return self._zygotes.have_filters()
+
+    async def close(self) -> None:
+        """End all workers and the zygote; nothing is left."""
+        await asyncio.to_thread(self.end)
+
+    def end(self) -> None:
+        """Do what `close` does, and wait for it; calling it again does nothing."""
+        self._zygotes.close()
+        self._checker.close()
+        for process in list(self._processes):
+            process.kill()
+        self._zygotes.join(END_SECONDS)
+        self._undertaker.shutdown()
+        if self._cgroups is not None:
+            self._cgroups.close()
+
+    def _plan(self, *, alone: bool) -> ZygotePlan:
+        target = self._target
+        start = StartMessage(
+            target.text,
+            target.settings,
+            self.tier,
+            self._wish.limits,
+            alone=alone,
+            user=NOBODY if self._users is None else next(self._users),
+            own_users=self._users is not None,
+        )
+        return ZygotePlan(self._command, start, self._cgroups, self._seconds)
+
+    def _command(self, descriptor: int) -> list[str]:
+        inside = zygote.command(descriptor)
+        return inside if self.tier is Tier.PROCESS else bubblewrap.command(self._wish, self._binds, inside)
+
+    # ---------------------------------------------------------------------------------------------------- workers
+    async def _compile_ahead(self, mode: str | None) -> None:
+        """Have a zygote that is shared by all compile what steps batches; what goes wrong, a worker will say."""
+        if self.report.alone is None:
+            with suppress(ProctorError):
+                await compile_ahead(self._zygotes.current(), mode)
+
+    async def _try_worker(self) -> None:
+        """Have a worker started and ended, to see how workers can be kept apart."""
+        (await self._start_executor()).abandon()
+
+    async def _describe(self) -> bytes:
+        executor = await self._start_executor()
+        return await executor.describe(Describe(self._target.text, self._target.settings), self._seconds)
+
+    async def _start_executor(self, name: str = "") -> WorkerExecutor:
+        """Return an executor without an environment, or raise a refusal."""
+        try:
+            async with self._starts:
+                channel, process = await self._fork_worker()
+                return WorkerExecutor(
+                    channel, process, name, checker=self._checker, most=self._wish.limits.answer_bytes
+                )
+        except (WorkerNotStarted, ProctorError, OSError) as problem:
+            number = new_incident()
+            LOG.error(
+                "a worker could not be started, incident %s: %s",
+                number,
+                printable_line(str(problem)),
+                extra={"session": name},
+            )
+            raise self._refusal(number) from None
+
+    @staticmethod
+    def _refusal(number: str) -> RequestRefused:
+        return make_refusal(Code.FACTORY_ERROR, "the environment's sandbox could not be started", incident=number)
+
+    async def _fork_worker(self) -> tuple[socket.socket, WorkerProcess]:
+        """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
+        if self.report.alone is not None:
+            return await self._fork_alone()
+        zygote_process = await wait_until_ready(self._zygotes.current())
+        try:
+            return await self._fork_from(zygote_process)
+        except NamespacesUnavailable as problem:
+            self._isolate_sessions(str(problem), zygote_process)
+            return await self._fork_alone()
+        except WorkerStartTimeout:
+            raise
+        except (WorkerNotStarted, ConnectionError):
+            if not await asyncio.to_thread(zygote_process.ended.wait, DEATH_SECONDS):
+                raise
+        return await self._fork_from(await wait_until_ready(self._zygotes.current()))
+
+    def _isolate_sessions(self, reason: str, zygote_process: ZygoteProcess) -> None:
+        """Give each session a sandbox of its own from now on."""
+        if self.report.alone is None:
+            self.report = PoolReport(self.tier, reason)
+            LOG.warning("workers get no namespaces of their own (%s): %s", reason, COST)
+        zygote_process.kill()
+
+    async def _fork_alone(self) -> tuple[socket.socket, WorkerProcess]:
+        zygote_process = self._zygotes.alone()
+        try:
+            return await self._fork_from(await wait_until_ready(zygote_process), zygote_process)
+        except BaseException:
+            zygote_process.kill()
+            raise
+
+    async def _fork_from(
+        self, zygote_process: ZygoteProcess, own: ZygoteProcess | None = None
+    ) -> tuple[socket.socket, WorkerProcess]:
+        """Return the socket of a worker that is confined and waits for its first message, and what holds it."""
+        process = WorkerProcess(
+            self._undertaker,
+            self._forget_process if own is None else lambda process: self._forget_with_zygote(process, own),
+        )
+        self._processes.add(process)
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            enable_peer_identity(ours)
+            with theirs:
+                zygote_process.fork(theirs)
+            async with asyncio.timeout(self._seconds):
+                await self._start_worker(ours, process, zygote_process)
+            disable_peer_identity(ours)
+        except BaseException as problem:
+            ours.close()
+            process.kill()
+            if isinstance(problem, TimeoutError):
+                # A zygote that does not even fork is of no use to anybody.
+                zygote_process.kill()
+                raise WorkerStartTimeout("the sandbox did not answer in time") from None
+            raise
+        zygote_process.born += 1
+        return ours, process
+
+    async def _start_worker(
+        self, channel: socket.socket, process: WorkerProcess, zygote_process: ZygoteProcess
+    ) -> None:
+        """Lead a new worker to where it can begin."""
+        with await receive_next_handshake(channel) as first:
+            if first.kind != HERE or first.reason or not zygote_process.has_started(first.speaker):
+                raise WorkerNotStarted("no worker came")
+            _attach_speaker(process, first, channel)
+        if self._cgroups is not None:
+            name = f"worker-{next(self._numbers)}"
+            await asyncio.to_thread(process.put_into_group, self._cgroups, name, self._wish.limits)
+        send_handshake(channel, GO)
+        with await self._receive_last_word(channel, process) as last:
+            if last.kind == NO_NAMESPACES:
+                raise NamespacesUnavailable(last.reason)
+            if last.kind != READY:
+                raise WorkerNotStarted(last.reason or "a worker ended before it was ready")
+            if not (
+                process.has_member(last.speaker)
+                if self._cgroups is not None
+                else zygote_process.has_started(last.speaker)
+            ):
+                raise WorkerNotStarted("a process spoke that is not the worker")
+            _attach_speaker(process, last, channel)
+
+    async def _receive_last_word(self, channel: socket.socket, process: WorkerProcess) -> HandshakeMessage:
+        """Return a worker's last word; one that asks for a user of its own before it says it, is given one."""
+        word = await receive_next_handshake(channel)
+        if word.kind != UNMAPPED or self._users is None:
+            return word
+        with word:
+            process.map_user(next(self._users))
+        send_handshake(channel, GO)
+        return await receive_next_handshake(channel)
+
+    def _forget_process(self, process: WorkerProcess) -> None:
+        self._processes.discard(process)
+
+    def _forget_with_zygote(self, process: WorkerProcess, zygote_process: ZygoteProcess) -> None:
+        zygote_process.kill()
+        self._forget_process(process)
+
+
+def _find_cgroups(tier: Tier) -> Cgroups | None:
+    if tier is not Tier.STRICT:
+        return None
+    cgroups = find_cgroups()
+    if cgroups is None:
+        raise ComponentError(f"there are no cgroups for the tier strict: {explain_missing_cgroups()}")
+    cgroups.sweep()
+    return cgroups
+
+
+def _attach_speaker(process: WorkerProcess, word: HandshakeMessage, channel: socket.socket) -> None:
+    """Hold the process that spoke; it waits for our answer, so nothing more is there to be read."""
+    process.attach(word.speaker)
+    with suppress(BlockingIOError):
+        channel.recv(1, socket.MSG_PEEK)
+        raise WorkerNotStarted("a worker ended, or did not wait for an answer")
+
+
+def _run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
+    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,1 @@
+"""What each tier really blocks on this host."""

@@ -1,0 +1,328 @@
+"""Tries on this host what each tier really blocks, in workers that are started as sessions' workers are.
+
+Rule 1: what runs is the real thing: the worker pool of a server's sessions, with an environment that attacks (`attacks`).
+Rule 2: a probe that ends its worker has a worker of its own; nothing of a trial is left behind.
+Rule 3: a tier that cannot be started is `lacking`, with the reason and what to do.
+Rule 4: decoys are laid out on the host for the probes to reach. A probe's own word that it was stopped is not enough
+    where the host can see for itself.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from proctor.envs.targets import Target
+from proctor.errors import ProctorError
+from proctor.models.control import Code
+from proctor.server.runtime.env_adapter import ResetRequest
+from proctor.server.runtime.results import EnvOutcome, RequestError
+from proctor.server.sandbox.messages import Work
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_pool import WorkerPool
+from proctor.server.sandbox.probe import host
+from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, find_left_file
+from proctor.server.sandbox.probe.report import (
+    CHOICES,
+    ProbeFinding,
+    ProbeVerdict,
+    SandboxProbe,
+    SandboxReport,
+    TierReport,
+    refusal,
+    strongest,
+)
+from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier
+
+LIMITS: Final = SandboxLimits(memory_bytes=256 * MIB, processes=24, file_bytes=MIB, tmp_bytes=2 * MIB)
+"""Small ones: that they hold is what is tried, and trying must not hurt where they do not."""
+VARIABLE: Final = "PROCTOR_CANARY"
+ECHO: Final = "import os\nwhile said := os.read(0, 1): os.write(1, said)"
+"""What the process does that a probe may find or kill: answer what it is told."""
+ANSWER_SECONDS: Final = 60.0
+
+
+class Decoys:
+    """Listeners, a folder and a process, all marked with one random word; made by `lay_out_decoys`."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.token = f"canary-{secrets.token_hex(8)}"
+        self._stack = stack
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (self._folder / "canary").write_text(self.token, encoding="ascii")
+        # Open to all: what keeps a worker out is then that it does not see it, not that it is somebody else.
+        self._folder.chmod(0o777)
+        self._listeners = {
+            SandboxProbe.NETWORK: self._start_listener(socket.AF_INET, ("127.0.0.1", 0)),
+            SandboxProbe.ABSTRACT_SOCKETS: self._start_listener(socket.AF_UNIX, f"\0{self.token}"),
+        }
+        self._decoy = self._start_decoy()
+
+    def targets_for(self, probe: SandboxProbe, neighbour: int = 0) -> AttackTargets:
+        """Return what a probe is told."""
+        if self._decoy.poll() is not None:
+            self._decoy = self._start_decoy()
+        if probe is SandboxProbe.PROC:
+            self._decoy_answers()  # only then is its command line there: a new program gets it a moment after it has begun
+        return AttackTargets(
+            probe=probe,
+            token=self.token,
+            folder=str(self._folder),
+            port=self._listeners[SandboxProbe.NETWORK].getsockname()[1],
+            decoy=self._decoy.pid,
+            neighbour=neighbour,
+            memory_bytes=LIMITS.memory_bytes,
+            processes=LIMITS.processes,
+            tmp_bytes=LIMITS.tmp_bytes,
+        )
+
+    def was_taken(self, probe: SandboxProbe) -> bool | None:
+        """Return whether the host saw that the probe succeeded, None where only the probe can know."""
+        if probe in self._listeners:
+            return _was_reached(self._listeners[probe])
+        if probe is SandboxProbe.SIGNALS:
+            return self._has_decoy_ended()
+        return None
+
+    def _start_listener(self, family: int, address: str | tuple[str, int]) -> socket.socket:
+        listener = self._stack.enter_context(socket.socket(family))
+        listener.bind(address)
+        listener.listen()
+        listener.setblocking(False)
+        return listener
+
+    def _start_decoy(self) -> "subprocess.Popen[bytes]":
+        """Start a process that answers, with the word in its command line."""
+        line = [sys.executable, "-I", "-S", "-c", ECHO, self.token]
+        process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this Python
+        self._stack.callback(_end_process, process)
+        return process
+
+    def _has_decoy_ended(self) -> bool:
+        if self._decoy_answers():
+            return False
+        self._decoy.kill()  # one that was only stopped
+        self._decoy.wait()
+        return True
+
+    def _decoy_answers(self) -> bool:
+        """Return whether the process still does what it is for; one that was killed answers nothing, however late it ends."""
+        said, heard = self._decoy.stdin, self._decoy.stdout
+        if said is None or heard is None:
+            return False
+        with suppress(BrokenPipeError):
+            os.write(said.fileno(), b"?")
+            ready, _, _ = select.select([heard], [], [], ANSWER_SECONDS)
+            return bool(ready and os.read(heard.fileno(), 1))
+        return False
+
+
+def _was_reached(listener: socket.socket) -> bool:
+    try:
+        connection, _ = listener.accept()
+    except BlockingIOError:
+        return False
+    connection.close()
+    return True
+
+
+def _end_process(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.communicate()
+
+
+@contextmanager
+def lay_out_decoys() -> Iterator[Decoys]:
+    """Yield decoys, and clear them away."""
+    with ExitStack() as stack:
+        decoys = Decoys(stack)
+        os.environ[VARIABLE] = decoys.token
+        stack.callback(os.environ.pop, VARIABLE, None)
+        # Where workers have no temporary folder of their own, it is ours that the neighbour's file is in.
+        stack.callback(find_left_file(decoys.token).unlink, missing_ok=True)
+        yield decoys
+
+
+__all__ = ["SandboxReport", "full_report", "quick_report", "refusal", "run_probe", "strongest"]
+
+TARGET: Final = Target("proctor.server.sandbox.probe.attacks:Probing")
+WORK: Final = Work(TARGET.text, {}, False, False, None, None, False)
+PATIENCE_SECONDS: Final = 10.0
+START_SECONDS: Final = 30.0
+ENDING: Final = frozenset((SandboxProbe.MEMORY_BOMB, SandboxProbe.MEMORY_OF_MANY, SandboxProbe.PTRACE))
+"""What the kernel may answer by ending the process."""
+QUICK: Final = tuple(probe for probe in SandboxProbe if probe is not SandboxProbe.MEMORY_OF_MANY)
+"""What is tried whenever a server starts: all but the one that takes the memory of a whole limit several times."""
+PLAIN: Final = "import sys; sys.path[:] = sys.argv[1:]; from proctor.server.sandbox.probe.attacks import main; main()"
+LOGS: Final = ("proctor.sandbox", "proctor.environment")
+SHARED: Final = "all sessions are in the server's own process"
+ReturnType = TypeVar("ReturnType")
+
+
+def full_report() -> SandboxReport:
+    """Return what each of none..strict blocks on this host, by all probes; takes some seconds."""
+    return SandboxReport(
+        host.collect_facts(), tuple(_run_probes(tier, tuple(SandboxProbe)) for tier in reversed(CHOICES))
+    )
+
+
+def quick_report(wish: SandboxRequest) -> SandboxReport:
+    """Return what the tier that is wished for blocks; for auto, what the strongest one blocks that holds."""
+    wanted = CHOICES if wish.tier is None else (wish.tier,)
+    tiers: list[TierReport] = []
+    for tier in wanted:
+        # In the server's own process there is nothing to be tried.
+        tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _run_probes(tier, QUICK))
+        if tiers[-1].holds():
+            break
+    return SandboxReport(host.collect_facts(), tuple(tiers))
+
+
+def run_probe(tier: Tier, probe: SandboxProbe) -> ProbeFinding:
+    """Return what comes of one probe in one tier."""
+    return _run_probes(tier, (probe,)).of(probe)
+
+
+def _run_probes(tier: Tier, probes: Iterable[SandboxProbe]) -> TierReport:
+    """Return what comes of some probes in a tier; one that cannot be started is lacking."""
+    lacking = host.explain_lacking(tier)
+    if lacking is not None:
+        return TierReport(tier, lacking=lacking)
+    with lay_out_decoys() as decoys, _silence_logs():
+        if tier is Tier.NONE:
+            return TierReport(tier, tuple(_run_without_sandbox(probes, decoys)))
+        try:
+            return _run_blocking(_run_in_workers(tier, probes, decoys))
+        except ProctorError as problem:
+            return TierReport(tier, lacking=_explain_problem(str(problem)))
+
+
+def _explain_problem(problem: str) -> str:
+    """Return what went wrong, with the setting of the kernel that is likely to be the cause."""
+    switch = host.check_user_namespaces()
+    return problem if switch == host.ALLOWED or os.geteuid() == 0 else f"{problem}; user namespaces are {switch}"
+
+
+# --------------------------------------------------------------------------------------------------- without a sandbox
+def _run_without_sandbox(probes: Iterable[SandboxProbe], decoys: Decoys) -> Iterator[ProbeFinding]:
+    """Try what can be done without any sandbox, in a process of this user."""
+    wanted = [probe for probe in probes if probe is not SandboxProbe.NEIGHBOURS]
+    given = "\n".join(decoys.targets_for(probe).model_dump_json() for probe in wanted)
+    line = [sys.executable, "-I", "-c", PLAIN, *sys.path]
+    done = subprocess.run(line, input=given.encode(), capture_output=True, check=False, timeout=60)  # noqa: S603
+    for probe, said in zip(wanted, done.stdout.splitlines(), strict=False):
+        yield _judge(probe, AttackResult.model_validate_json(said), decoys)
+    for probe in wanted[len(done.stdout.splitlines()) :]:
+        yield ProbeFinding(probe, ProbeVerdict.UNPROVEN, "the process ended")
+    if SandboxProbe.NEIGHBOURS in probes:
+        yield ProbeFinding(SandboxProbe.NEIGHBOURS, ProbeVerdict.OPEN, SHARED)
+
+
+# ---------------------------------------------------------------------------------------------------------- in workers
+async def _run_in_workers(tier: Tier, probes: Iterable[SandboxProbe], decoys: Decoys) -> TierReport:
+    wish = SandboxRequest(tier, limits=LIMITS)
+    pool = await asyncio.to_thread(WorkerPool.start, TARGET, wish, tier, start_seconds=START_SECONDS)
+    try:
+        findings = [await _attack(pool, probe, decoys) for probe in probes]
+        return TierReport(tier, tuple(findings), note=pool.report.costs)
+    finally:
+        await pool.close()
+
+
+async def _attack(pool: WorkerPool, probe: SandboxProbe, decoys: Decoys) -> ProbeFinding:
+    """Return what comes of a probe in a worker of its own."""
+    try:
+        executor, _ = await _start_attacker(pool, "")
+    except RequestError as problem:
+        return ProbeFinding(probe, ProbeVerdict.UNPROVEN, problem.problem.message)
+    try:
+        if probe is SandboxProbe.NEIGHBOURS:
+            return await _attack_neighbour(pool, executor, decoys)
+        found = _judge(probe, await _attempt(executor, probe, decoys), decoys)
+    except RequestError as problem:
+        return _judge_end(probe, problem)
+    else:
+        if probe is SandboxProbe.KERNEL_CALLS and found.verdict is ProbeVerdict.BLOCKED and not pool.filters_imports():
+            return ProbeFinding(probe, ProbeVerdict.OPEN, "the process that imports the environment has no filter")
+        return found
+    finally:
+        executor.abandon()
+
+
+async def _attack_neighbour(pool: WorkerPool, attacker: WorkerExecutor, decoys: Decoys) -> ProbeFinding:
+    """Return what comes of an attack on another session's worker, which is asked afterwards whether it is still there."""
+    neighbour, number = await _start_attacker(pool, decoys.token)
+    try:
+        said = await _attempt(attacker, SandboxProbe.NEIGHBOURS, decoys, number)
+        await neighbour.state()
+    except RequestError:
+        return ProbeFinding(SandboxProbe.NEIGHBOURS, ProbeVerdict.OPEN, "the worker of another session was ended")
+    finally:
+        neighbour.abandon()
+    return _judge(SandboxProbe.NEIGHBOURS, said, decoys)
+
+
+async def _start_attacker(pool: WorkerPool, episode: str) -> tuple[WorkerExecutor, int]:
+    """Return an executor with an environment that attacks, and the number by which its process knows itself."""
+    executor = await pool.place(WORK)
+    executor.timeout = PATIENCE_SECONDS
+    outcome = await executor.reset(ResetRequest(None, episode, None))
+    return executor, _parse_result(outcome).pid
+
+
+async def _attempt(executor: WorkerExecutor, probe: SandboxProbe, decoys: Decoys, neighbour: int = 0) -> AttackResult:
+    targets = decoys.targets_for(probe, neighbour)
+    return _parse_result(await executor.step(targets.model_dump_json().encode()))
+
+
+def _parse_result(outcome: Any) -> AttackResult:
+    return AttackResult.model_validate_json(outcome.observation if isinstance(outcome, EnvOutcome) else b"")
+
+
+# ------------------------------------------------------------------------------------------------------------ verdicts
+def _judge(probe: SandboxProbe, tried: AttackResult, decoys: Decoys) -> ProbeFinding:
+    """Return the verdict; where the host can see for itself, that counts."""
+    seen = decoys.was_taken(probe)
+    succeeded = tried.succeeded if seen is None else seen
+    if succeeded == tried.succeeded:
+        return ProbeFinding(probe, ProbeVerdict.OPEN if succeeded else ProbeVerdict.BLOCKED, tried.said)
+    if succeeded:
+        return ProbeFinding(probe, ProbeVerdict.OPEN, "this machine saw that it was reached")
+    return ProbeFinding(probe, ProbeVerdict.BLOCKED, "this machine saw nothing of it")
+
+
+def _judge_end(probe: SandboxProbe, problem: RequestError) -> ProbeFinding:
+    """Return the verdict on a probe after which the worker did not answer."""
+    if problem.problem.code != Code.STEP_TIMEOUT and probe in ENDING:
+        return ProbeFinding(probe, ProbeVerdict.BLOCKED, "the kernel ended the process")
+    return ProbeFinding(probe, ProbeVerdict.UNPROVEN, problem.problem.message)
+
+
+@contextmanager
+def _silence_logs() -> Iterator[None]:
+    """Keep out of the log what workers and zygotes say that are meant to end."""
+    with ExitStack() as stack:
+        for log in map(logging.getLogger, LOGS):
+            log.addFilter(_drop_record)
+            stack.callback(log.removeFilter, _drop_record)
+        yield
+
+
+def _drop_record(_record: logging.LogRecord) -> bool:
+    return False
+
+
+def _run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
+    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,1 @@
+"""What runs inside a sandbox: the zygote, the worker, and what confines them."""

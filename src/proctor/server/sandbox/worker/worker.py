@@ -1,0 +1,294 @@
+"""The environment's process: one adapter, which reads calls from one socket and answers them one by one until it closes.
+
+Rule 1: before the first message it gives up what its tier takes away, and says so; a step that fails ends it.
+Rule 2: it keeps one descriptor, its own socket, and takes nothing of its zygote's with it: what a module opened while it
+    was imported is closed.
+Rule 3: what the environment raises is logged here as anywhere else; the log travels with the answer, bounded, because
+    standard error leads nowhere.
+"""
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import socket
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import msgspec
+import numpy as np
+
+from proctor.envs.targets import Target
+from proctor.models.control import Code
+from proctor.models.wire import Encoding
+from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.executors import AnyAdapter, make_adapter
+from proctor.server.runtime.results import (
+    LONGEST_TEXT,
+    MOST_CONTAINERS,
+    MOST_CONTENT_BYTES,
+    USER_CODE_ERRORS,
+    BatchOutcome,
+    EnvOutcome,
+    RequestError,
+    RequestFailed,
+    ToolOutcome,
+    make_failure,
+    make_refusal,
+    new_incident,
+)
+from proctor.server.sandbox.handshake import (
+    GO,
+    HERE,
+    NO_NAMESPACES,
+    READY,
+    UNFIT,
+    UNMAPPED,
+    StartMessage,
+    receive_handshake,
+    send_handshake,
+)
+from proctor.server.sandbox.messages import (
+    LENGTH,
+    LONGEST_TRACE,
+    MOST_BYTES,
+    Describe,
+    FirstMessage,
+    WorkerCall,
+    WorkerProblem,
+    WorkerReply,
+    count_containers,
+    count_keys,
+    decode_message,
+    encode_batch,
+    encode_frame,
+    read_message,
+    to_worker_problem,
+)
+from proctor.server.sandbox.tiers import Tier
+from proctor.server.sandbox.worker import confine
+
+LOG: Final = logging.getLogger("proctor.environment")
+_decode_call: Final = msgspec.msgpack.Decoder(WorkerCall).decode
+
+
+class LogCollector(logging.Handler):
+    """Keeps the end of what is logged until it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record, with its traceback."""
+        text = self.format(record)
+        self.text = (text if self.text is None else f"{self.text}\n{text}")[-LONGEST_TRACE:]
+
+    def take_text(self) -> str | None:
+        """Return what there is, which is then gone."""
+        text, self.text = self.text, None
+        return text
+
+
+# ------------------------------------------------------------------------------------------------- from fork to work
+def run_worker(descriptor: int, start: StartMessage) -> NoReturn:
+    """Be a worker for the socket with this descriptor: what is left of a zygote after its fork. Never returns."""
+    code = 1
+    try:
+        with socket.socket(fileno=_close_other_descriptors(descriptor)) as channel:
+            if _confine(channel, start):
+                serve(channel, start.limits.answer_bytes)
+        code = 0
+    finally:
+        # Nothing that the zygote would do at its end is done here.
+        os._exit(code)
+
+
+def _close_other_descriptors(descriptor: int) -> int:
+    """Close every other descriptor but the three that lead nowhere, and return this one."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+    return descriptor
+
+
+def _confine(channel: socket.socket, start: StartMessage) -> bool:
+    """Give up what the tier takes away, in step with the server; return whether the work may begin."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A group of processes of its own, so that what the environment starts can be ended with it.
+    os.setsid()
+    if start.tier is Tier.PROCESS:
+        confine.die_with_parent()
+    send_handshake(channel, HERE)
+    if receive_handshake(channel).kind != GO:
+        return False
+    step = UNFIT
+    try:
+        if start.tier is Tier.STRICT and not start.alone:
+            step = NO_NAMESPACES
+            confine.own_namespaces(start.limits, partial(_ask_for_user, channel) if start.own_users else None)
+            step = UNFIT
+        _renew_numpy_seed()
+        confine.settle(start.tier, start.limits, network=start.network)
+    except OSError as problem:
+        send_handshake(channel, step, str(problem))
+        return False
+    send_handshake(channel, READY)
+    return True
+
+
+def _ask_for_user(channel: socket.socket) -> None:
+    """Have the server map this worker's user to one that no other worker is."""
+    send_handshake(channel, UNMAPPED)
+    if receive_handshake(channel).kind != GO:
+        raise ConnectionResetError("the server gave no user")
+
+
+def _renew_numpy_seed() -> None:
+    """Begin NumPy's global generator anew; Python's own does so after a fork, and else all workers would draw the same."""
+    np.random.seed()  # noqa: NPY002  # the legacy generator is what has to be seeded
+
+
+# -------------------------------------------------------------------------------------------------------------- work
+def serve(channel: socket.socket, most: int = MOST_BYTES) -> None:
+    """Answer what comes over the socket until the other side closes it, with at most so many bytes each time."""
+    log = LogCollector()
+    LOG.addHandler(log)
+    try:
+        with closing(asyncio.Runner()) as runner:
+            _answer_calls(channel, runner, log, most)
+    except ConnectionError:
+        return
+    finally:
+        LOG.removeHandler(log)
+
+
+def _answer_calls(channel: socket.socket, runner: asyncio.Runner, log: LogCollector, most: int) -> None:
+    adapter: AnyAdapter | None = None
+    first = True
+    while (body := read_message(channel)) is not None:
+        try:
+            if adapter is not None:
+                answer = answer_call(adapter, _decode_call(body), runner)
+            else:
+                adapter, answer = handle_first_message(decode_message(body, FirstMessage))  # type: ignore[arg-type]  # a union is no type
+        except RequestError as problem:
+            answer = _to_problem_reply(problem)
+        if log.text is not None:
+            answer = msgspec.structs.replace(answer, trace=log.take_text())
+        channel.sendall(_encode_within(answer, MOST_BYTES if first else most))
+        first = False
+
+
+def _encode_within(answer: WorkerReply, most: int) -> bytearray:
+    """Return the frame of an answer; of one that is too large, what the server is told instead."""
+    frame = encode_frame(answer)
+    size = len(frame) - LENGTH.size
+    if size <= most:
+        return frame
+    moved = answer.outcome is not None or answer.batch is not None
+    moved = moved or (answer.tool is not None and answer.tool.outcome is not None)
+    return encode_frame(
+        _to_problem_reply(
+            _too_large_error(f"the environment's answer has {size} bytes", f"at most {most}", moved=moved)
+        )
+    )
+
+
+def _too_large_error(message: str, expected: str, *, moved: bool) -> RequestError:
+    """Return that an answer is too large: nothing is lost if the environment has not moved for it."""
+    return (make_failure if moved else make_refusal)(Code.TOO_LARGE, message, expected=expected)
+
+
+def handle_first_message(first: FirstMessage) -> tuple[AnyAdapter | None, WorkerReply]:
+    """Return the adapter that the server asked for, or refuse; asked to describe it, the description and no adapter."""
+    if isinstance(first, Describe):
+        return None, _describe_environment(first)
+    adapter = make_adapter(
+        Target(first.target, first.settings),
+        Encoding(first.packed, first.compress),
+        new_incident,
+        num_envs=first.num_envs,
+        autoreset_mode=first.autoreset_mode,
+        infos=first.infos,
+        scenes=first.scenes,
+    )
+    return adapter, WorkerReply()
+
+
+def _describe_environment(first: Describe) -> WorkerReply:
+    """Return the description, or for the operator's eyes why there is none."""
+    try:
+        card = describe_target(Target(first.target, first.settings))
+        return WorkerReply(card=msgspec.msgpack.encode(card))
+    except USER_CODE_ERRORS as problem:
+        LOG.error("an environment could not be described", exc_info=problem)
+        return WorkerReply(refused=WorkerProblem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
+
+
+def answer_call(adapter: AnyAdapter, call: WorkerCall, runner: asyncio.Runner) -> WorkerReply:
+    """Return the adapter's answer to a call."""
+    try:
+        found = _dispatch_call(adapter, call)
+        if type(found) is EnvOutcome:
+            return WorkerReply(outcome=found)
+        if inspect.isawaitable(found):
+            found = runner.run(_await_value(found))
+    except RequestError:
+        raise
+    except USER_CODE_ERRORS as problem:
+        # An adapter wraps what its environment raises in all methods but this one.
+        number = new_incident()
+        LOG.error("environment failed in %s, incident %s", call.method, number, exc_info=problem)
+        raise make_failure(
+            Code.EXECUTION_ERROR, f"the environment failed in {call.method}()", incident=number
+        ) from None
+    return _to_reply(found)
+
+
+def _dispatch_call(adapter: AnyAdapter, call: WorkerCall) -> Any:
+    method = call.method
+    if method == "step":
+        return adapter.step(call.data)
+    if method == "call":
+        return adapter.call(call.tool, call.data)
+    if method == "act":
+        return adapter.act(call.data)
+    if method == "reset":
+        return adapter.reset(call.order)  # type: ignore[arg-type]  # the server always sends one
+    return getattr(adapter, method)()
+
+
+async def _await_value(found: Any) -> Any:
+    return await found
+
+
+def _to_reply(found: Any) -> WorkerReply:
+    if isinstance(found, EnvOutcome):
+        return WorkerReply(outcome=found)
+    if isinstance(found, ToolOutcome):
+        return WorkerReply(tool=_check_tool_size(found))
+    if isinstance(found, BatchOutcome):
+        return WorkerReply(batch=encode_batch(found))
+    return WorkerReply(state=found)
+
+
+def _check_tool_size(found: ToolOutcome) -> ToolOutcome:
+    """Return what a tool answered, or raise that it is more than an agent is told."""
+    metadata = b"{}" if found.outcome is None else found.outcome.metadata
+    for part, size, most in (
+        ("text has {} characters", len(found.text), LONGEST_TEXT),
+        ("content has {} bytes", len(found.content), MOST_CONTENT_BYTES),
+        ("content has {} arrays and objects", count_containers(found.content), MOST_CONTAINERS),
+        ("metadata have {} keys", count_keys(metadata), MOST_CONTAINERS),
+    ):
+        if size > most:
+            message = f"a tool's answer is too large: its {part.format(size)}"
+            raise _too_large_error(message, f"at most {most}", moved=found.outcome is not None)
+    return found
+
+
+def _to_problem_reply(problem: RequestError) -> WorkerReply:
+    said = to_worker_problem(problem.problem)
+    return WorkerReply(failed=said) if isinstance(problem, RequestFailed) else WorkerReply(refused=said)

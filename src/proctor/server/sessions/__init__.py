@@ -1,0 +1,1 @@
+"""A session: one running environment with its recorder."""

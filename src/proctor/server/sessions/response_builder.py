@@ -1,0 +1,251 @@
+"""From an outcome to what is said of it: the reply's data for the client, and the event for the record.
+
+Rule 1: pure but for the pipeline's own memory; the session decides when, and what a failure means.
+Rule 2: rewards are transformed here and nowhere else; a client sees the transformed one, the record has both and every
+    part.
+"""
+
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw
+from numpy.typing import NDArray
+
+from proctor.models.arrays import array_to_lists, pack_array
+from proctor.models.control import BatchReply, ObservationReply
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event
+from proctor.models.wire import Encoding
+from proctor.server.rewards.pipeline import Moment, Pipeline
+from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest
+from proctor.server.runtime.results import BatchOutcome, EnvOutcome
+
+NULL: Final = Raw(b"null")
+encode: Final = msgspec.json.Encoder().encode
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Which agent acts: by its grant, the name that it was given, and the tool that it uses."""
+
+    grant: str
+    agent: str
+    tool: str
+
+
+class StepContext(msgspec.Struct, frozen=True):
+    """Where a session stands after an outcome: which episode, which step, at what time, by whose request."""
+
+    session: str
+    epoch: int
+    step: int
+    episode_id: str
+    at: float
+    request_id: int | None
+    caller: Caller | None = None
+    """The agent that acted; None: the orchestrator."""
+    nth: int = 1
+    """Which reset of its environment the episode began with."""
+
+
+class ResponseBuilder(Protocol):
+    """Says what happened, to the client and to the record."""
+
+    def build_reset(self, outcome: Any, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a reset."""
+        ...
+
+    def build_step(self, outcome: Any, action: bytes, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a step."""
+        ...
+
+    def add_head(self, data: bytes, head: str | None) -> bytes:
+        """Return the data of a reset's reply with the record's head in it, if there is one and the client knows of it."""
+        ...
+
+
+class SingleResponseBuilder:
+    """For a session of one environment; `extended` is what a client that said hello understands."""
+
+    def __init__(self, pipeline: Pipeline, *, extended: bool) -> None:
+        self._pipeline = pipeline
+        self._extended = extended
+
+    def build_reset(self, outcome: EnvOutcome, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a reset."""
+        carried = encode(self._pipeline.snapshot()) if self._pipeline else b"null"
+        if self._pipeline:
+            self._pipeline.begin(_make_moment(outcome))
+        event = EpisodeReset(
+            session=context.session,
+            at=context.at,
+            request_id=context.request_id,
+            epoch=context.epoch,
+            episode_id=context.episode_id,
+            seed=order.seed if isinstance(order.seed, int) else None,
+            options=NULL if order.options is None else Raw(encode(order.options)),
+            observation=Raw(outcome.observation),
+            metadata=Raw(outcome.metadata),
+            pipeline=Raw(carried),
+            nth=context.nth,
+            scene=Raw(outcome.scene),
+        )
+        return self._encode_reply(outcome, outcome.reward, context), event
+
+    def build_step(self, outcome: EnvOutcome, action: bytes, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a step."""
+        reward, parts = self._transform_reward(outcome) if self._pipeline else (outcome.reward, {})
+        caller = context.caller
+        event = EpisodeStepped(
+            session=context.session,
+            principal="control" if caller is None else "agent",
+            at=context.at,
+            request_id=context.request_id,
+            epoch=context.epoch,
+            step=context.step,
+            action=Raw(action),
+            observation=Raw(outcome.observation),
+            metadata=Raw(outcome.metadata),
+            raw_reward=outcome.reward,
+            reward=reward,
+            parts=parts,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            grant=None if caller is None else caller.grant,
+            tool=None if caller is None else caller.tool,
+            scene=Raw(outcome.scene),
+        )
+        return self._encode_reply(outcome, reward, context), event
+
+    def add_head(self, data: bytes, head: str | None) -> bytes:
+        """Return the data with the head in it."""
+        return _add_head(data, head) if self._extended else data
+
+    def _transform_reward(self, outcome: EnvOutcome) -> tuple[float | None, dict[str, float]]:
+        if outcome.reward is None:
+            return None, {}
+        rewarded = self._pipeline.apply(_make_moment(outcome))
+        return float(rewarded.rewards[0]), {name: float(part[0]) for name, part in rewarded.parts.items()}
+
+    def _encode_reply(self, outcome: EnvOutcome, reward: float | None, context: StepContext) -> bytes:
+        seen = ObservationReply(
+            Raw(outcome.observation),
+            reward,
+            outcome.terminated or outcome.truncated,
+            UNSET if outcome.metadata == EMPTY_OBJECT else Raw(outcome.metadata),
+        )
+        if self._extended:
+            seen.terminated = outcome.terminated
+            seen.truncated = outcome.truncated
+            seen.step = context.step
+            seen.episode_id = context.episode_id
+        return encode(seen)
+
+
+class BatchResponseBuilder:
+    """For a session of many."""
+
+    def __init__(self, pipeline: Pipeline, encoding: Encoding) -> None:
+        self._pipeline = pipeline
+        self._encoding = encoding
+
+    def build_reset(self, outcome: BatchOutcome, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a reset."""
+        carried = encode(self._pipeline.snapshot()) if self._pipeline else b"null"
+        if self._pipeline:
+            self._pipeline.begin(_make_batch_moment(outcome))
+        event = BatchReset(
+            session=context.session,
+            at=context.at,
+            request_id=context.request_id,
+            epoch=context.epoch,
+            episode_id=context.episode_id,
+            seed=None if order.seed is None else order.seed if isinstance(order.seed, int) else list(order.seed),
+            options=NULL if order.options is None else Raw(encode(order.options)),
+            mask=NULL if order.mask is None else Raw(encode(order.mask)),
+            observations=Raw(outcome.observations),
+            infos=Raw(outcome.infos),
+            pipeline=Raw(carried),
+            nth=context.nth,
+        )
+        data = BatchReply(
+            Raw(outcome.observations), context.step, infos=_unset_if_empty(outcome.infos), episode_id=context.episode_id
+        )
+        return encode(data), event
+
+    def build_step(self, outcome: BatchOutcome, action: bytes, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a step."""
+        raw_rewards = self._encode_array(outcome.rewards)
+        rewards, parts = self._transform_reward(outcome) if self._pipeline else (raw_rewards, {})
+        terminations, truncations = self._encode_array(outcome.terminations), self._encode_array(outcome.truncations)
+        event = BatchStepped(
+            session=context.session,
+            at=context.at,
+            request_id=context.request_id,
+            epoch=context.epoch,
+            step=context.step,
+            actions=Raw(action),
+            observations=Raw(outcome.observations),
+            infos=Raw(outcome.infos),
+            raw_rewards=raw_rewards,
+            rewards=rewards,
+            parts=parts,
+            terminations=terminations,
+            truncations=truncations,
+        )
+        data = BatchReply(
+            Raw(outcome.observations),
+            context.step,
+            rewards,
+            terminations,
+            truncations,
+            _unset_if_empty(outcome.infos),
+            context.episode_id,
+        )
+        return encode(data), event
+
+    def add_head(self, data: bytes, head: str | None) -> bytes:
+        """Return the data with the head in it."""
+        return _add_head(data, head)
+
+    def _transform_reward(self, outcome: BatchOutcome) -> tuple[Raw, dict[str, Raw]]:
+        rewarded = self._pipeline.apply(_make_batch_moment(outcome))
+        return self._encode_array(rewarded.rewards), {
+            name: self._encode_array(part) for name, part in rewarded.parts.items()
+        }
+
+    def _encode_array(self, array: NDArray[Any] | None) -> Raw:
+        if array is None:
+            return NULL
+        packed = self._encoding.packed
+        return Raw(encode(pack_array(array, self._encoding.compress) if packed else array_to_lists(array)))
+
+
+def _add_head(data: bytes, head: str | None) -> bytes:
+    return data if head is None else b'%b,"head":%b}' % (data[:-1], encode(head))
+
+
+def _unset_if_empty(infos: bytes) -> Any:
+    return UNSET if infos == EMPTY_OBJECT else Raw(infos)
+
+
+def _make_moment(outcome: EnvOutcome) -> Moment:
+    return Moment(
+        rewards=np.array([outcome.reward or 0.0]),
+        terminations=np.array([outcome.terminated]),
+        truncations=np.array([outcome.truncated]),
+        raw_observation=outcome.observation,
+        raw_metadata=outcome.metadata,
+        begins=None,
+    )
+
+
+def _make_batch_moment(outcome: BatchOutcome) -> Moment:
+    none = np.zeros(len(outcome.begins if outcome.begins is not None else ()), np.bool_)
+    return Moment(
+        rewards=np.zeros(len(none)) if outcome.rewards is None else outcome.rewards,
+        terminations=none if outcome.terminations is None else outcome.terminations,
+        truncations=none if outcome.truncations is None else outcome.truncations,
+        raw_observation=outcome.observations,
+        raw_metadata=outcome.infos,
+        begins=outcome.begins,
+    )

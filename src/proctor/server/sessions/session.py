@@ -1,0 +1,394 @@
+"""A session: one running environment with its transforms and its recorder. The only owner of an environment.
+
+Rule 1: one call at a time, the orchestrator's and the agents' alike: whoever calls holds `turn`.
+Rule 2: an outcome is on record before its reply exists. What cannot be recorded did not happen: the episode is lost.
+Rule 3: when nobody can know where the episode stands (an exception inside, a time-out, a call given up while it ran, a
+    record that failed) the environment is let go. Steps and states are refused with EPISODE_LOST until a reset, which
+    makes a new environment, after a wait where environments of this session break again and again. Nothing goes on in silence.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+from proctor.access.limits import Throttle
+from proctor.contracts.recorder import Recorder
+from proctor.errors import ComponentError
+from proctor.models.control import Code, Problem, Reset
+from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
+from proctor.server.runtime.executors import AnyOutcome, Executor
+from proctor.server.runtime.results import (
+    EnvOutcome,
+    RequestError,
+    RequestFailed,
+    ToolOutcome,
+    make_failure,
+    make_refusal,
+)
+from proctor.server.runtime.timeouts import await_with_timeout, close_executor
+from proctor.server.sessions.episode_status import (
+    EpisodeConclusion,
+    EpisodeObserver,
+    EpisodeStatus,
+    Loss,
+    SessionPosition,
+)
+from proctor.server.sessions.resets import parse_reset
+from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext
+from proctor.server.sessions.row_log import MOST_BYTES, RowLog
+from proctor.server.sessions.session_recorder import (
+    LIMIT_CODES,
+    SessionRecorder,
+    encode_transition,
+    make_failed_event,
+    make_opened_event,
+)
+from proctor.server.sessions.session_spec import SessionSpec
+
+__all__ = ["EpisodeConclusion", "EpisodeObserver", "Loss", "Session"]
+
+AnswerT = TypeVar("AnswerT")
+LIMITS: Final = frozenset(LIMIT_CODES.values())
+CLOSE_SECONDS: Final = 10.0
+"""How long an environment may take to close before it is abandoned."""
+LOSSES_AT_ONCE: Final = 8
+LOSSES_PER_SECOND: Final = 1.0
+MOST_WAIT_SECONDS: Final = 2.0
+"""An environment that breaks again and again is made anew so often, and no more."""
+
+
+class Session:
+    """One environment, from its making to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: SessionSpec,
+        response_builder: ResponseBuilder,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], float],
+        boot: str,
+        step_timeout: float | None,
+        kept_bytes: int = MOST_BYTES,
+        resume: str = "",
+    ) -> None:
+        self.name: Final = name
+        self.epoch = 0
+        self.step_count = 0
+        self.total_steps = 0
+        self.episode_id: str | None = None
+        self.loss: Loss | None = None
+        self.standing = EpisodeStatus()
+        self.rows: Final = RowLog(most_bytes=kept_bytes)
+        self.shared = False
+        """Whether the orchestrator may step while an agent may."""
+        self.observer: EpisodeObserver | None = None
+        """Who goes with the episode that runs."""
+        self.resume: Final = resume
+        """The digest of the resume token, in hexadecimal digits."""
+        self.turn: Final = asyncio.Lock()
+        self.callers = 0
+        """Calls of agents that run or wait."""
+        self.calls = 0
+        """All that there have been."""
+        self.claims = 0
+        """Requests of the orchestrator that wait to end the episode: agents' calls make way for them."""
+        self.spec: Final = spec
+        self.step_timeout: Final = step_timeout
+        self._responses = response_builder
+        self._recorder = SessionRecorder(name, recorder, spec.incident)
+        self._clock = clock
+        self._boot = boot
+        self._executor: Executor | None = None
+        self._losses = Throttle(LOSSES_PER_SECOND, LOSSES_AT_ONCE, MOST_WAIT_SECONDS)
+        self._resets = 0
+        """Of the environment that is there now."""
+        self._concluded = True
+        """Whether there is no episode whose end is still to be stated."""
+        self._concluding = False
+        self.closed = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no episode runs: none has begun, or it has ended, or it is lost."""
+        return self.epoch == 0 or self.standing.ended or self.loss is not None or self.closed
+
+    @property
+    def concluded(self) -> bool:
+        """Whether the end of the latest episode is on record."""
+        return self._concluded
+
+    @property
+    def immediate(self) -> bool:
+        """Whether a step ends before it gives way to anybody else: the environment is quick, and the record is at hand."""
+        return self._executor is not None and self._executor.immediate and not self._recorder.waits
+
+    @property
+    def head(self) -> str | None:
+        """What proves that the record of the latest episode is whole, where there is a ledger."""
+        return self._recorder.head
+
+    async def open(self) -> None:
+        """Make the environment and state that it is there."""
+        executor = await self.spec.place(self.name)
+        try:
+            stated = make_opened_event(
+                self.name,
+                self._clock(),
+                self.spec,
+                self._boot,
+                resume=self.resume,
+                shared=self.shared,
+                step_timeout=self.step_timeout,
+            )
+            await self._recorder.record(stated)
+            self._executor = self._set_timeout(executor)
+        finally:
+            if self._executor is None:
+                executor.abandon()
+
+    def recover(self, position: SessionPosition, executor: Executor | None) -> None:
+        """Stand where the record says; `executor` has the environment that was brought there, None: the episode is lost."""
+        self.epoch, self.step_count, self.episode_id = position.epoch, position.step, position.episode_id
+        self.total_steps = position.total_steps
+        self.loss, self.standing = position.loss, position.standing
+        self._resets, self._concluded = position.resets, position.concluded
+        self._executor = None if executor is None else self._set_timeout(executor)
+
+    async def reset(self, reset: Reset, request_id: int | None) -> bytes:
+        """Begin an episode; return the reply's data."""
+        try:
+            order = parse_reset(reset, f"{self.name}.{self.epoch + 1}")
+            if self._executor is None:
+                self._executor = await self._make_executor()
+            executor = self._executor
+            outcome = await (
+                executor.reset(order) if executor.enforces_timeout else self._await_with_timeout(executor.reset(order))
+            )
+            self._resets += 1
+            if order.mask is None:
+                await self.conclude("reset")
+            at, nth = self._clock(), self._resets
+            context = StepContext(self.name, self.epoch + 1, 0, order.episode_id, at, request_id, nth=nth)
+            data, event = self._responses.build_reset(outcome, order, context)
+            await self._recorder.record(event)
+        except (RequestError, ComponentError, asyncio.CancelledError) as problem:
+            raise await self._handle_failure(problem, "reset", request_id) from None
+        self.loss = None
+        self._concluded = False
+        self.standing = EpisodeStatus(*_find_end_flags(outcome))
+        self.epoch, self.step_count, self.episode_id = context.epoch, 0, order.episode_id
+        self.rows.wake()
+        return self._responses.add_head(data, self.head)
+
+    async def step(self, data: bytes, request_id: int | None) -> bytes:
+        """Carry out an action; return the reply's data."""
+        try:
+            executor = self._find_executor()
+            outcome = await (
+                executor.step(data) if executor.enforces_timeout else self._await_with_timeout(executor.step(data))
+            )
+            return await self._record_step(outcome, data, request_id)
+        except (RequestError, ComponentError, asyncio.CancelledError) as problem:
+            raise await self._handle_failure(problem, "step", request_id, data) from None
+
+    async def call(self, tool: str, arguments: bytes, caller: Caller) -> ToolOutcome:
+        """Let an agent use a tool; of one that acts, the first action is carried out."""
+        return await self._use_tool(lambda executor: executor.call(tool, arguments), caller)
+
+    async def act(self, action: bytes, caller: Caller) -> ToolOutcome:
+        """Carry out an action that an agent's call left to be done."""
+        return await self._use_tool(lambda executor: executor.act(action), caller)
+
+    async def state(self, request_id: int | None) -> bytes:
+        """Return the state as the reply's data."""
+        try:
+            executor = self._find_executor()
+            return await (executor.state() if executor.enforces_timeout else self._await_with_timeout(executor.state()))
+        except (RequestError, asyncio.CancelledError) as problem:
+            raise await self._handle_failure(problem, "state", request_id) from None
+
+    async def conclude(self, reason: str) -> None:
+        """State that the episode is over, if there is one of which that was not said; the turn is the caller's."""
+        if self._concluded or self._concluding:
+            return
+        self._concluding = True
+        try:
+            observer, self.observer = self.observer, None
+            said = EpisodeConclusion() if observer is None else await observer.conclude(reason)
+            await self.record(
+                EpisodeClosed(
+                    session=self.name,
+                    at=self._clock(),
+                    principal="system",
+                    epoch=self.epoch,
+                    steps=self.step_count,
+                    reason=reason if self.loss is None else "lost",
+                    outcome=said.outcome,
+                    state=said.state,
+                    obligations=list(said.obligations),
+                )
+            )
+            self._concluded = True
+        finally:
+            # If it could not be said, whoever ends the session tries again.
+            self._concluding = False
+        self.rows.wake()
+
+    async def close(self, reason: str) -> None:
+        """Close the environment and state the end, after which nothing is stated; calling it again does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self.rows.wake()
+        async with self._last_turn() as rested:
+            executor, self._executor = self._executor, None
+            if executor is not None and rested:
+                await close_executor(executor, CLOSE_SECONDS, session=self.name)
+            elif executor is not None:
+                executor.abandon()
+            with suppress(RequestError):
+                await self.conclude(reason)
+            await self._recorder.note(
+                SessionClosed(
+                    session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
+                )
+            )
+            self._recorder.sealed = True
+
+    @asynccontextmanager
+    async def _last_turn(self) -> AsyncIterator[bool]:
+        """Let an agent's action that runs be finished first, if that takes no longer than a close may; say whether it is."""
+        held = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                held = await self.turn.acquire()
+        try:
+            yield held
+        finally:
+            if held:
+                self.turn.release()
+
+    async def _use_tool(self, use: Callable[[Executor], Awaitable[ToolOutcome]], caller: Caller) -> ToolOutcome:
+        try:
+            executor = self._find_executor()
+            answer = await (use(executor) if executor.enforces_timeout else self._await_with_timeout(use(executor)))
+            if answer.outcome is not None:
+                await self._record_step(answer.outcome, answer.action or b"null", None, caller)
+            return answer
+        except (RequestError, ComponentError, asyncio.CancelledError) as problem:
+            raise await self._handle_failure(problem, "call", None, caller=caller) from None
+
+    async def _record_step(
+        self, outcome: AnyOutcome, action: bytes, request_id: int | None, caller: Caller | None = None
+    ) -> bytes:
+        """Put a step on record and count it; return the reply's data."""
+        context = self._make_context(self.step_count + 1, request_id, caller)
+        data, event = self._responses.build_step(outcome, action, context)
+        await self._recorder.record(event)
+        self.step_count += 1
+        self.total_steps += 1
+        if isinstance(event, EpisodeStepped):
+            self.standing.move(event)
+            if caller is not None:
+                self.rows.add(encode_transition(self.rows.last + 1, event, caller))
+            elif self.standing.ended:
+                self.rows.wake()
+        return data
+
+    def _make_context(self, step: int, request_id: int | None, caller: Caller | None = None) -> StepContext:
+        return StepContext(self.name, self.epoch, step, self.episode_id or "", self._clock(), request_id, caller)
+
+    async def _make_executor(self) -> Executor:
+        if self.closed:
+            raise make_refusal(Code.SESSION_ERROR, "this session is closed")
+        self._resets = 0
+        # To start a worker, and to end one, takes time from everybody on this machine.
+        await asyncio.sleep(self._losses.wait_seconds())
+        return self._set_timeout(await self.spec.place(self.name))
+
+    def _set_timeout(self, executor: Executor) -> Executor:
+        executor.timeout = self.step_timeout
+        return executor
+
+    def _find_executor(self) -> Executor:
+        """Return where the episode stands, or refuse: there is none that could go on."""
+        if self.loss is not None:
+            raise make_refusal(
+                Code.EPISODE_LOST, f"this episode is lost: {self.loss.message}", lost=True, expected="a reset"
+            )
+        if self._executor is None:
+            raise make_refusal(Code.SESSION_ERROR, "this session is closed")
+        return self._executor
+
+    async def _await_with_timeout(self, answer: Awaitable[AnswerT]) -> AnswerT:
+        return await await_with_timeout(answer, self.step_timeout, incident=self.spec.incident, session=self.name)
+
+    async def _handle_failure(
+        self,
+        problem: BaseException,
+        request: str,
+        request_id: int | None,
+        data: bytes = b"null",
+        caller: Caller | None = None,
+    ) -> BaseException:
+        """Return what to raise for a call that did not end well; it is on record, and a failure has lost the episode."""
+        told = self._make_error(problem, request)
+        lost = isinstance(told, RequestFailed)
+        if lost:
+            self.lose(told.problem.code, told.problem.message)
+        context = self._make_context(self.step_count, request_id, caller)
+        # What is too large for the record is not repeated there.
+        kept = data if lost and told.problem.code not in LIMITS else b"null"
+        await self._note_failure(told.problem, request, context, kept)
+        return problem if isinstance(problem, asyncio.CancelledError) else told
+
+    async def _note_failure(self, problem: Problem, request: str, context: StepContext, action: bytes) -> None:
+        """Put on record that a request failed; without its action, if that is too much for the record."""
+        try:
+            await self._recorder.record(make_failed_event(problem, request, context, action))
+        except RequestFailed as refusal:
+            if refusal.problem.code in LIMITS and action != b"null":
+                await self._recorder.note(make_failed_event(problem, request, context, b"null"))
+
+    def _make_error(self, problem: BaseException, request: str) -> RequestError:
+        if isinstance(problem, RequestError):
+            return problem
+        if isinstance(problem, asyncio.CancelledError):
+            return make_failure(Code.CANCELLED, f"a {request} was given up while it ran")
+        # A transform of rewards failed after the environment had moved.
+        return self._recorder.log_failure(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
+
+    def lose(self, code: str, message: str) -> None:
+        """Let the environment go, because nobody can know where the episode stands."""
+        self.loss = Loss(code, message)
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            self._losses.note()
+            executor.abandon()
+        self.rows.wake()
+
+    async def record(self, event: Event) -> None:
+        """Put on record what others state of this session, or raise that it cannot be done: the episode is lost."""
+        try:
+            await self._recorder.record(event)
+        except RequestFailed as problem:
+            if problem.problem.code in LIMITS:
+                await self.break_off(problem)
+            else:
+                self.lose(problem.problem.code, problem.problem.message)
+            raise
+
+    async def break_off(self, problem: RequestFailed) -> None:
+        """Lose the episode, and put on record why."""
+        self.lose(problem.problem.code, problem.problem.message)
+        await self._recorder.note(
+            make_failed_event(problem.problem, "", self._make_context(self.step_count, None), b"null")
+        )
+
+
+def _find_end_flags(outcome: AnyOutcome) -> tuple[bool, bool]:
+    """Return whether an episode is over as it begins; a batch has no one episode."""
+    return (outcome.terminated, outcome.truncated) if isinstance(outcome, EnvOutcome) else (False, False)

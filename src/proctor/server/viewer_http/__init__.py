@@ -1,0 +1,1 @@
+"""The viewer over HTTP: routes, live news, and the processes that read the ledger for them."""

@@ -1,0 +1,258 @@
+"""News for those who look: which episodes have changed, and what waits for an operator, as server-sent events.
+
+Rule 1: however many listen, the ledger is looked at once for all of them, beside the server, and only while somebody listens.
+Rule 2: nothing queues up: of an episode a slow reader gets the newest line, and of what waits the newest list. All lines, which a
+    newcomer is told first, are there once for many newcomers, and leave in pieces, as fast as they are read.
+Rule 3: a stream ends when its peer leaves, when its visit ends, and when the server stops.
+Rule 4: lines are bytes here: nothing encodes or decodes them on the event loop.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from proctor.models.control import Code
+from proctor.models.operator import Pending, Waiting
+from proctor.server.runtime.results import make_refusal
+from proctor.server.viewer_http.reader_process import News
+from proctor.server.viewer_http.responses import format_event
+
+LOG: Final = logging.getLogger("proctor.viewer")
+PAUSE_SECONDS: Final = 0.25
+COMMENT_SECONDS: Final = 15.0
+WHOLE_SECONDS: Final = 30.0
+MOST_SINCE: Final = 1000
+"""For so long, and with so many changes since then, newcomers are told the same lines first, and then the changes."""
+MOST_LISTENERS: Final = 64
+PIECE: Final = 64 * 1024
+COMMENT: Final = b": still here\n\n"
+START: Final = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
+}
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Changes = Mapping[str, bytes | None]
+"""Lines by their chains; None: the episode is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullList:
+    """All lines as one event, and what has changed since then."""
+
+    told: bytes
+    at: float
+    since: dict[str, bytes | None] = field(default_factory=dict)
+
+    def is_good(self, now: float) -> bool:
+        """Return whether newcomers may still be told this."""
+        return now - self.at < WHOLE_SECONDS and len(self.since) < MOST_SINCE
+
+
+class FeedListener:
+    """What one browser has not been told yet."""
+
+    def __init__(self) -> None:
+        self.news: Final = asyncio.Event()
+        self._whole: bytes = b""
+        self._changed: dict[str, bytes | None] = {}
+        self._pending: bytes | None = None
+
+    def tell_all(self, whole: FullList) -> None:
+        """Keep all lines, in place of whatever was kept of them: it is older."""
+        self._whole, self._changed = whole.told, dict(whole.since)
+        self.news.set()
+
+    def tell(self, changes: Changes) -> None:
+        """Keep these lines, each in place of an older one of its episode."""
+        self._changed |= changes
+        self.news.set()
+
+    def tell_pending(self, raw: bytes) -> None:
+        """Keep what waits, in place of what waited before."""
+        self._pending = raw
+        self.news.set()
+
+    def take(self) -> list[bytes]:
+        """Return all that is to be told, as events; none if there is nothing."""
+        whole, changed, pending = self._whole, self._changed, self._pending
+        self._whole, self._changed, self._pending = b"", {}, None
+        self.news.clear()
+        return [
+            each
+            for each in (whole, *_events(changed), b"" if pending is None else format_event("pending", pending))
+            if each
+        ]
+
+
+class Feed:
+    """Everybody who listens, and the one who looks for them.
+
+    `whole` is how to get all lines as an event, `news` what has changed; `pending` is what waits for an operator, where there is one.
+    Answers to the first two come in the order in which they were asked for.
+    """
+
+    def __init__(
+        self,
+        whole: Callable[[bool], Awaitable[bytes]],
+        news: Callable[[], Awaitable[News]],
+        pending: Callable[[], list[Waiting]] | None = None,
+        *,
+        pause: float = PAUSE_SECONDS,
+        comment: float = COMMENT_SECONDS,
+    ) -> None:
+        self.listeners: Final[set[FeedListener]] = set()
+        self._get_whole = whole
+        self._news = news
+        self._pending = pending
+        self._pause = pause
+        self._comment = comment
+        self._whole: FullList | None = None
+        self._fetching: asyncio.Task[FullList] | None = None
+        self._waiting = b""
+        self._stopped = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Let everybody who listens go; from now on nobody is heard."""
+        self._stopped.set()
+
+    def wake(self) -> None:
+        """Have every stream look now whether it is still welcome."""
+        for listener in self.listeners:
+            listener.news.set()
+
+    async def join(self) -> FeedListener:
+        """Return one who listens from now on, to whom everything is told first; whoever asked goes on with `stream`."""
+        if len(self.listeners) >= MOST_LISTENERS:
+            raise make_refusal(Code.BUSY, f"no more than {MOST_LISTENERS} can listen at once")
+        if self._stopped.is_set():
+            raise make_refusal(Code.SHUTTING_DOWN, "the server is stopping")
+        listener = FeedListener()
+        self.listeners.add(listener)
+        try:
+            await self._welcome(listener)
+        except BaseException:
+            self.listeners.discard(listener)
+            raise
+        return listener
+
+    async def stream(self, listener: FeedListener, receive: Receive, send: Send, still: Callable[[], bool]) -> None:
+        """Serve one peer until it leaves, the server stops, or it is `still` welcome no more."""
+        ends = [asyncio.ensure_future(_wait_for_disconnect(receive)), asyncio.ensure_future(self._stopped.wait())]
+        try:
+            await send({**START})
+            while still() and not any(end.done() for end in ends):
+                for piece in _pieces(listener.take() or [COMMENT]):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._next(listener, ends)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self.listeners.discard(listener)
+            await _cancel_tasks(ends)
+
+    async def _welcome(self, listener: FeedListener) -> None:
+        """Tell a newcomer everything."""
+        listener.tell_all(await self._get_all())
+        if self._pending is not None:
+            listener.tell_pending(self._encode_pending(self._pending))
+
+    @property
+    def _is_polling(self) -> bool:
+        return self._polling is not None and not self._polling.done()
+
+    async def _get_all(self) -> FullList:
+        """Return all lines, which all share who come at about the same time; from then on somebody looks for news."""
+        if self._is_polling and self._whole is not None and self._whole.is_good(time.monotonic()):
+            return self._whole
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.ensure_future(self._fetch_all())
+        # Shielded: one who leaves takes nothing from the others.
+        return await asyncio.shield(self._fetching)
+
+    async def _fetch_all(self) -> FullList:
+        whole = self._whole = FullList(await self._get_whole(not self._is_polling), time.monotonic())
+        # At once: whatever changes from here on has to reach those who are told this.
+        if not self._is_polling:
+            self._polling = asyncio.ensure_future(self._poll())
+        return whole
+
+    async def _next(self, listener: FeedListener, ends: "Sequence[asyncio.Future[Any]]") -> None:
+        """Return when there is something to say, or nothing was said for long; not at once, so that news come together."""
+        await asyncio.wait(ends, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+        news = asyncio.ensure_future(listener.news.wait())
+        try:
+            await asyncio.wait([news, *ends], timeout=self._comment, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel_tasks([news])
+
+    async def _poll(self) -> None:
+        """Look for news while somebody listens."""
+        troubled = False
+        while self.listeners and not self._stopped.is_set():
+            try:
+                self._publish(await self._news())
+                self._publish_pending()
+                troubled = False
+            except Exception as problem:  # whatever is wrong with one look, there is a next one
+                if not troubled:
+                    LOG.error("the ledger could not be looked at", exc_info=problem)
+                troubled = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), self._pause)
+        # From now on nobody knows what has changed since.
+        self._whole = None
+
+    def _publish(self, news: News) -> None:
+        changes: Changes = {each.chain: each.line for each in news.lines} | dict.fromkeys(news.gone)
+        if changes:
+            for since in () if self._whole is None else (self._whole.since,):
+                since.update(changes)
+            for listener in self.listeners:
+                listener.tell(changes)
+
+    def _publish_pending(self) -> None:
+        if self._pending is None:
+            return
+        before, self._waiting = self._waiting, self._encode_pending(self._pending)
+        if before != self._waiting:
+            for listener in self.listeners:
+                listener.tell_pending(self._waiting)
+
+    def _encode_pending(self, pending: Callable[[], list[Waiting]]) -> bytes:
+        return msgspec.json.encode(Pending(pending()))
+
+
+def _events(changed: Changes) -> Iterator[bytes]:
+    lines = [line for line in changed.values() if line is not None]
+    if lines:
+        yield format_event("lines", b"[%b]" % b",".join(lines))
+    gone = [chain for chain, line in changed.items() if line is None]
+    if gone:
+        yield format_event("gone", msgspec.json.encode(gone))
+
+
+def _pieces(events: Iterable[bytes]) -> Iterator[bytes]:
+    """Return events so that none of them fills the memory of a peer's connection that is not read."""
+    for each in events:
+        yield from (each[start : start + PIECE] for start in range(0, len(each), PIECE))
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    """Return when the peer has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel_tasks(tasks: "Iterable[asyncio.Future[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,248 @@
+"""A ledger as pages read it: the list of its episodes, and each of them in slices, old or live alike.
+
+Rule 1: what is read is the ledger, beside whoever writes it: looking costs the writer nothing, and no row is read twice for
+    the list.
+Rule 2: a row is named by its number in its file; "after" is always such a number, and 0 is the beginning.
+Rule 3: every method may be called by any thread, one at a time has its turn. What is not there is a ValidationError.
+Rule 4: a file that cannot be read hides no other; if none can be, that is the error. Until it can be read again its episodes are
+    listed as they were, and that is said; those of a file that was removed are not.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import RLock
+from typing import Final
+
+import msgspec
+
+from proctor.errors import ValidationError
+from proctor.ledger.storage.ledger_file import ChainEntry, Row, ledger_files
+from proctor.ledger.storage.sqlite import SUFFIX, is_blank
+from proctor.models.events import NULL, EpisodeReset, EpisodeStepped
+from proctor.models.pixels import is_pixels
+from proctor.viewer.documents import EpisodeHead, EpisodeLine, EpisodeSlice
+from proctor.viewer.followed_file import FollowedFile
+from proctor.viewer.pictures import png_from_scene
+from proctor.viewer.slices import SliceBuilder
+from proctor.viewer.summary import build_head
+
+MOST_ROWS: Final = 100_000
+"""Of one slice."""
+WINDOW: Final = 200_000
+"""So many rows of a file, of all its chains, are looked through for one slice that is not thinned."""
+PAGE: Final = 500
+"""So many rows are taken at once: after each it is looked at how large the slice has become."""
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class EpisodeCatalog:
+    """The ledger at `path`: a folder, a file or a bundle; with `live` it need not be there yet."""
+
+    def __init__(self, path: Path | str, *, live: bool = False, wall: Callable[[], float] = time.time) -> None:
+        self.path: Final = Path(path)
+        self.live: Final = live
+        self.unread: dict[Path, str] = {}
+        """The files that could not be read the last time, with the reasons."""
+        self._wall = wall
+        self._lock = RLock()
+        self._files: dict[Path, FollowedFile] = {}
+        self._drawn: dict[str, bool] = {}
+        """Which chains' frames are pixels, as far as that was asked."""
+        self._left: dict[str, None] = {}
+        """The names of episodes that are gone, and of which nobody was told yet."""
+        self._closed = False
+        try:
+            self._catch_up()
+        except ValidationError:
+            self.close()
+            raise
+
+    def lines(self) -> list[EpisodeLine]:
+        """Return all episodes, the newest first."""
+        with self._lock:
+            self._catch_up()
+            self._take_news()
+            return _newest_first({name: line for each in self._files_backwards() for name, line in each.lines.items()})
+
+    def news(self) -> list[EpisodeLine]:
+        """Return the episodes that have changed since they were asked for the last time, the newest first."""
+        with self._lock:
+            self._catch_up()
+            return _newest_first(self._take_news())
+
+    def missing_chains(self) -> list[str]:
+        """Return the episodes that were listed once and are not any more, each once; read what is new before."""
+        with self._lock:
+            left, self._left = self._left, {}
+            there = {name for followed in self._files_backwards() for name in followed.lines}
+            return [name for name in left if name not in there]
+
+    def head(self, chain: str) -> EpisodeHead:
+        """Return what a page needs to know of an episode before its steps."""
+        with self._lock:
+            followed, found = self._find_chain(chain)
+            return build_head(followed.lines[chain], followed.opening(found), followed.keeps(found))
+
+    def slice(self, chain: str, *, after: int = 0, most: int = 5000, thin: bool = False) -> EpisodeSlice:
+        """Return the next rows of a chain after the one of this number, at most `most` of them.
+
+        With `thin` they are all rows up to the end, with at most `most` of the steps, evenly. Either way there are fewer, and `more`,
+        where they are too large for one slice.
+        """
+        most = min(max(most, 1), MOST_ROWS)
+        with self._lock:
+            followed, found = self._find_chain(chain)
+            end = max(followed.lines[chain].last, after)
+            gathering = SliceBuilder(
+                followed,
+                pixels=self._has_pixels(followed, found),
+                batch=followed.lines[chain].num_envs is not None,
+                thin=_choose_spacing(followed, found, after, most) if thin else 1,
+                step_before=lambda: followed.step_before(found, after),
+            )
+            last = _fill_slice(gathering, followed, found, after, end, None if thin else most)
+            more = last < end
+            return gathering.slice(chain, after, last, more=more, ended=found.last is not None and not more)
+
+    def raw(self, chain: str, number: int) -> bytes:
+        """Return one row as JSON, with its values."""
+        with self._lock:
+            row = self._row(chain, number)
+        document = {
+            "number": row.number,
+            "seq": row.seq,
+            "chain": row.chain,
+            "hash": row.hash.hex(),
+            "digest": row.digest,
+            "event": row.event,
+        }
+        return _encode(document)
+
+    def pixels(self, chain: str, number: int) -> bytes:
+        """Return the picture of one row as a PNG file."""
+        with self._lock:
+            row = self._row(chain, number)
+        event = row.event
+        scene = event.scene if isinstance(event, EpisodeReset | EpisodeStepped) else NULL
+        return png_from_scene(scene)
+
+    def remarks(self) -> list[str]:
+        """Return what the list leaves out, in sentences."""
+        with self._lock:
+            return [self._remark(path, why) for path, why in sorted(self.unread.items())]
+
+    def _remark(self, path: Path, why: str) -> str:
+        if self._files[path].lines:
+            return f"{path.name} cannot be read now, so that its episodes are listed as they were: {why}"
+        return f"{path.name} cannot be read, so that its episodes are not listed: {why}"
+
+    def close(self) -> None:
+        """Let go of the files; calling it again does nothing."""
+        with self._lock:
+            self._closed = True
+            for followed in self._files.values():
+                followed.close()
+
+    # ------------------------------------------------------------------------------------------------------ the files
+    def _catch_up(self) -> None:
+        """Read what is new in all files, among them new ones."""
+        if self._closed:
+            raise ValidationError("the catalog is closed")
+        for path in [path for path in self._files if not path.is_file()]:
+            self._drop_file(self._files.pop(path))
+        for path in self._paths():
+            self._files.setdefault(path, FollowedFile(path, self._wall))
+        self.unread = {}
+        problems = [self._read(followed) for followed in self._files.values()]
+        if problems and all(problem is not None for problem in problems):
+            raise next(problem for problem in problems if problem is not None)
+
+    def _paths(self) -> list[Path]:
+        """Return the files that are not followed yet."""
+        if not self.live and not self._files:
+            return list(ledger_files(self.path))
+        found = sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else [self.path]
+        return [path for path in found if path not in self._files and path.is_file() and not is_blank(path)]
+
+    def _drop_file(self, followed: FollowedFile) -> None:
+        """Let go of a file that is there no more."""
+        followed.close()
+        self._left |= dict.fromkeys(followed.lines)
+        for name in followed.lines:
+            self._drawn.pop(name, None)
+
+    def _read(self, followed: FollowedFile) -> ValidationError | None:
+        try:
+            followed.catch_up()
+        except ValidationError as problem:
+            self.unread[followed.path] = str(problem)
+            return problem
+        return None
+
+    def _files_backwards(self) -> list[FollowedFile]:
+        """Return the files backwards: of two chains with one name that in the first file is the one that is shown."""
+        return [followed for _, followed in sorted(self._files.items(), reverse=True)]
+
+    def _take_news(self) -> dict[str, EpisodeLine]:
+        taken: dict[str, EpisodeLine] = {}
+        for followed in self._files_backwards():
+            taken |= {name: followed.lines[name] for name in followed.news if name in followed.lines}
+            followed.news.clear()
+            self._left |= followed.missing_chains
+            followed.missing_chains.clear()
+        return taken
+
+    # ---------------------------------------------------------------------------------------------------- one episode
+    def _find_chain(self, name: str) -> tuple[FollowedFile, ChainEntry]:
+        """Return an episode's chain as it is now, and the file that has it."""
+        self._catch_up()
+        for followed in reversed(self._files_backwards()):
+            if name in followed.lines:
+                if followed.path in self.unread:
+                    raise ValidationError(self._remark(followed.path, self.unread[followed.path]))
+                return followed, followed.chains[name]
+        raise ValidationError("there is no such episode", found=name, expected="the whole name of a chain")
+
+    def _row(self, chain: str, number: int) -> Row:
+        followed, found = self._find_chain(chain)
+        stored = followed.file.read_row(number)
+        if stored is None or stored[1] != found.first:
+            raise ValidationError("there is no such row", found=number, expected=f"a row of {chain}")
+        return followed.file.row(chain, stored)
+
+    def _has_pixels(self, followed: FollowedFile, chain: ChainEntry) -> bool:
+        """Return whether the frames of a chain are pixels."""
+        if chain.name not in self._drawn:
+            resets = [row.event for row in followed.opening(chain) if isinstance(row.event, EpisodeReset)]
+            self._drawn[chain.name] = any(is_pixels(each.scene) for each in resets)
+        return self._drawn[chain.name]
+
+
+def _newest_first(lines: dict[str, EpisodeLine]) -> list[EpisodeLine]:
+    return sorted(lines.values(), key=lambda line: (line.opened_at, line.last), reverse=True)
+
+
+def _fill_slice(
+    gathering: SliceBuilder, followed: FollowedFile, chain: ChainEntry, after: int, end: int, most: int | None
+) -> int:
+    """Give the rows after a number to the gathering, until it is full; return the number up to which they are all there."""
+    left, window = most, min(max(after, chain.first) + WINDOW, end)
+    while True:
+        upto = window if left is not None else min(max(after, chain.first) + WINDOW, end)
+        page = PAGE if left is None else min(PAGE, left)
+        rows, is_cut = followed.rows(chain, after, upto, page)
+        for row in rows:
+            gathering.take(*row)
+        after = rows[-1][0] if is_cut else upto
+        left = None if left is None else left - len(rows)
+        if after >= end or gathering.is_full or (left is not None and (not left or not is_cut)):
+            return after
+
+
+def _choose_spacing(followed: FollowedFile, chain: ChainEntry, after: int, most: int) -> int:
+    """Return of how many steps one is kept, so that at most `most` are."""
+    line = followed.lines[chain.name]
+    left = followed.steps_between(chain, after, line.last) if after else line.steps
+    # Who writes a file may have written any number into it: the rows are there.
+    return max(1, -(-min(left, line.rows) // most))

@@ -1,0 +1,374 @@
+"""One file of a ledger that is followed: its episodes' lines, and its rows by number.
+
+Rule 1: no row is read twice for a line: chains that the server ended say in four rows what they came to, and open ones are
+    folded on from the last row that was read.
+Rule 2: a file is opened again when somebody begins to write it, and read anew when it is another file than before.
+Rule 3: reading changes nothing, asks for no lock, and takes no longer than what is new.
+Rule 4: no more than about `AT_ONCE_BYTES` of rows are held at a time, whatever the file says.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from proctor.errors import ValidationError
+from proctor.ledger.chain import SERVER_PREFIX, is_episode_chain
+from proctor.ledger.reader import SummaryBuilder, build_summaries, parse_optional_statement
+from proctor.ledger.rows import (
+    ChainEnded,
+    ObservationStorage,
+    RunBegan,
+    RunEnded,
+    Tombstone,
+    find_observation_storage,
+    parse_partial_row,
+)
+from proctor.ledger.storage.blobs import BlobRow, ValueTooLarge, decode_blob
+from proctor.ledger.storage.ledger_file import BODY, COLUMNS, HASH, ChainEntry, LedgerFile, Row, StoredRow
+from proctor.ledger.storage.lock import has_writer
+from proctor.ledger.storage.sqlite import check_ascending, file_fingerprint, translate_errors
+from proctor.viewer.documents import EpisodeLine
+from proctor.viewer.summary import build_line
+
+FRESH_SECONDS: Final = 60.0
+"""An open episode that was written so lately is live, if it cannot be seen who writes it."""
+AT_ONCE: Final = 10_000
+"""So many rows are read with one statement, so that a log beside the file is not held for long."""
+AT_ONCE_BYTES: Final = 2**24
+"""Of so many bytes of rows, too."""
+LOOKED_UP: Final = 500
+"""So many values are."""
+WORK_EACH: Final = 100_000
+"""After so many instructions SQLite asks whether it may go on."""
+WORK_AT_LEAST: Final = 100
+"""So often it may, besides once for so many bytes of the file: a row has more bytes than instructions are needed to look at it."""
+
+MOST_BODY: Final = 2**23
+"""Bytes of a row that a page can show. Values that are stored apart are larger."""
+
+_NEW: Final = f"SELECT {COLUMNS} FROM rows WHERE number > :after ORDER BY number LIMIT :most"
+_IN_CHAIN: Final = f"SELECT number, seq, {BODY} FROM rows WHERE number > :after AND number <= :upto AND chain = :first ORDER BY number LIMIT :most"
+_BACKWARDS: Final = (
+    f"SELECT {BODY} FROM rows WHERE number BETWEEN :first AND :upto AND chain = :first ORDER BY number DESC"
+)
+_LATEST: Final = f"SELECT number, {HASH} FROM rows ORDER BY number DESC LIMIT 1"
+_STEPPED: Final = {"step": b'"event":"episode_stepped"', "batch": b'"event":"batch_stepped"'}
+_STEPS: Final = (
+    "SELECT count(*) FROM rows WHERE number > :after AND number <= :upto AND chain = :first AND length(body) <= :most_body"
+    " AND (instr(substr(body, 1, 200), :step) OR instr(substr(body, 1, 200), :batch))"
+)
+"""What an event is called stands at its beginning."""
+_VALUES: Final = "SELECT digest, packed, sum, content FROM blobs WHERE length(content) <= ?"
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(slots=True)
+class _OpenChain:
+    """A chain that may still grow, and what was gathered of it."""
+
+    chain: ChainEntry
+    fold: SummaryBuilder
+
+
+class FollowedFile:
+    """The file at `path`; `wall` is the time in seconds since 1970."""
+
+    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+        self.path: Final = path
+        self.lines: dict[str, EpisodeLine] = {}
+        self.chains: dict[str, ChainEntry] = {}
+        """The episodes' chains, by name."""
+        self.news: dict[str, None] = {}
+        """The names of the lines that have changed since somebody took them."""
+        self.missing_chains: dict[str, None] = {}
+        """The names of those that were there and are not any more, since somebody took them."""
+        self._wall = wall
+        self._file: LedgerFile | None = None
+        self._stamp: tuple[object, ...] = ()
+        self._mark: tuple[int, bytes] = (0, b"")
+        """Number and hash of the last row that was read."""
+        self._open: dict[int, _OpenChain] = {}
+        self._servers: set[int] = set()
+        self._touched: dict[int, None] = {}
+        """The open chains that have grown, and whose lines do not say so yet."""
+        self._counted: dict[int, tuple[int, int]] = {}
+        """How many steps batches had up to a row, the last that was asked for: the first rows of their chains, number and count."""
+        self._running = False
+        """Whether the last run of a server has not said that it ended."""
+
+    @property
+    def file(self) -> LedgerFile:
+        """The file, open for reading."""
+        if self._file is None:
+            raise ValidationError(f"the ledger {self.path} is closed")
+        return self._file
+
+    def close(self) -> None:
+        """Let go of the file; calling it again does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def catch_up(self) -> None:
+        """Read what is new; a ValidationError if the file cannot be read, which the next time may mend."""
+        try:
+            self._open_current()
+            self._read_new_rows()
+        except ValidationError:
+            self._stamp = ()
+            raise
+        self._check_writer()
+
+    # ------------------------------------------------------------------------------------------------------ the file
+    def _open_current(self) -> None:
+        """See to it that the file is open as it is now."""
+        seen = file_fingerprint(self.path)
+        if self._file is not None and seen == self._stamp:
+            return
+        self.close()
+        self._file = LedgerFile(self.path, most_body=MOST_BODY)
+        self._stamp = seen
+        number, row_hash = self._mark
+        last = self._file.read_row(number) if number else None
+        if last is None or last[4] != row_hash:
+            self._begin(self._file)
+
+    def _begin(self, file: LedgerFile) -> None:
+        """Read the file from its beginning, as it is at one moment."""
+        self._mark = (0, b"")
+        self._counted.clear()
+        self.missing_chains |= dict.fromkeys(self.lines)
+        self.lines.clear()
+        self.chains.clear()
+        self._open.clear()
+        self._touched.clear()
+        with translate_errors(self.path, ValidationError):
+            file.connection.execute("BEGIN")
+            try:
+                self._load(file)
+            finally:
+                file.connection.execute("ROLLBACK")
+
+    def _load(self, file: LedgerFile) -> None:
+        found = file.connection.execute(_LATEST).fetchone()
+        chains = file.chains()
+        servers = [chain for chain in chains if chain.name.startswith(SERVER_PREFIX)]
+        self._servers = {chain.first for chain in chains if not is_episode_chain(chain.name)}
+        self._running = bool(servers) and servers[-1].last is None
+        episodes = [chain for chain in chains if is_episode_chain(chain.name)]
+        gathered = build_summaries(file, episodes)
+        for chain in episodes:
+            self._add_chain(chain, gathered[chain.first])
+        # At last, for what could not be read as a whole is read anew.
+        self._mark = (0, b"") if found is None else (found[0], found[1])
+
+    def _add_chain(self, chain: ChainEntry, fold: SummaryBuilder) -> None:
+        """Take a chain up as it stands."""
+        if chain.last is None:
+            self._open[chain.first] = _OpenChain(chain, fold)
+        self._update_line(chain, fold, live=False)
+
+    def _update_line(self, chain: ChainEntry, fold: SummaryBuilder, *, live: bool) -> None:
+        self.chains[chain.name] = chain
+        self.lines[chain.name] = build_line(fold, self.path, chain, live=live)
+        self.news[chain.name] = None
+        self.missing_chains.pop(chain.name, None)
+
+    # ---------------------------------------------------------------------------------------------------- what is new
+    def _read_new_rows(self) -> None:
+        for stored in check_ascending(self._new_rows()):
+            first = stored[1]
+            if first not in self._open and first not in self._servers:
+                self._start_chain(first)
+            if first in self._open:
+                self._open[first].fold.add_row(stored)
+                self._touched[first] = None
+            else:
+                self._apply_server_row(stored[3])
+            self._mark = (stored[0], stored[4])
+        for each in (self._open[first] for first in self._touched if first in self._open):
+            told = self.lines.get(each.chain.name)
+            self._update_line(each.chain, each.fold, live=told is not None and told.live)
+        self._touched.clear()
+
+    def _new_rows(self) -> Iterator[StoredRow]:
+        """Yield the rows that were not read yet."""
+        is_cut = True
+        while is_cut:
+            with translate_errors(self.path, ValidationError):
+                found, is_cut = _fetch(self._execute(_NEW, after=self._mark[0], most=AT_ONCE), AT_ONCE, body=3)
+            yield from found
+
+    def _start_chain(self, first: int) -> None:
+        """Take up the chain that begins at this number, if it is an episode's."""
+        with translate_errors(self.path, ValidationError):
+            found = self.file.connection.execute("SELECT name FROM chains WHERE first = ?", (first,)).fetchone()
+        if found is not None and is_episode_chain(found[0]):
+            chain = self.chains[found[0]] = ChainEntry(first, found[0], None)
+            self._open[first] = _OpenChain(chain, SummaryBuilder())
+        else:
+            self._servers.add(first)
+
+    def _apply_server_row(self, body: bytes) -> None:
+        """Hear what a server's chain says of the others."""
+        match parse_optional_statement(body):
+            case ChainEnded(chain=name):
+                self._end(name)
+            case Tombstone(chain=name):
+                self._forget(name)
+            case RunBegan():
+                self._running = True
+            case RunEnded():
+                self._running = False
+
+    def _forget(self, name: str) -> None:
+        self.chains.pop(name, None)
+        if self.lines.pop(name, None) is not None:
+            self.missing_chains[name] = None
+
+    def _end(self, name: str) -> None:
+        chain = self.chains.get(name)
+        ended = None if chain is None else self._open.pop(chain.first, None)
+        if ended is not None:
+            self._update_line(replace(ended.chain, last=ended.fold.number), ended.fold, live=False)
+
+    def _check_writer(self) -> None:
+        held = has_writer(self.path) if self._running and self._open else False
+        now = self._wall()
+        for each in self._open.values():
+            fresh = now - each.fold.at < FRESH_SECONDS
+            live = fresh if held is None else held
+            if live is not self.lines[each.chain.name].live:
+                self._update_line(each.chain, each.fold, live=live)
+
+    # -------------------------------------------------------------------------------------------------- rows and values
+    def rows(self, chain: ChainEntry, after: int, upto: int, most: int) -> tuple[list[tuple[int, int, bytes]], bool]:
+        """Return number, place and body of the first `most` rows of a chain with `after < number <= upto`.
+
+        There are fewer where they are large. The flag says whether there may be more of them.
+        """
+        after = max(after, chain.first - 1)
+        with self._limit_work():
+            found = self._execute(_IN_CHAIN, after=after, upto=upto, first=chain.first, most=most)
+            return _fetch(found, most, body=2)
+
+    def opening(self, chain: ChainEntry) -> list[Row]:
+        """Return what can be read of the two rows that a chain begins with: the session's opening and the reset."""
+        found = (self.file.read_row(number) for number in (chain.first, chain.first + 1))
+        return [row for stored in found for row in self._decode_row(chain, stored)]
+
+    def _decode_row(self, chain: ChainEntry, stored: StoredRow | None) -> Iterator[Row]:
+        if stored is not None and stored[1] == chain.first:
+            with suppress(ValidationError):
+                yield self.file.row(chain.name, stored)
+
+    def keeps(self, chain: ChainEntry) -> ObservationStorage:
+        """Return how a chain keeps observations."""
+        first = self.file.read_row(chain.first)
+        return "all" if first is None else find_observation_storage(first[3])
+
+    def steps_between(self, chain: ChainEntry, after: int, upto: int) -> int:
+        """Return how many steps of a chain have rows with `after < number <= upto`."""
+        after = max(after, chain.first - 1)
+        with self._limit_work():
+            (found,) = self._execute(_STEPS, after=after, upto=upto, first=chain.first, **_STEPPED).fetchone()
+        return int(found)
+
+    def _batch_steps(self, chain: ChainEntry, number: int) -> int:
+        """Return how many steps a batch has had up to a row; counted on from where it was asked for the last time."""
+        known, count = self._counted.get(chain.first, (0, 0))
+        if known > number:
+            known, count = 0, 0
+        count += self.steps_between(chain, known, number)
+        self._counted[chain.first] = (number, count)
+        return count
+
+    def step_before(self, chain: ChainEntry, number: int) -> int:
+        """Return at which step a chain stands at the row of this number."""
+        if self.lines[chain.name].num_envs is not None:
+            return self._batch_steps(chain, number)
+        with self._limit_work():
+            for (body,) in self._execute(_BACKWARDS, first=chain.first, upto=number):
+                step = _read_step(body)
+                if step is not None:
+                    return step
+        return 0
+
+    def values(self, digests: Iterable[str], most: int) -> dict[str, bytes | None]:
+        """Return the stored values with these hashes, without those that are not there or longer than `most`.
+
+        One that is not as it was written is None.
+        """
+        wanted = [bytes.fromhex(digest) for digest in {*digests} if _HASH.fullmatch(digest)]
+        found: dict[str, bytes | None] = {}
+        for place in range(0, len(wanted), LOOKED_UP):
+            for blob in self._blobs(wanted[place : place + LOOKED_UP], most):
+                with suppress(ValueTooLarge):
+                    found[blob[0].hex()] = _value_or_none(blob, most)
+        return found
+
+    def _execute(self, statement: str, **asked: object) -> sqlite3.Cursor:
+        return self.file.connection.execute(statement, {**asked, "most_body": self.file.most_body})
+
+    @contextmanager
+    def _limit_work(self) -> Iterator[None]:
+        """Have SQLite leave off after more work than the file has bytes: in a damaged tree it would look for rows without end."""
+        connection = self.file.connection
+        left = iter(range(self.path.stat().st_size // WORK_EACH + WORK_AT_LEAST))
+        with translate_errors(self.path, ValidationError):
+            connection.set_progress_handler(lambda: next(left, None) is None, WORK_EACH)
+            try:
+                yield
+            finally:
+                connection.set_progress_handler(None, 0)
+
+    def _blobs(self, wanted: list[bytes], longest: int) -> list[BlobRow]:
+        marks = ",".join("?" * len(wanted))
+        with translate_errors(self.path, ValidationError):
+            found: list[BlobRow] = self.file.connection.execute(
+                f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
+            ).fetchall()
+        return found
+
+
+def _fetch(rows: sqlite3.Cursor, most: int, *, body: int) -> tuple[list[Any], bool]:
+    """Return the rows up to `AT_ONCE_BYTES` of what is in the column `body`, and whether there may be more than these.
+
+    The cursor is closed, so that it holds no log; `most` is how many rows it was asked for.
+    """
+    found: list[Any] = []
+    size = 0
+    with closing(rows):
+        for row in rows:
+            found.append(row)
+            size += len(row[body])
+            if size >= AT_ONCE_BYTES:
+                return found, True
+    return found, len(found) == most
+
+
+def _value_or_none(blob: BlobRow, most: int) -> bytes | None:
+    try:
+        return decode_blob(*blob, most)
+    except ValueTooLarge:
+        raise
+    except ValidationError:
+        return None
+
+
+_WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judged", "failed", "session_resumed"})
+
+
+def _read_step(body: bytes) -> int | None:
+    """Return the step that a row says, None if it says none."""
+    try:
+        event = parse_partial_row(body).event
+    except (ValidationError, TypeError):
+        return None
+    return None if event is UNSET or event.event not in _WITH_STEP else event.step

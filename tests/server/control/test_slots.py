@@ -1,0 +1,287 @@
+"""There are never more sessions than there may be, nobody jumps the queue, and no slot is lost whoever gives up when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import UNSET
+
+from proctor.models.control import Code, Problem
+from proctor.server.control.session_registry import SessionSlots
+from proctor.server.runtime.results import RequestRefused
+
+Result = TypeVar("Result")
+WAIT = 10.0
+STOPPING = Problem("the server is stopping", Code.SHUTTING_DOWN)
+
+
+class Clockwork(asyncio.SelectorEventLoop):
+    """An event loop whose time goes on only when it is told to."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def spin(self) -> None:
+        """Let everything happen that can happen now."""
+        for _ in range(6):
+            self.run_until_complete(asyncio.sleep(0))
+
+    def come(self, slots: SessionSlots) -> asyncio.Task[None]:
+        task = self.create_task(slots.take())
+        self.spin()
+        return task
+
+
+def refusal_of(task: asyncio.Task[None]) -> Problem:
+    problem = task.exception()
+    assert isinstance(problem, RequestRefused)
+    return problem.problem
+
+
+class Queue(RuleBasedStateMachine):
+    """Clients that come, wait, give up, get a slot and give it back."""
+
+    @initialize(most=st.integers(1, 3), most_waiting=st.integers(0, 3), wait=st.sampled_from((0.0, WAIT)))
+    def begin(self, most: int, most_waiting: int, wait: float) -> None:
+        self.loop = Clockwork()
+        self.slots = SessionSlots(most, most_waiting, wait)
+        self.most, self.most_waiting, self.wait = most, most_waiting, wait
+        self.queue: list[asyncio.Task[None]] = []
+        self.holders: list[asyncio.Task[None]] = []
+        self.came: list[asyncio.Task[None]] = []
+        self.closed = False
+
+    def teardown(self) -> None:
+        for task in self.queue:
+            task.cancel()
+        self.loop.spin()
+        self.loop.close()
+
+    def settle(self) -> None:
+        """Let happen what happens; those who got a slot are the first of those who still wanted one."""
+        self.loop.spin()
+        done = [task for task in self.queue if task.done()]
+        got = [task for task in done if not task.cancelled() and task.exception() is None]
+        still = [task for task in self.queue if not task.done()]
+        self.holders += got
+        self.queue = still
+        if got and still:
+            assert all(self.came.index(first) < self.came.index(second) for first in got for second in still)
+
+    @precondition(lambda self: self.closed)
+    @rule()
+    def somebody_comes_too_late(self) -> None:
+        task = self.loop.come(self.slots)
+
+        assert refusal_of(task) is STOPPING
+
+    @rule()
+    def the_house_closes(self) -> None:
+        waiting, self.queue = self.queue, []
+        self.closed = True
+
+        self.slots.close(STOPPING)
+        self.loop.spin()
+
+        assert [refusal_of(task) for task in waiting] == [STOPPING] * len(waiting)
+
+    @precondition(lambda self: self.queue)
+    @rule(data=st.data())
+    def somebody_gives_up_as_the_house_closes(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(self.queue), label="who")
+        self.queue.remove(task)
+
+        if data.draw(st.booleans(), label="first the house"):
+            self.slots.close(STOPPING)
+            task.cancel()
+        else:
+            task.cancel()
+            self.slots.close(STOPPING)
+        self.the_house_closes()
+
+        assert task.done()
+
+    @precondition(lambda self: not self.closed)
+    @rule()
+    def somebody_comes(self) -> None:
+        free = len(self.holders) < self.most and not self.queue
+        room = len(self.queue) < self.most_waiting and self.wait > 0
+
+        task = self.loop.come(self.slots)
+        self.came.append(task)
+
+        assert task.done() == (free or not room)
+        if free:
+            assert task.exception() is None
+            self.holders.append(task)
+        elif room:
+            self.queue.append(task)
+        else:
+            problem = refusal_of(task)
+            assert problem.code == Code.CAPACITY_REACHED
+            assert (problem.active_sessions, problem.max_sessions) == (len(self.holders), self.most)
+
+    @precondition(lambda self: self.holders)
+    @rule()
+    def somebody_leaves(self) -> None:
+        self.holders.pop()
+        expected = self.queue[:1]
+
+        self.slots.give_back()
+        self.settle()
+
+        assert self.holders[len(self.holders) - len(expected) :] == expected
+
+    @precondition(lambda self: self.queue)
+    @rule(data=st.data())
+    def somebody_gives_up(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(self.queue), label="who")
+
+        task.cancel()
+        self.settle()
+
+        assert task.cancelled()
+
+    @precondition(lambda self: self.queue and self.holders)
+    @rule(data=st.data())
+    def somebody_gives_up_as_a_slot_is_given_back(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(self.queue), label="who")
+        self.holders.pop()
+
+        if data.draw(st.booleans(), label="first the slot"):
+            self.slots.give_back()
+            task.cancel()
+        else:
+            task.cancel()
+            self.slots.give_back()
+        self.settle()
+
+    @precondition(lambda self: self.queue)
+    @rule(passes=st.sampled_from((WAIT / 3, WAIT)), leaves=st.booleans())
+    def time_passes(self, passes: float, leaves: bool) -> None:
+        self.loop.now += passes
+        if leaves and self.holders:
+            self.holders.pop()
+            self.slots.give_back()
+        self.settle()
+
+        assert passes < WAIT or not self.queue
+
+    @invariant()
+    def as_many_are_taken_as_are_held(self) -> None:
+        assert self.slots.taken == len(self.holders) <= self.most
+        assert self.slots.waiting == len(self.queue) <= self.most_waiting
+
+    @invariant()
+    def nobody_waits_for_a_free_slot(self) -> None:
+        assert not self.queue or len(self.holders) == self.most
+
+
+TestQueue = Queue.TestCase
+TestQueue.settings = settings(deadline=None, stateful_step_count=30)
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    return asyncio.run(scenario)
+
+
+def test_a_full_house_says_how_full_it_is_and_when_to_come_again() -> None:
+    async def scenario() -> RequestRefused:
+        slots = SessionSlots(2, 0, WAIT)
+        await slots.take()
+        await slots.take()
+        with pytest.raises(RequestRefused) as caught:
+            await slots.take()
+        return caught.value
+
+    problem = run(scenario()).problem
+
+    assert problem.code == Code.CAPACITY_REACHED
+    assert (problem.active_sessions, problem.max_sessions, problem.retry_after_seconds) == (2, 2, WAIT)
+    assert problem.lost is UNSET
+
+
+def test_who_has_waited_too_long_is_refused_and_leaves_no_trace() -> None:
+    async def scenario() -> tuple[RequestRefused, int, int]:
+        slots = SessionSlots(1, 1, 0.01)
+        await slots.take()
+        with pytest.raises(RequestRefused) as caught:
+            await slots.take()
+        return caught.value, slots.waiting, slots.taken
+
+    refused, waiting, taken = run(scenario())
+
+    assert refused.problem.code == Code.CAPACITY_REACHED
+    assert (waiting, taken) == (0, 1)
+
+
+def test_who_waits_longest_is_served_first() -> None:
+    async def scenario() -> list[str]:
+        slots, served = SessionSlots(1, 3, WAIT), list[str]()
+
+        async def client(name: str) -> None:
+            await slots.take()
+            served.append(name)
+            slots.give_back()
+
+        await slots.take()
+        clients = [asyncio.create_task(client(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        slots.give_back()
+        await asyncio.gather(*clients)
+        return served
+
+    assert run(scenario()) == ["a", "b", "c"]
+
+
+def test_who_comes_while_others_wait_does_not_overtake_them() -> None:
+    async def scenario() -> bool:
+        slots = SessionSlots(1, 3, WAIT)
+        await slots.take()
+        waiting = asyncio.create_task(slots.take())
+        await asyncio.sleep(0)
+        slots.give_back()
+        late = asyncio.create_task(slots.take())
+        await waiting
+        await asyncio.sleep(0)
+        overtaken = late.done()
+        late.cancel()
+        return overtaken
+
+    assert not run(scenario())
+
+
+def test_a_slot_that_comes_as_somebody_gives_up_goes_to_the_next() -> None:
+    async def scenario() -> tuple[bool, int, int]:
+        slots = SessionSlots(1, 2, WAIT)
+        await slots.take()
+        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        slots.give_back()
+        first.cancel()
+        await asyncio.wait([first, second])
+        return first.cancelled(), slots.taken, slots.waiting
+
+    assert run(scenario()) == (True, 1, 0)
+
+
+def test_who_gave_up_before_the_house_closed_is_not_told() -> None:
+    async def scenario() -> tuple[bool, Problem]:
+        slots = SessionSlots(1, 2, WAIT)
+        await slots.take()
+        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        slots.close(STOPPING)
+        await asyncio.wait([first, second])
+        return first.cancelled(), refusal_of(second)
+
+    assert run(scenario()) == (True, STOPPING)

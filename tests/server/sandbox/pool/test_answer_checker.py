@@ -1,0 +1,469 @@
+"""Large answers are checked by another process, which ends with the server and is replaced if it ends before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.server.runtime.results import EnvOutcome
+from proctor.server.sandbox.messages import LENGTH, WorkerReply, decode_message, encode_frame, read_message
+from proctor.server.sandbox.pool import answer_checker as checker_module
+from proctor.server.sandbox.pool.answer_checker import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    AnswerChecker,
+    CheckerProcess,
+    CheckFailed,
+    CheckVerdict,
+    is_costly,
+    is_sound,
+    main,
+)
+from tests.server.live_server import PATIENCE, until
+from tests.server.sandbox.processes import comes_true, run
+
+
+def answer(observation: bytes) -> memoryview:
+    """Return the body of an answer as a place hears it: a view of the whole frame."""
+    frame = encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":%b}' % observation, b"{}")))
+    return memoryview(bytes(frame))[LENGTH.size :]
+
+
+def lists(size: int) -> bytes:
+    return b"[" + b"[]," * (size // 3) + b"[]]"
+
+
+GOOD = answer(lists(LARGE))
+BAD = answer(lists(LARGE)[:-1])
+SMALLER = answer(lists(MEDIUM))
+
+
+@asynccontextmanager
+async def checkers() -> AsyncIterator[AnswerChecker]:
+    """Give a checker, of which no process is left afterwards."""
+    checker = AnswerChecker()
+    try:
+        yield checker
+    finally:
+        started = [each for each in map(pid_of, lanes(checker)) if each is not None]
+        await asyncio.to_thread(checker.close)
+        checker.close()
+    assert not any(is_alive(pid) for pid in started)
+
+
+def lanes(checker: AnswerChecker) -> tuple[CheckerProcess, ...]:
+    return checker._for_large, checker._for_others, checker._for_slow
+
+
+def pid_of(process: CheckerProcess) -> int | None:
+    return None if process._process is None else process._process.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def verdict(checker: AnswerChecker, body: memoryview) -> bool:
+    try:
+        await checker.check(body)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- what goes to whom
+@pytest.mark.parametrize(
+    ("observation", "costly"),
+    [
+        (b"1", False),
+        (lists(SMALL // 2), False),
+        (lists(SMALL), False),
+        (lists(MEDIUM // 2), False),
+        (b"[" + b"1e300," * (SMALL // 6) + b"1]", True),
+        (lists(MEDIUM), True),
+        (b'"%b"' % (b"x" * (LARGE // 2)), False),
+        (b'"%b"' % (b"x" * LARGE), True),
+        (lists(LARGE), True),
+    ],
+)
+def test_what_takes_long_to_check_is_not_checked_on_the_loop(observation: bytes, costly: bool) -> None:
+    assert is_costly(answer(observation)) == costly
+
+
+def repeated(key: str, value: bytes, size: int) -> memoryview:
+    """Return the body of an answer that says the same thing again and again."""
+    entry = msgspec.msgpack.encode(key) + value
+    count = size // len(entry)
+    body = b"\xdf" + count.to_bytes(4, "big") + entry * count
+    return memoryview(LENGTH.pack(len(body)) + body)[LENGTH.size :]
+
+
+STATE = msgspec.msgpack.encode(b"{}")
+REFUSED = msgspec.msgpack.encode(
+    {"message": "", "code": "x", "errors": [{"loc": [65] * 64, "msg": "", "type": ""}] * 20}
+)
+
+
+@pytest.mark.parametrize(("key", "value"), [("state", STATE), ("refused", REFUSED)])
+def test_what_is_said_again_and_again_is_not_read_on_the_loop(key: str, value: bytes) -> None:
+    assert not is_costly(repeated(key, value, SMALL))
+    assert is_costly(repeated(key, value, LARGE))
+    assert is_costly(repeated("state", STATE, 2 * MEDIUM))
+
+
+# ------------------------------------------------------------------------------------------------------------ verdicts
+@pytest.mark.parametrize(("key", "value"), [("state", STATE), ("refused", REFUSED)])
+def test_an_answer_that_says_anything_twice_is_not_sound(key: str, value: bytes) -> None:
+    once = memoryview(encode_frame({key: msgspec.msgpack.decode(value)}))[LENGTH.size :]
+
+    assert is_sound(once)
+    assert not is_sound(repeated(key, value, LARGE))
+
+
+def test_nobody_waits_for_a_session_whose_answers_take_long() -> None:
+    async def scenario() -> list[bool]:
+        async with checkers() as checker:
+            await checker.check(GOOD, slow=True)
+            pid = pid_of(checker._for_slow)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            slow = asyncio.create_task(checker.check(GOOD, slow=True))
+            quick = [await verdict(checker, each) for each in (GOOD, SMALLER, BAD)]
+            assert not slow.done()
+            os.kill(pid, signal.SIGCONT)
+            await slow
+            return quick
+
+    assert run(scenario()) == [True, True, False]
+
+
+@pytest.mark.parametrize(("seconds", "long"), [(-1.0, True), (3600.0, False)])
+def test_it_is_said_whether_a_check_took_long(monkeypatch: pytest.MonkeyPatch, seconds: float, long: bool) -> None:
+    monkeypatch.setattr(checker_module, "QUICK_SECONDS", seconds)
+    monkeypatch.setattr(checker_module, "SECONDS_A_BYTE", 0.0)
+
+    async def scenario() -> bool:
+        async with checkers() as checker:
+            return await checker.check(GOOD)
+
+    assert run(scenario()) == long
+
+
+def test_a_sound_answer_is_told_from_one_that_is_not() -> None:
+    bodies = (
+        GOOD,
+        BAD,
+        SMALLER,
+        answer(lists(MEDIUM)[:-1]),
+        memoryview(encode_frame([1] * LARGE))[LENGTH.size :],
+        GOOD,
+    )
+
+    async def scenario() -> list[bool]:
+        async with checkers() as checker:
+            return [await verdict(checker, each) for each in bodies]
+
+    assert run(scenario()) == [is_sound(each) for each in bodies] == [True, False, True, False, False, True]
+
+
+def test_a_process_is_started_when_it_is_needed_and_kept() -> None:
+    async def scenario() -> list[tuple[int | None, ...]]:
+        async with checkers() as checker:
+            seen = [tuple(map(pid_of, lanes(checker)))]
+            for body in (SMALLER, SMALLER, GOOD, GOOD):
+                await checker.check(body)
+                seen.append(tuple(map(pid_of, lanes(checker))))
+            return seen
+
+    none, first, second, third, fourth = run(scenario())
+
+    assert none == (None, None, None)
+    assert first[0] is None
+    assert first == second
+    assert first[1] is not None
+    assert third == fourth
+    assert third[2] is None
+    assert None not in third[:2]
+
+
+def test_many_answers_at_once_are_checked_one_after_the_other() -> None:
+    async def scenario() -> list[bool]:
+        async with checkers() as checker:
+            return await asyncio.gather(*(verdict(checker, body) for body in (GOOD, BAD, SMALLER) * 3))
+
+    assert run(scenario()) == [True, False, True] * 3
+
+
+# ---------------------------------------------------------------------------------------------------------------- ends
+def test_a_process_that_was_killed_is_replaced() -> None:
+    async def scenario() -> tuple[int | None, int | None]:
+        async with checkers() as checker:
+            await checker.check(GOOD)
+            before = pid_of(checker._for_large)
+            assert before is not None
+            os.kill(before, signal.SIGKILL)
+            assert not await verdict(checker, BAD)
+            assert await verdict(checker, GOOD)
+            return before, pid_of(checker._for_large)
+
+    before, after = run(scenario())
+
+    assert after not in (None, before)
+
+
+def test_a_process_that_ends_while_it_checks_is_replaced_and_asked_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = checker_module.ENTRY
+    monkeypatch.setattr(checker_module, "ENTRY", "raise SystemExit")
+    starts: list[int] = []
+    start = checker_module._start_process
+
+    def start_well_next_time(descriptor: int) -> Any:
+        process = start(descriptor)
+        starts.append(process.pid)
+        monkeypatch.setattr(checker_module, "ENTRY", good)
+        return process
+
+    monkeypatch.setattr(checker_module, "_start_process", start_well_next_time)
+
+    async def scenario() -> bool:
+        async with checkers() as checker:
+            return await verdict(checker, GOOD)
+
+    assert run(scenario())
+    assert len(starts) == 2
+
+
+def test_if_no_process_answers_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker_module, "ENTRY", "raise SystemExit")
+
+    async def scenario() -> None:
+        async with checkers() as checker:
+            with pytest.raises(CheckFailed):
+                await checker.check(GOOD)
+
+    run(scenario())
+
+
+def test_if_no_process_can_be_started_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+
+    async def scenario() -> None:
+        async with checkers() as checker:
+            with pytest.raises(CheckFailed):
+                await checker.check(GOOD)
+
+    run(scenario())
+
+
+def test_whoever_gives_up_does_not_disturb_the_others() -> None:
+    async def scenario() -> tuple[int | None, int | None, bool]:
+        async with checkers() as checker:
+            await checker.check(GOOD)
+            before = pid_of(checker._for_large)
+            checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(3)]
+            await asyncio.sleep(0)
+            for each in checks:
+                each.cancel()
+            found = await asyncio.gather(*checks, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in found)
+            return before, pid_of(checker._for_large), await verdict(checker, BAD)
+
+    before, after, is_believed = run(scenario())
+
+    assert before == after
+    assert not is_believed
+
+
+def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[memoryview] = []
+    ask = CheckerProcess._check
+
+    async def count(self: CheckerProcess, body: memoryview) -> CheckVerdict:
+        checked.append(body)
+        return await ask(self, body)
+
+    monkeypatch.setattr(CheckerProcess, "_check", count)
+
+    async def scenario() -> None:
+        async with checkers() as checker:
+            await checker.check(GOOD)
+            pid = pid_of(checker._for_large)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(4)]
+            await asyncio.sleep(0)
+            for each in checks:
+                each.cancel()
+            await asyncio.gather(*checks, return_exceptions=True)
+            os.kill(pid, signal.SIGCONT)
+            assert not await verdict(checker, BAD)
+
+    run(scenario())
+
+    # Only the first of the four had its turn.
+    assert checked == [GOOD, GOOD, BAD]
+
+
+def test_a_check_that_nobody_waits_for_may_fail_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+
+    async def scenario() -> None:
+        async with checkers() as checker:
+            check = asyncio.create_task(checker.check(GOOD))
+            await asyncio.sleep(0)
+            check.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await check
+            await comes_true(lambda: not checker._for_large._turn.locked())
+
+    run(scenario())
+
+    assert caplog.records == []
+
+
+def test_a_loop_that_ends_takes_its_checks_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    checker = AnswerChecker()
+
+    async def scenario() -> None:
+        await checker.check(GOOD)
+        pid = pid_of(checker._for_large)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        check = asyncio.create_task(checker.check(GOOD))
+        await comes_true(checker._for_large._turn.locked)
+        check.cancel()
+
+    run(scenario())
+    checker.close()
+
+    assert caplog.records == []
+
+
+def test_a_checker_that_was_closed_starts_nothing_that_stays() -> None:
+    async def scenario() -> tuple[bool, CheckerProcess]:
+        checker = AnswerChecker()
+        checker.close()
+        with pytest.raises(CheckFailed):
+            await checker.check(GOOD)
+        return pid_of(checker._for_large) is None, checker._for_large
+
+    is_gone, _ = run(scenario())
+
+    assert is_gone
+
+
+def test_a_checker_goes_on_when_its_loop_is_over_and_another_runs() -> None:
+    checker = AnswerChecker()
+
+    async def scenario() -> tuple[list[bool], int | None]:
+        return [await verdict(checker, GOOD), await verdict(checker, BAD)], pid_of(checker._for_large)
+
+    first, before = run(scenario())
+    second, after = run(scenario())
+    checker.close()
+
+    assert first == second == [True, False]
+    assert before is not None
+    assert not is_alive(before)
+    assert after not in (None, before)
+
+
+def test_a_checker_can_be_closed_after_its_loop() -> None:
+    checker = AnswerChecker()
+    run(checker.check(GOOD))
+    pid = pid_of(checker._for_large)
+    assert pid is not None
+
+    checker.close()
+
+    assert not is_alive(pid)
+
+
+def test_a_checker_that_is_closed_during_a_check_says_that_nobody_can_say() -> None:
+    async def scenario() -> None:
+        async with checkers() as checker:
+            await checker.check(GOOD)
+            pid = pid_of(checker._for_large)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            check = asyncio.create_task(checker.check(GOOD))
+            await comes_true(checker._for_large._turn.locked)
+            await asyncio.to_thread(checker.close)
+            with pytest.raises(CheckFailed):
+                await check
+
+    run(scenario())
+
+
+KILLED = """
+import asyncio, os, signal, sys
+sys.path[:] = sys.argv[1:]
+from proctor.server.sandbox.pool.answer_checker import AnswerChecker
+from tests.server.sandbox.pool.test_answer_checker import GOOD, pid_of
+
+async def scenario():
+    checker = AnswerChecker()
+    await checker.check(GOOD)
+    print(pid_of(checker._for_large), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(scenario())
+"""
+
+
+def test_the_process_ends_with_a_server_that_was_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *sys.path], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    # Its parent is gone, so that whoever took it over may leave it as a zombie.
+    until(lambda: not is_alive(int(done.stdout)) or is_zombie(int(done.stdout)))
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+# ------------------------------------------------------------------------------------------------------ in the process
+def test_the_process_answers_until_the_other_side_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    niceness: list[int] = []
+    monkeypatch.setattr(os, "nice", niceness.append)
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    thread = threading.Thread(target=main, args=(theirs.detach(),))
+    thread.start()
+    with ours:
+        found = []
+        for body in (GOOD, BAD):
+            ours.sendall(body.obj)
+            heard = read_message(ours)
+            assert heard is not None
+            found.append(decode_message(heard, CheckVerdict).sound)
+    thread.join(PATIENCE)
+
+    assert found == [True, False]
+    assert not thread.is_alive()
+    assert len(niceness) == 1

@@ -1,0 +1,783 @@
+"""A worker answers as a desk in ours does; one that dies, hangs, floods or lies ends its own session and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ValidationError
+from proctor.models.control import Code, Problem
+from proctor.models.wire import Encoding
+from proctor.server.runtime.batch_adapter import BatchAdapter
+from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
+from proctor.server.sandbox.messages import encode_batch
+from proctor.server.sandbox.pool import worker_pool as nest_module
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_pool import MOST_STARTS, NamespacesUnavailable, WorkerNotStarted, WorkerPool
+from proctor.server.sandbox.pool.worker_process import FIRST_USER
+from proctor.server.sandbox.pool.zygote_pool import MOST_FAILURES
+from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier
+from proctor.server.sandbox.worker import zygote
+from tests.server.environments import HIDDEN_TEXT
+from tests.server.live_server import PATIENCE, until
+from tests.server.sandbox.processes import (
+    ENVIRONMENTS,
+    GO,
+    ORDER,
+    TROUBLE_MODULE,
+    TROUBLED,
+    comes_true,
+    descendants,
+    files,
+    groups,
+    pid_of,
+    problem_of,
+    run,
+    work,
+)
+
+TROUBLED_TARGET = f"{TROUBLE_MODULE}:Troubled"
+COUNTING = work(f"{ENVIRONMENTS}:Counting")
+BWRAP = pytest.param(Tier.BWRAP, marks=pytest.mark.system)
+STRICT = pytest.param(Tier.STRICT, marks=pytest.mark.system)
+LATE = ("hang", "spin")
+FATAL = ("interrupt", "os_exit", "segfault", "flood", "nonsense", "huge", "twice")
+
+
+def started(tier: Tier = Tier.PROCESS, text: str = TROUBLED_TARGET, **options: Any) -> WorkerPool:
+    return WorkerPool.start(Target(text), SandboxRequest(), tier, **options)
+
+
+@pytest.fixture(scope="module", params=[Tier.PROCESS, BWRAP, STRICT])
+def nest(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
+    """Give a nest in each tier; when it has ended, nothing of it is left."""
+    before, grouped = descendants(), groups()
+    nest = started(request.param)
+    yield nest
+    nest.end()
+    until(lambda: descendants().keys() <= before.keys())
+    assert groups() <= grouped
+
+
+@pytest.fixture
+def own() -> Iterator[WorkerPool]:
+    """Give a nest in the weakest tier, whose zygote a test may break; no other test has it."""
+    nest = started()
+    yield nest
+    nest.end()
+
+
+async def buried(nest: WorkerPool) -> None:
+    """Wait until nothing is left of any worker."""
+    await comes_true(lambda: not nest._processes)
+
+
+@asynccontextmanager
+async def at_work(nest: WorkerPool, wanted: Any = COUNTING) -> AsyncIterator[WorkerExecutor]:
+    """Give a place with an episode under way, of which nothing is left afterwards."""
+    place = await nest.place(wanted)
+    try:
+        await place.reset(ORDER)
+        yield place
+    finally:
+        place.abandon()
+
+
+async def refusal(asking: Any) -> Problem:
+    with pytest.raises(RequestError) as caught:
+        await asking
+    return problem_of(caught)
+
+
+# --------------------------------------------------------------------------------------------------------------- at work
+def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
+    async def scenario() -> list[Any]:
+        place = await nest.place(work(f"{ENVIRONMENTS}:Counting", end=1))
+        begun = await place.reset(ORDER)
+        answers = [begun, await place.step(b'{"action":4}'), await place.state()]
+        after = await refusal(place.step(GO))
+        pid = pid_of(place)
+        await place.close()
+        await buried(nest)
+        return [*answers, after, Path(f"/proc/{pid}").exists()]
+
+    begun, stepped, state, refused, is_left = run(scenario())
+
+    assert begun.observation == b'{"observation":3}'
+    assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 4.0, True, False)
+    assert json.loads(state) == {"episode_id": "e", "step_count": 1}
+    assert refused.clause == "NO-STEP-AFTER-END"
+    assert not is_left
+
+
+def test_batches_coroutines_and_tools_work_in_workers_too(nest: WorkerPool) -> None:
+    corridor = f"{ENVIRONMENTS}:Corridor"
+
+    async def scenario() -> tuple[Any, ...]:
+        async with (
+            at_work(nest, work(corridor, 2, length=1)) as batch,
+            at_work(nest, work(f"{ENVIRONMENTS}:Later")) as later,
+            at_work(nest, work(f"{TROUBLE_MODULE}:Tooled")) as tooled,
+        ):
+            return (
+                await batch.step(b'{"actions":[1,0]}'),
+                await later.step(b'{"action":2}'),
+                await tooled.call("go", b'{"times":3}'),
+                await tooled.act(GO),
+            )
+
+    desk = BatchAdapter(Target(corridor, {"length": 1}).make_batch(2, "same_step"), Encoding(), lambda: "", infos=False)
+    desk.reset(ORDER)
+    expected = desk.step(b'{"actions":[1,0]}')
+
+    batch, later, gone, acted = run(scenario())
+
+    assert encode_batch(batch) == encode_batch(expected)
+    assert later == EnvOutcome(b'{"observation":1}', b"{}", 2.0)
+    assert gone.left == [GO, GO]
+    assert acted.outcome == EnvOutcome(b'{"observation":2}', b"{}", 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", [Tier.PROCESS, STRICT])
+def test_a_batch_of_an_engine_of_ours_is_compiled_once_and_shared(tier: Tier) -> None:
+    plume = "proctor/PlumeSearch-v0"
+
+    async def scenario(nest: WorkerPool) -> tuple[Any, Any, set[str]]:
+        batches = [nest.place(work(plume, 2)) for _ in range(2)]
+        single = await nest.place(work(plume))
+        first, second = await asyncio.gather(*batches)
+        warm = nest._zygotes.current().warm
+        outcomes = [encode_batch(await place.reset(ORDER)) for place in (first, second)]  # type: ignore[arg-type]
+        for place in (single, first, second):
+            place.abandon()
+        return outcomes[0], outcomes[1], set(warm)
+
+    nest = started(tier, plume)
+    try:
+        first, second, warm = run(scenario(nest), 100.0)
+    finally:
+        nest.end()
+
+    assert first == second
+    assert warm == {"same_step"}
+
+
+def test_a_card_comes_from_a_worker(nest: WorkerPool) -> None:
+    card = msgspec.msgpack.decode(nest.card(), type=EnvDescription)
+
+    assert card == describe_target(Target(TROUBLED_TARGET))
+    until(lambda: not nest._processes)
+
+
+def test_a_worker_sees_no_variable_and_no_file_of_the_server(own: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_CONTROL_TOKEN", HIDDEN_TEXT)
+
+    async def scenario() -> Any:
+        async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as place:
+            return await place.reset(ORDER)
+
+    ours = set(files().values())
+    seen = json.loads(run(scenario()).metadata)
+
+    assert seen["pid"] != os.getpid()
+    assert "PROCTOR_CONTROL_TOKEN" not in seen["variables"]
+    assert "HOME" in seen["variables"]
+    assert [name for name in seen["files"] if not name.startswith(("/dev/null", "/proc/", "socket:"))] == []
+    assert [name for name in seen["files"] if name.startswith("socket:") and name in ours] == []
+
+
+def test_many_are_started_at_once(own: WorkerPool) -> None:
+    async def scenario() -> set[int]:
+        places = await asyncio.gather(*(own.place(COUNTING) for _ in range(2 * MOST_STARTS)))
+        found = {pid_of(place) for place in places}
+        for place in places:
+            place.abandon()
+        await buried(own)
+        return found
+
+    assert len(run(scenario())) == 2 * MOST_STARTS
+
+
+# -------------------------------------------------------------------------------------------------------------- trouble
+@pytest.mark.parametrize("how", ["raise", "exit", *FATAL, *LATE])
+def test_trouble_in_a_step_ends_its_own_session_and_no_other(
+    nest: WorkerPool, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> tuple[Problem, Problem, Any]:
+        async with at_work(nest) as neighbour, at_work(nest, work(TROUBLED_TARGET, how=how)) as place:
+            await place.step(GO)
+            if how in LATE:
+                place.timeout = 0.3
+            problem = await refusal(place.step(TROUBLED))
+            place.abandon()
+            after = await refusal(place.step(GO))
+            return problem, after, await neighbour.step(GO)
+
+    problem, after, beside = run(scenario())
+
+    late = dict.fromkeys(LATE, Code.STEP_TIMEOUT)
+    assert problem.code == {**late, "huge": Code.TOO_LARGE}.get(how, Code.EXECUTION_ERROR)
+    assert problem.lost
+    assert str(problem.incident) in caplog.text
+    assert HIDDEN_TEXT not in problem.message
+    assert (HIDDEN_TEXT in caplog.text) == (how == "raise")
+    assert after.lost
+    assert beside == EnvOutcome(b'{"observation":1}', b"{}", 1.0)
+
+
+def test_a_worker_that_speaks_between_two_calls_is_killed(nest: WorkerPool) -> None:
+    async def scenario() -> Problem:
+        async with at_work(nest, work(TROUBLED_TARGET, how="later")) as place:
+            await place.step(TROUBLED)
+            pid = pid_of(place)
+            await comes_true(lambda: not Path(f"/proc/{pid}").exists())
+            return await refusal(place.step(GO))
+
+    assert run(scenario()).code == Code.EXECUTION_ERROR
+
+
+@pytest.mark.parametrize("how", ["raise", "exit", "os_exit"])
+def test_trouble_in_a_reset_is_a_failure(nest: WorkerPool, how: str) -> None:
+    async def scenario() -> Problem:
+        place = await nest.place(work(TROUBLED_TARGET, how=how, where="reset"))
+        problem = await refusal(place.reset(ORDER))
+        await place.close()
+        return problem
+
+    assert run(scenario()).code == Code.EXECUTION_ERROR
+
+
+@pytest.mark.parametrize("how", ["raise", "exit", "os_exit", "flood", "segfault"])
+def test_an_environment_that_cannot_be_made_is_refused_without_its_text(nest: WorkerPool, how: str) -> None:
+    async def scenario() -> Problem:
+        problem = await refusal(nest.place(work(TROUBLED_TARGET, how=how, where="make")))
+        await buried(nest)
+        return problem
+
+    problem = run(scenario())
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert problem.incident
+    assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
+
+
+@pytest.mark.parametrize("how", ["raise", "os_exit", "hang"])
+def test_trouble_in_closing_ends_the_worker_all_the_same(
+    nest: WorkerPool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.server.sandbox.pool.worker_executor.CLOSE_SECONDS", 0.2)
+
+    async def scenario() -> bool:
+        async with at_work(nest, work(TROUBLED_TARGET, how=how, where="close")) as place:
+            pid = pid_of(place)
+            await place.close()
+            await buried(nest)
+            return Path(f"/proc/{pid}").exists()
+
+    assert not run(scenario())
+
+
+def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(nest: WorkerPool) -> None:
+    async def scenario() -> tuple[Problem, Problem, Any]:
+        async with (
+            at_work(nest) as neighbour,
+            at_work(nest) as idle,
+            at_work(nest, work(TROUBLED_TARGET, how="hang")) as busy,
+        ):
+            step = asyncio.create_task(busy.step(TROUBLED))
+            await asyncio.sleep(0)
+            for place in (idle, busy):
+                os.kill(pid_of(place), signal.SIGKILL)
+            return await refusal(step), await refusal(idle.step(GO)), await neighbour.step(GO)
+
+    busy, idle, beside = run(scenario())
+
+    assert (busy.code, busy.lost) == (idle.code, idle.lost) == (Code.EXECUTION_ERROR, True)
+    assert beside.observation == b'{"observation":1}'
+
+
+def test_a_call_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
+    async def scenario() -> bool:
+        async with at_work(nest, work(TROUBLED_TARGET, how="hang")) as place:
+            pid = pid_of(place)
+            step = asyncio.create_task(place.step(TROUBLED))
+            await asyncio.sleep(0)
+            step.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await step
+            await buried(nest)
+            return Path(f"/proc/{pid}").exists()
+
+    assert not run(scenario())
+
+
+def test_what_an_environment_has_started_ends_with_it(nest: WorkerPool) -> None:
+    async def scenario() -> bool:
+        before = descendants()
+        async with at_work(nest, work(f"{TROUBLE_MODULE}:Parent")) as place:
+            assert len(descendants().keys() - before.keys()) >= 2
+            await place.close()
+        return bool(await comes_true(lambda: descendants().keys() <= before.keys()))
+
+    assert run(scenario())
+
+
+@pytest.mark.system
+def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None:
+    wish = SandboxRequest(limits=SandboxLimits(memory_bytes=256 * MIB))
+    nest = WorkerPool.start(Target(TROUBLED_TARGET), wish, Tier.STRICT)
+
+    async def scenario() -> tuple[Problem, Any]:
+        async with at_work(nest) as neighbour, at_work(nest, work(f"{TROUBLE_MODULE}:Hungry", mebibytes=600)) as hungry:
+            return await refusal(hungry.step(TROUBLED)), await neighbour.step(GO)
+
+    try:
+        problem, beside = run(scenario())
+    finally:
+        nest.end()
+
+    assert "memory" in problem.message
+    assert beside.observation == b'{"observation":1}'
+
+
+# ------------------------------------------------------------------------------------------------------ starts given up
+@pytest.mark.parametrize("moment", range(6))
+def test_a_start_that_is_given_up_leaves_nothing(nest: WorkerPool, moment: int) -> None:
+    async def scenario() -> tuple[dict[str, str], dict[str, str]]:
+        (await nest.place(COUNTING)).abandon()
+        await buried(nest)
+        held, alive = files(), len(descendants())
+        starting = asyncio.create_task(nest.place(COUNTING))
+        for _ in range(moment):
+            await asyncio.sleep(0.001 * moment)
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            (await starting).abandon()
+        await buried(nest)
+        await comes_true(lambda: len(descendants()) <= alive)
+        return files(), held
+
+    after, held = run(scenario())
+
+    assert after.keys() <= held.keys()
+
+
+def test_a_making_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
+    async def scenario() -> None:
+        making = nest.place(work(TROUBLED_TARGET, how="hang", where="make"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await making
+        await buried(nest)
+
+    run(scenario())
+
+
+# -------------------------------------------------------------------------------------------------------------- zygotes
+def zygote_pid(nest: WorkerPool) -> int:
+    keeper = nest._zygotes.current()
+    keeper.ready.result(PATIENCE)
+    told = Path(f"/proc/self/fdinfo/{keeper._descriptor}").read_text()
+    return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
+
+
+def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
+    nest: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> tuple[Problem, set[int], Any, int]:
+        async with at_work(nest) as place:
+            first = zygote_pid(nest)
+            worker = pid_of(place)
+            os.kill(first, signal.SIGKILL)
+            await comes_true(lambda: not Path(f"/proc/{worker}").exists())
+            lost = await refusal(place.step(GO))
+            places = await asyncio.gather(*(nest.place(COUNTING) for _ in range(4)))
+            outcomes = [await each.reset(ORDER) for each in places]
+            zygotes = {first, zygote_pid(nest)}
+            for each in places:
+                each.abandon()
+            await buried(nest)
+            return lost, zygotes, outcomes, len(places)
+
+    before = len(descendants())
+    lost, zygotes, outcomes, count = run(scenario())
+
+    assert (lost.code, lost.lost) == (Code.EXECUTION_ERROR, True)
+    assert len(zygotes) == 2
+    assert len(outcomes) == count
+    assert caplog.text.count("zygote ended") == 1
+    until(lambda: len(descendants()) <= before)
+
+
+def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is not known yet that it is dead.
+    os.kill(zygote_pid(own), signal.SIGSTOP)
+    pid, keeper = zygote_pid(own), own._zygotes.current()
+    fork = keeper.fork
+
+    def killing(channel: Any) -> None:
+        fork(channel)
+        os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(keeper, "fork", killing)
+
+    async def scenario() -> Any:
+        async with at_work(own) as place:
+            return await place.step(GO)
+
+    assert run(scenario()).observation == b'{"observation":1}'
+
+
+def test_a_zygote_that_does_not_fork_in_time_is_replaced(own: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = own._zygotes.current()
+    os.kill(zygote_pid(own), signal.SIGSTOP)
+    monkeypatch.setattr(own, "_seconds", 0.3)
+
+    async def scenario() -> tuple[Problem, set[Any], Any]:
+        problem = await refusal(own.place(COUNTING))
+        # Whoever waited has waited long enough: the next one is started for the next session, with all its time.
+        zygotes = set(own._zygotes._all)
+        monkeypatch.undo()
+        async with at_work(own) as place:
+            return problem, zygotes, await place.step(GO)
+
+    problem, zygotes, stepped = run(scenario())
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert zygotes == {stopped}
+    assert stepped.observation == b'{"observation":1}'
+
+
+def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(own._zygotes, "_clock", lambda: now[0])
+    monkeypatch.setattr(zygote, "ENTRY", "import sys; sys.exit(1)")
+    starts: list[int] = []
+    command = own._command
+
+    def counted(descriptor: int) -> list[str]:
+        starts.append(descriptor)
+        return command(descriptor)
+
+    monkeypatch.setattr(own, "_command", counted)
+
+    async def scenario() -> tuple[list[Problem], int, Any]:
+        (await own.place(COUNTING)).abandon()
+        keeper = own._zygotes.current()
+        os.kill(zygote_pid(own), signal.SIGKILL)
+        await comes_true(keeper.ended.is_set)
+        problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
+        tries = len(starts)
+        await comes_true(lambda: sandboxes(own) == 0)
+        now[0] += 1000
+        monkeypatch.undo()
+        async with at_work(own) as place:
+            return problems, tries, await place.step(GO)
+
+    problems, tries, stepped = run(scenario())
+
+    assert {problem.code for problem in problems} == {Code.FACTORY_ERROR}
+    assert tries == MOST_FAILURES
+    assert "times in a row" in caplog.text
+    assert stepped.observation == b'{"observation":1}'
+
+
+FOREIGN = """
+import signal, socket, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+s.send(b"h")
+s.recv(1)
+s.close()
+signal.pause()
+"""
+"""A process that says what a worker says, and is none."""
+
+
+def test_a_process_that_does_not_come_from_the_zygote_is_no_worker_and_stays_unhurt(
+    nest: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = nest._zygotes.current()
+    keeper.ready.result(PATIENCE)
+    with ExitStack() as stack:
+        foreign: list[subprocess.Popen[bytes]] = []
+
+        def fork(channel: socket.socket) -> None:
+            command = [sys.executable, "-I", "-S", "-c", FOREIGN, str(channel.fileno())]
+            foreign.append(stack.enter_context(subprocess.Popen(command, pass_fds=[channel.fileno()])))
+            stack.callback(foreign[-1].kill)
+
+        monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+        monkeypatch.setattr(keeper, "fork", fork)
+
+        async def scenario() -> Problem:
+            problem = await refusal(nest.place(COUNTING))
+            await buried(nest)
+            return problem
+
+        problem = run(scenario())
+        grouped = Path(f"/proc/{foreign[0].pid}/cgroup").read_text()
+        ended = foreign[0].poll()
+
+    assert problem.code == Code.FACTORY_ERROR
+    assert ended is None
+    assert "worker" not in grouped
+
+
+@pytest.mark.parametrize("said", ["s.send(b'h')", "socket.send_fds(s, [b'h'], [0, 1])", "s.send(b'hx\\ny')"])
+def test_a_worker_that_says_too_much_or_ends_is_refused(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    hostile = (
+        "import os, socket, sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.worker import worker\n"
+        "def begin(descriptor, start):\n"
+        f"    s = socket.socket(fileno=descriptor); {said}; s.send(b'h'); os._exit(0)\n"
+        "worker.run_worker = begin\n"
+        "from proctor.server.sandbox.worker.zygote import main; main(int(sys.argv[1]))"
+    )
+    monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+    monkeypatch.setattr(zygote, "ENTRY", hostile)
+    nest = started()
+    run(asyncio.sleep(0))
+    before = files()
+
+    async def scenario() -> Problem:
+        problem = await refusal(nest.place(COUNTING))
+        await buried(nest)
+        return problem
+
+    try:
+        assert run(scenario()).code == Code.FACTORY_ERROR
+        assert files().keys() <= before.keys()
+    finally:
+        nest.end()
+
+
+@pytest.mark.system
+def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
+    nest = started(Tier.STRICT)
+
+    async def scenario() -> list[str]:
+        async with at_work(nest) as one, at_work(nest) as other:
+            pids = (pid_of(one), pid_of(other), nest._zygotes.current()._zygote)
+            return [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+
+    try:
+        told = run(scenario())
+    finally:
+        nest.end()
+    users = [next(line for line in text.splitlines() if line.startswith("Uid:")).split()[1:] for text in told]
+
+    assert all(len(set(each)) == 1 for each in users)
+    assert len({each[0] for each in users}) == 3
+    assert all(int(each[0]) >= FIRST_USER for each in users)
+    assert ["Seccomp:\t2" in text for text in told] == [True] * 3
+
+
+# ---------------------------------------------------------------------------------------------------------------- alone
+def sandboxes(nest: WorkerPool) -> int:
+    """Return how many sandboxes are there that have not been told to end."""
+    return sum(keeper.alive for keeper in nest._zygotes._all)
+
+
+@pytest.mark.system
+def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusing = (
+        "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.worker import confine\n"
+        "def own_namespaces(*_, **__): raise PermissionError(1, 'forbidden here')\n"
+        "confine.own_namespaces = own_namespaces\n"
+        "from proctor.server.sandbox.worker.zygote import main; main(int(sys.argv[1]))"
+    )
+    monkeypatch.setattr(zygote, "ENTRY", refusing)
+    before, grouped = descendants(), groups()
+    nest = started(Tier.STRICT)
+
+    async def scenario() -> tuple[Any, int]:
+        async with at_work(nest) as one, at_work(nest) as other:
+            alive = sandboxes(nest)
+            os.kill(pid_of(one), signal.SIGKILL)
+            await refusal(one.step(GO))
+            stepped = await other.step(GO)
+        await comes_true(lambda: sandboxes(nest) == 0)
+        return stepped, alive
+
+    try:
+        stepped, alive = run(scenario())
+    finally:
+        nest.end()
+
+    assert "forbidden here" in (nest.report.alone or "")
+    assert "whole Python" in (nest.report.costs or "")
+    assert "whole Python" in caplog.text
+    assert stepped.observation == b'{"observation":1}'
+    assert alive == 2
+    until(lambda: descendants().keys() <= before.keys())
+    assert groups() <= grouped
+
+
+def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    birth = own._fork_from
+    tries: list[Any] = []
+
+    async def refused_once(keeper: Any, only: Any = None) -> Any:
+        tries.append(only)
+        if only is None:
+            raise NamespacesUnavailable("forbidden here")
+        return await birth(keeper, only)
+
+    monkeypatch.setattr(own, "_fork_from", refused_once)
+    monkeypatch.setattr(own, "report", own.report)  # it is as before afterwards
+
+    async def scenario() -> tuple[Any, int]:
+        async with at_work(own) as one, at_work(own):
+            stepped, alive = await one.step(GO), sandboxes(own)
+        await comes_true(lambda: sandboxes(own) == 0)
+        return stepped, alive
+
+    stepped, alive = run(scenario())
+
+    assert own.report.alone == "forbidden here"
+    assert own.report.costs == nest_module.COST
+    assert [each is None for each in tries] == [True, False, False]
+    assert stepped.observation == b'{"observation":1}'
+    assert alive == 2
+
+
+def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unborn(*_: Any) -> Any:
+        raise WorkerNotStarted("not today")
+
+    monkeypatch.setattr(own, "report", nest_module.PoolReport(Tier.PROCESS, "forbidden here"))
+    monkeypatch.setattr(own, "_fork_from", unborn)
+    before = sandboxes(own)
+
+    problem = run(refusal(own.place(COUNTING)))
+
+    assert problem.code == Code.FACTORY_ERROR
+    until(lambda: sandboxes(own) == before)
+
+
+# ------------------------------------------------------------------------------------------------------- start and end
+def test_a_module_that_cannot_be_imported_stops_the_start() -> None:
+    before, held = descendants(), files()
+
+    with pytest.raises(ValidationError, match="nowhere_at_all"):
+        started(text="nowhere_at_all:Thing")
+
+    assert descendants().keys() <= before.keys()
+    assert files().keys() <= held.keys()
+
+
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.closerange(3, 99)"])
+def test_a_module_that_ends_the_process_stops_the_start(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ending_module.py").write_text(f"import os\n{how}\nclass Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(ComponentError):
+        started(text="ending_module:Thing")
+
+
+def test_a_module_that_hangs_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hanging_module.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(ComponentError, match=r"within 1\.5 seconds"):
+        started(text="hanging_module:Thing", start_seconds=1.5)
+
+
+def test_an_environment_that_cannot_be_described_is_said_to_the_operator(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "raise", "where": "make"}))
+
+    with pytest.raises(ValidationError, match=HIDDEN_TEXT):
+        own.card()
+
+
+def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = own._start_executor
+
+    async def slow_to_make(name: str = "") -> WorkerExecutor:
+        """Give a worker all the time that it needs to come, and then little."""
+        place = await empty(name)
+        monkeypatch.setattr(own, "_seconds", 0.5)
+        return place
+
+    monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "hang", "where": "make"}))
+    monkeypatch.setattr(own, "_start_executor", slow_to_make)
+
+    with pytest.raises(ComponentError, match="not made within"):
+        own.card()
+
+
+@pytest.mark.parametrize("tier", [Tier.NONE, Tier.DOCKER])
+def test_there_is_no_nest_in_the_other_tiers(tier: Tier) -> None:
+    with pytest.raises(ValidationError):
+        started(tier)
+
+
+def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nest_module, "find_cgroups", lambda: None)
+    monkeypatch.setattr(nest_module, "explain_missing_cgroups", lambda: "there are none")
+
+    with pytest.raises(ComponentError, match="there are none"):
+        started(Tier.STRICT)
+
+
+@pytest.mark.parametrize("tier", [Tier.PROCESS, BWRAP, STRICT])
+def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier) -> None:
+    async def scenario(nest: WorkerPool) -> tuple[Problem, Problem]:
+        places = [await nest.place(COUNTING) for _ in range(3)]
+        await nest.close()
+        nest.end()
+        return await refusal(places[0].reset(ORDER)), await refusal(nest.place(COUNTING))
+
+    run(asyncio.sleep(0))  # what a loop keeps for ever
+    before, held, grouped = descendants(), files(), groups()
+    lost, refused = run(scenario(started(tier)))
+
+    assert lost.code == Code.EXECUTION_ERROR
+    assert refused.code == Code.FACTORY_ERROR
+    until(lambda: descendants().keys() <= before.keys())
+    assert files().keys() <= held.keys()
+    assert groups() <= grouped
+
+
+def test_failures_and_refusals_are_told_apart(own: WorkerPool) -> None:
+    async def scenario() -> None:
+        async with at_work(own, work(f"{ENVIRONMENTS}:Raising", what="validation")) as place:
+            with pytest.raises(RequestRefused):
+                await place.step(TROUBLED)
+        async with at_work(own, work(f"{ENVIRONMENTS}:Raising")) as place:
+            with pytest.raises(RequestFailed):
+                await place.step(TROUBLED)
+
+    run(scenario())

@@ -1,0 +1,120 @@
+"""Who listens learns from the kernel who spoke."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.server.sandbox import handshake
+from proctor.server.sandbox.handshake import (
+    HERE,
+    LONGEST,
+    READY,
+    UNFIT,
+    HandshakeMessage,
+    disable_peer_identity,
+    enable_peer_identity,
+    printable_line,
+    receive_handshake,
+    send_handshake,
+)
+from proctor.server.sandbox.pool.worker_process import find_pid
+from tests.server.live_server import PATIENCE
+from tests.server.sandbox.processes import files
+
+
+def test_a_word_comes_with_the_very_process_that_spoke() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(PATIENCE)
+        enable_peer_identity(ours)
+        speaking = f"import socket; socket.socket(fileno={theirs.fileno()}).send(b'h')"
+        child = subprocess.Popen([sys.executable, "-c", speaking], pass_fds=[theirs.fileno()])
+        with receive_handshake(ours) as word:
+            speaker = find_pid(word.speaker)
+            child.wait(PATIENCE)
+            after = find_pid(word.speaker)
+
+    assert (word.kind, word.reason) == (HERE, "")
+    assert speaker == child.pid
+    assert after == 0
+
+
+def test_an_older_kernel_names_the_process_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "SO_PASSPIDFD", 9999)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        enable_peer_identity(ours)
+        send_handshake(theirs, HERE)
+        with receive_handshake(ours) as word:
+            assert find_pid(word.speaker) == os.getpid()
+
+
+def test_a_process_that_is_gone_has_no_descriptor_on_an_older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: int) -> int:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(handshake, "SO_PASSPIDFD", 9999)
+    monkeypatch.setattr(os, "pidfd_open", gone)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        enable_peer_identity(ours)
+        send_handshake(theirs, HERE)
+
+        assert receive_handshake(ours) == HandshakeMessage(HERE)
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_descriptors_that_come_with_a_word_are_closed_and_the_word_counts_for_nothing(listens: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if listens:
+            enable_peer_identity(ours)
+        before = files()
+        for _ in range(3):
+            socket.send_fds(theirs, [HERE], [0, 1, 2, theirs.fileno()])
+
+        said = [receive_handshake(ours) for _ in range(3)]
+
+        assert said == [HandshakeMessage(b"")] * 3
+        assert files() == before
+
+
+def test_nobody_is_named_once_the_words_are_over() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        enable_peer_identity(ours)
+        disable_peer_identity(ours)
+        send_handshake(theirs, READY)
+
+        assert receive_handshake(ours) == HandshakeMessage(READY)
+
+
+@given(st.text(max_size=2 * LONGEST))
+def test_a_reason_is_read_as_it_was_said_and_cut_off_if_it_is_long(reason: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_handshake(theirs, UNFIT, reason)
+        word = receive_handshake(ours)
+
+    assert word.kind == UNFIT
+    assert len(word.reason) <= LONGEST
+    if len(reason.encode("utf-8", "replace")) < LONGEST:
+        assert word.reason == printable_line(reason.encode("utf-8", "replace").decode())
+    assert word.reason.isprintable()
+
+
+def test_a_socket_that_was_closed_says_no_word() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(b"")
+        ours.sendall(b"unread")  # so that closing resets the connection
+        theirs.close()
+
+        assert receive_handshake(ours).kind == b""

@@ -1,0 +1,382 @@
+"""The seccomp filter's verdicts: by an interpreter of its program, and by the kernel."""
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.server.sandbox.worker.seccomp import (
+    ABSENT,
+    ALLOW,
+    ALLOWED,
+    AS_IF_ABSENT,
+    AUDIT,
+    BIND,
+    CHECKED,
+    COVER,
+    KILL,
+    KILLED,
+    NAMESPACES,
+    PRIVATE,
+    REFUSE,
+    WORKER_NAMESPACES,
+    WRITABLE,
+    X32_BIT,
+    FilterUse,
+    program,
+)
+from proctor.server.sandbox.worker.syscalls import NEWEST, NUMBERS, Architecture
+from tests.server.sandbox.bpf_interpreter import verdict
+
+ARCHITECTURES = st.sampled_from(list(Architecture))
+WORDS = st.integers(0, 2**32 - 1)
+LONGS = st.integers(0, 2**64 - 1)
+
+MUST_NOT_WORK = """
+    io_uring_setup io_uring_enter io_uring_register userfaultfd perf_event_open keyctl add_key request_key bpf unshare
+    setns mount umount2 pivot_root chroot ptrace process_vm_readv process_vm_writev kcmp open_by_handle_at
+    name_to_handle_at quotactl quotactl_fd reboot swapon swapoff acct settimeofday clock_settime adjtimex clock_adjtime
+    init_module finit_module delete_module kexec_load kexec_file_load open_tree move_mount fsopen fsconfig fsmount
+    fspick mount_setattr pidfd_getfd iopl ioperm modify_ldt syslog sethostname setdomainname fanotify_init mknod mknodat
+    setuid setgid setresuid setresgid setgroups capset seccomp memfd_secret sync syncfs shmget msgget semget mq_open
+    migrate_pages move_pages process_madvise sched_setscheduler clone3 lookup_dcookie nfsservctl
+""".split()  # noqa: SIM905 - a table of words reads better than a list of quotes
+
+
+def judged(
+    architecture: Architecture,
+    name: str,
+    *arguments: int,
+    use: FilterUse = FilterUse.WORKER,
+    network: bool = False,
+) -> int | None:
+    number = NUMBERS[architecture].get(name)
+    if number is None:
+        return None
+    return verdict(program(architecture, use, network=network), AUDIT[architecture], number, arguments)
+
+
+@given(ARCHITECTURES, WORDS, st.lists(LONGS, max_size=6), st.booleans())
+def test_what_is_not_in_the_table_is_never_allowed(
+    architecture: Architecture, number: int, arguments: list[int], network: bool
+) -> None:
+    allowed = {NUMBERS[architecture].get(name) for name in (*ALLOWED, *CHECKED, "socket")}
+    found = verdict(program(architecture, network=network), AUDIT[architecture], number, arguments)
+
+    assert found != ALLOW or number in allowed
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_every_number_that_is_known_or_new_gets_the_verdict_of_its_name(architecture: Architecture) -> None:
+    names = {number: name for name, number in NUMBERS[architecture].items()}
+    for number in range(NEWEST + 50):
+        name = names.get(number, "")
+        found = verdict(program(architecture), AUDIT[architecture], number, (2**64 - 1,) * 6)
+        expected = {ALLOWED: ALLOW, KILLED: KILL, AS_IF_ABSENT: ABSENT}
+        wanted = next((action for group, action in expected.items() if name in group), REFUSE)
+
+        if name != "personality":  # all ones is its question for what it is
+            assert found == (ABSENT if number > NEWEST else wanted), (number, name)
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize("name", MUST_NOT_WORK)
+def test_what_must_not_work_does_not(architecture: Architecture, name: str) -> None:
+    assert judged(architecture, name) in {REFUSE, KILL, ABSENT, None}
+
+
+@given(ARCHITECTURES, WORDS, WORDS, st.lists(LONGS, max_size=6))
+def test_another_architecture_ends_the_process(
+    architecture: Architecture, foreign: int, number: int, arguments: list[int]
+) -> None:
+    found = verdict(program(architecture), foreign, number, arguments)
+
+    assert found == KILL or foreign == AUDIT[architecture]
+
+
+@given(st.integers(X32_BIT, 2**32 - 1), st.lists(LONGS, max_size=6))
+def test_the_x32_calls_end_the_process(number: int, arguments: list[int]) -> None:
+    x86 = Architecture.X86_64
+
+    assert verdict(program(x86), AUDIT[x86], number, arguments) == KILL
+
+
+@given(ARCHITECTURES, LONGS, st.lists(LONGS, max_size=5))
+def test_a_clone_with_any_namespace_is_refused_and_others_are_not(
+    architecture: Architecture, flags: int, rest: list[int]
+) -> None:
+    expected = REFUSE if flags & NAMESPACES else ALLOW
+
+    assert judged(architecture, "clone", flags, *rest) == expected
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize(
+    "flag",
+    # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+    [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000],
+)
+def test_each_namespace_is_refused(architecture: Architecture, flag: int) -> None:
+    assert judged(architecture, "clone", flag | 0x11) == REFUSE
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize(
+    "name", ["ptrace", "process_vm_writev", "mount", "open_by_handle_at", "bpf", "init_module", "setns", "pidfd_getfd"]
+)
+def test_what_only_an_attack_does_ends_the_process(architecture: Architecture, name: str) -> None:
+    assert judged(architecture, name) == KILL
+
+
+def test_the_flags_of_threads_and_forks_are_no_namespaces() -> None:
+    thread, fork, vfork = 0x003D0F00, 0x01200011, 0x4111
+
+    assert not NAMESPACES & (thread | fork | vfork)
+
+
+@given(ARCHITECTURES, LONGS, st.booleans())
+def test_a_socket_is_of_the_machine_itself_unless_the_network_is_allowed(
+    architecture: Architecture, family: int, network: bool
+) -> None:
+    allowed = {1, 2, 10, 16} if network else {1}
+    found = judged(architecture, "socket", family, network=network)
+
+    # The kernel reads an int: the upper half is nothing to it.
+    assert found == (ALLOW if family & 0xFFFFFFFF in allowed else REFUSE)
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("socketpair", (1,), ALLOW),
+        ("socketpair", (2,), REFUSE),
+        ("personality", (0,), ALLOW),
+        ("personality", (0xFFFFFFFF,), ALLOW),
+        ("personality", (0x0040000,), REFUSE),
+        ("ioctl", (0, 0x5401), ALLOW),
+        ("ioctl", (0, 0x5412), REFUSE),
+        ("ioctl", (0, 0x1_0000_5412), REFUSE),
+        ("prctl", (15,), ALLOW),
+        ("prctl", (4, 1), REFUSE),
+        ("prctl", (22,), REFUSE),
+        ("socket", (2,), REFUSE),
+        ("socket", (17,), REFUSE),
+    ],
+)
+def test_a_call_that_depends_on_its_arguments(
+    architecture: Architecture, name: str, arguments: tuple[int, ...], expected: int
+) -> None:
+    assert judged(architecture, name, *arguments) == expected
+
+
+ZYGOTES = (FilterUse.SHARED, FilterUse.ALONE, FilterUse.ZYGOTE)
+NEEDLESS = [
+    "io_uring_setup",
+    "userfaultfd",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "perf_event_open",
+    "bpf",
+    "ptrace",
+    "process_vm_readv",
+    "setns",
+    "open_by_handle_at",
+    "name_to_handle_at",
+    "kexec_load",
+    "umount2",
+    "pivot_root",
+    "move_mount",
+    "fsopen",
+    "open_tree",
+    "mq_open",
+    "memfd_secret",
+]
+
+
+@pytest.mark.parametrize("use", ZYGOTES)
+@pytest.mark.parametrize("architecture", Architecture)
+def test_what_imports_an_environment_makes_no_call_that_it_does_not_need(
+    architecture: Architecture, use: FilterUse
+) -> None:
+    for name in NEEDLESS:
+        assert judged(architecture, name, use=use) in (REFUSE, KILL)
+    assert judged(architecture, "clone3", use=use) == ABSENT
+    assert judged(architecture, "clone", 0x10000000, use=use) == REFUSE
+    for family in (2, 10, 16, 17, 38, 40):
+        assert judged(architecture, "socket", family, use=use) == REFUSE
+    for request in (0x5412, 0x541C):  # TIOCSTI, TIOCLINUX
+        assert judged(architecture, "ioctl", 0, request, use=use) == REFUSE
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_a_zygote_makes_the_namespaces_of_its_workers_and_no_others(architecture: Architecture) -> None:
+    zygote = partial(judged, architecture, use=FilterUse.ZYGOTE)
+
+    assert zygote("unshare", WORKER_NAMESPACES) == ALLOW
+    assert zygote("unshare", 0x10000000) == zygote("unshare", WORKER_NAMESPACES | 0x02000000) == REFUSE
+    assert {zygote("mount", 0, 0, 0, flags) for flags in (PRIVATE, BIND, WRITABLE, COVER)} == {ALLOW}
+    assert zygote("mount", 0, 0, 0, 0) == zygote("mount", 0, 0, 0, 32) == REFUSE
+    assert zygote("setresuid", 65534) == ALLOW
+    assert zygote("setresuid", 0) == REFUSE
+    assert zygote("seccomp", 1, 1) == ALLOW
+    assert zygote("seccomp", 1, 8) == REFUSE
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+@pytest.mark.parametrize("use", [FilterUse.SHARED, FilterUse.ALONE])
+def test_a_zygote_whose_workers_have_no_namespaces_makes_none(architecture: Architecture, use: FilterUse) -> None:
+    for name in ("unshare", "setresuid"):
+        assert judged(architecture, name, 65534, use=use) == REFUSE
+    assert judged(architecture, "mount", 0, 0, 0, PRIVATE, use=use) == KILL
+    assert judged(architecture, "prctl", 4, use=use) == ALLOW
+    assert judged(architecture, "capset", use=use) == (ALLOW if use is FilterUse.ALONE else REFUSE)
+
+
+def test_a_refusal_says_eperm_and_an_absence_enosys() -> None:
+    assert REFUSE & 0xFFFF == errno.EPERM
+    assert ABSENT & 0xFFFF == errno.ENOSYS
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_a_program_is_short_enough_for_the_kernel(architecture: Architecture) -> None:
+    assert len(program(architecture)) // 8 < 4096
+
+
+def test_the_names_are_all_known_and_in_one_list_only() -> None:
+    named = [*ALLOWED, *KILLED, *AS_IF_ABSENT, *CHECKED, "socket"]
+    known = {name for numbers in NUMBERS.values() for name in numbers}
+
+    assert len(named) == len(set(named))
+    assert set(named) <= known
+    for numbers in NUMBERS.values():
+        assert len(set(numbers.values())) == len(numbers)
+        assert max(numbers.values()) <= NEWEST
+
+
+def test_the_numbers_of_x86_64_are_those_of_the_headers_where_there_are_headers() -> None:
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    text = header.read_text() if header.exists() else ""
+    rows = (line.split() for line in text.splitlines() if line.startswith("#define __NR_"))
+    told = {name.removeprefix("__NR_"): int(number) for _, name, number in rows}
+
+    for name, number in NUMBERS[Architecture.X86_64].items():
+        assert told.get(name, number) == number
+
+
+TRYING = """
+import ctypes, json, os, sys
+from proctor.server.sandbox.worker import confine
+from proctor.server.sandbox.worker import seccomp
+from proctor.server.sandbox.worker.syscalls import NUMBERS, here
+
+libc = ctypes.CDLL(None, use_errno=True)
+confine.no_new_privileges()
+seccomp.load(seccomp.program(here()))
+
+def tried(name, *arguments):
+    if (child := os.fork()) == 0:
+        code = libc.syscall(NUMBERS[here()][name], *map(ctypes.c_long, arguments))
+        os._exit(ctypes.get_errno() if code < 0 else 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+json.dump([tried(*row) for row in json.load(sys.stdin)], sys.stdout)
+"""
+
+
+def test_the_kernel_takes_the_filter_and_gives_its_verdicts() -> None:
+    # All arguments are such that the kernel would refuse them in another way, or do nothing.
+    expected: dict[tuple[str | int, ...], int] = {
+        ("getpid",): 0,
+        ("socket", 1, 1, 0): 0,
+        ("socket", 2, 1, 0): errno.EPERM,
+        ("unshare", 0): errno.EPERM,
+        ("clone3", 0, 0): errno.ENOSYS,
+        ("io_uring_setup", 0, 0): errno.EPERM,
+        ("userfaultfd", -1): errno.EPERM,
+        ("keyctl", -1): errno.EPERM,
+        ("perf_event_open", 0, 0, 0, 0, 0): errno.EPERM,
+        ("personality", 0xFFFFFFFF): 0,
+        ("personality", 0x40000): errno.EPERM,
+        ("ptrace", -1): -signal.SIGSYS,
+        ("mount", 0, 0, 0, 0, 0): -signal.SIGSYS,
+        ("bpf", -1, 0, 0): -signal.SIGSYS,
+        ("process_vm_readv", 0, 0, 0, 0, 0, 0): -signal.SIGSYS,
+        ("setns", -1, 0): -signal.SIGSYS,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", TRYING], input=json.dumps(list(expected)), capture_output=True, text=True, check=True
+    )
+
+    assert dict(zip(expected, json.loads(done.stdout), strict=True)) == expected
+
+
+USING = """
+import asyncio, mmap, multiprocessing, os, shutil, socket, subprocess, sys, tempfile, threading, time
+import numpy
+from proctor.server.sandbox.worker import confine
+from proctor.server.sandbox.worker import seccomp
+from proctor.server.sandbox.worker.syscalls import here
+
+confine.no_new_privileges()
+seccomp.load(seccomp.program(here()))
+
+async def spoken():
+    left, right = socket.socketpair()
+    reader, _ = await asyncio.open_unix_connection(sock=left)
+    right.sendall(b"word")
+    return await reader.readexactly(4)
+
+assert asyncio.run(spoken()) == b"word"
+thread = threading.Thread(target=time.sleep, args=(0,))
+thread.start()
+thread.join()
+assert subprocess.run(["/bin/echo", "child"], capture_output=True).stdout == b"child\\n"
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "file")
+    open(path, "wb").write(bytes(4096))
+    shutil.copy2(path, path + "2")
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[0] = 1
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(abs, [-1, 2]) == [1, 2]
+assert (numpy.ones((200, 200)) @ numpy.ones((200, 200))).sum() == 200**3
+"""
+
+
+def test_what_environments_do_works_under_the_filter() -> None:
+    done = subprocess.run([sys.executable, "-c", USING], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+LARGE = """
+import sys
+from proctor.server.sandbox.worker import confine
+from proctor.server.sandbox.worker import seccomp
+from proctor.server.sandbox.worker.syscalls import here
+
+confine.no_new_privileges()
+seccomp.load(seccomp.program(here()))
+import numba, torch
+
+assert numba.njit(lambda x: x + 1)(1) == 2
+layer = torch.nn.Linear(300, 300)
+layer(torch.ones(300, 300)).sum().backward()
+assert torch.load is not None
+"""
+
+
+@pytest.mark.system
+def test_numba_and_torch_work_under_the_filter() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LARGE], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,239 @@
+"""What a record says is read exactly, and the smallest difference is named."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from proctor.models.control import Code
+from proctor.models.events import (
+    NULL,
+    AgentGranted,
+    AgentRevoked,
+    BatchReset,
+    BatchStepped,
+    EpisodeClosed,
+    EpisodeReset,
+    EpisodeStepped,
+    Event,
+    Failed,
+    PacketJudged,
+    SessionResumed,
+)
+from proctor.models.pixels import make_pixels_scene
+from proctor.server.sessions.history import find_difference, read_history
+from proctor.server.sessions.response_builder import Caller
+
+AT: dict[str, Any] = {"session": "s", "at": 1.5}
+RESET = EpisodeReset(**AT, epoch=3, episode_id="e", seed=1, observation=Raw(b'{"x":1}'), nth=2)
+GRANTED = AgentGranted(**AT, epoch=3, grant="g", agent="walker", tools=["act"])
+
+
+def stepped(step: int, **more: Any) -> EpisodeStepped:
+    fields: dict[str, Any] = {
+        "action": Raw(b'{"by":1}'),
+        "observation": Raw(b'{"x":1.0}'),
+        "raw_reward": 1.0,
+        "reward": 1.5,
+        "terminated": False,
+        "truncated": False,
+    }
+    return EpisodeStepped(**AT, epoch=3, step=step, **(fields | more))
+
+
+def closed(reason: str) -> EpisodeClosed:
+    return EpisodeClosed(**AT, epoch=3, steps=2, reason=reason)
+
+
+def test_nothing_on_record_is_no_episode() -> None:
+    history = read_history([], 7)
+
+    assert (history.position.epoch, history.position.total_steps, history.position.concluded) == (0, 7, True)
+    assert history.position.loss is None
+
+
+def test_a_session_stands_where_its_last_step_left_it() -> None:
+    history = read_history([RESET, stepped(1), stepped(2, terminated=True)], 40)
+
+    position = history.position
+    assert (position.epoch, position.step, position.total_steps, position.episode_id, position.resets) == (
+        (3, 2, 42, "e", 2)
+    )
+    assert (position.standing.terminated, position.standing.total_reward, position.standing.reward) == (True, 3.0, 1.5)
+    assert (position.concluded, position.loss, history.closing) == (False, None, None)
+
+
+def test_a_batch_whose_episodes_begin_one_by_one_counts_its_steps_from_the_last() -> None:
+    whole = BatchReset(**AT, epoch=4, episode_id="e", observations=NULL)
+    some = BatchReset(**AT, epoch=5, episode_id="f", observations=NULL, mask=Raw(b"[true]"), nth=2)
+    step = BatchStepped(
+        **AT,
+        epoch=4,
+        step=1,
+        actions=NULL,
+        observations=NULL,
+        raw_rewards=NULL,
+        rewards=NULL,
+        terminations=NULL,
+        truncations=NULL,
+    )
+
+    history = read_history([whole, step, some, replace(step, epoch=5)])
+
+    position = history.position
+    assert (position.epoch, position.step, position.total_steps, position.resets) == (5, 1, 2, 2)
+    assert history.caller(step) is None
+
+
+def test_grants_that_were_taken_back_are_gone_but_who_acted_with_them_is_known() -> None:
+    other = replace(GRANTED, grant="h", agent="runner")
+    again = replace(GRANTED, digest="ff")
+    history = read_history([RESET, GRANTED, other, AgentRevoked(**AT, epoch=3, grant="h"), again])
+
+    assert history.granted == {"g": again}
+    assert history.caller(stepped(1, grant="h", tool="act")) == Caller("h", "runner", "act")
+    assert history.caller(stepped(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "message"),
+    [
+        (
+            Failed(**AT, epoch=3, step=1, code="STEP_TIMEOUT", request="step", lost=True),
+            "STEP_TIMEOUT",
+            "a step failed",
+        ),
+        (SessionResumed(**AT, epoch=3, step=1, boot="b", server="1", lost="why"), Code.EPISODE_LOST, "why"),
+        (closed("reset"), Code.EPISODE_LOST, "it was closed, and the next one had not begun"),
+        (Failed(**AT, epoch=3, step=1, code="STATE_ERROR", request="step"), None, ""),
+        (SessionResumed(**AT, epoch=3, step=1, boot="b", server="1"), None, ""),
+    ],
+)
+def test_what_was_lost_is_lost(event: Event, code: str | None, message: str) -> None:
+    loss = read_history([RESET, event]).position.loss
+
+    assert (None if loss is None else loss.code) == code
+    assert loss is None or loss.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("reason", "closing"), [("reset", None), ("lost", None), ("closed", "closed"), ("idle", "idle")]
+)
+def test_a_session_that_was_being_closed_is_known(reason: str, closing: str | None) -> None:
+    history = read_history([RESET, closed(reason)])
+
+    assert history.position.concluded
+    assert history.closing == closing
+
+
+def test_the_first_reason_of_a_loss_stays() -> None:
+    lost = Failed(**AT, epoch=3, step=0, code="EXECUTION_ERROR", lost=True)
+
+    loss = read_history([RESET, lost, closed("lost")]).position.loss
+
+    assert loss is not None
+    assert loss.code == "EXECUTION_ERROR"
+
+
+def test_what_was_refused_because_of_a_loss_is_no_other_loss() -> None:
+    lost = SessionResumed(**AT, epoch=3, step=1, boot="b", server="1", lost="why")
+    refused = Failed(**AT, epoch=3, step=1, code="EPISODE_LOST", request="step", lost=True)
+
+    loss = read_history([RESET, lost, refused]).position.loss
+
+    assert loss is not None
+    assert loss.message == "why"
+
+
+def test_an_episode_that_has_come_to_its_end_stays_as_it_is() -> None:
+    history = read_history([RESET, stepped(1, terminated=True), closed("ended")])
+
+    assert (history.position.concluded, history.position.loss, history.closing) == (True, None, None)
+    assert history.closed == closed("ended")
+
+
+def test_packets_are_kept_in_order() -> None:
+    packets = [
+        PacketJudged(**AT, epoch=3, step=0, line=Raw(b"%d" % each), kind="k", accepted=True) for each in range(3)
+    ]
+
+    assert read_history([RESET, *packets]).packets == packets
+
+
+# ----------------------------------------------------------------------------------------------------- differences
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+steps = st.builds(
+    stepped,
+    st.integers(1, 1000),
+    observation=numbers.map(lambda each: Raw(json.dumps({"x": each}).encode())),
+    reward=st.none() | numbers,
+    terminated=st.booleans(),
+    scene=st.sampled_from([NULL, Raw(b"[1]"), Raw(b"[2]")]),
+    parts=st.dictionaries(st.sampled_from("ab"), numbers),
+)
+
+
+@given(steps, st.booleans())
+@settings(max_examples=50)
+def test_what_is_the_same_is_the_same(event: EpisodeStepped, kept: bool) -> None:
+    digest = sha256(event.observation).hexdigest()
+    recorded = event if kept else replace(event, observation=NULL, scene=NULL)
+
+    assert find_difference(event, event) is None
+    assert find_difference(recorded, event, digest) is None
+
+
+@given(steps, steps)
+@settings(max_examples=100)
+def test_whatever_differs_is_named(one: EpisodeStepped, other: EpisodeStepped) -> None:
+    differing = {name for name in one.__struct_fields__ if repr(getattr(one, name)) != repr(getattr(other, name))}
+    differing |= {"observation"} if bytes(one.observation) != bytes(other.observation) else set()
+    differing -= {"scene"} if NULL in (one.scene, other.scene) or one.scene == other.scene else set()
+    found = find_difference(one, other, sha256(one.observation).hexdigest())
+
+    assert set(found.split(", ") if found else ()) == differing - _equal_raws(one, other)
+
+
+def _equal_raws(one: EpisodeStepped, other: EpisodeStepped) -> set[str]:
+    """Return the fields whose bytes are equal, whatever their repr says."""
+    names = ("action", "observation", "metadata", "scene")
+    return {name for name in names if bytes(getattr(one, name)) == bytes(getattr(other, name))}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reward", -0.0),
+        ("observation", Raw(b'{"x":1}')),
+        ("metadata", Raw(b"{}")),
+        ("truncated", True),
+        ("scene", Raw(b"[3]")),
+    ],
+)
+def test_one_bit_is_enough(field: str, value: Any) -> None:
+    recorded = stepped(1, reward=0.0, scene=Raw(b"[4]"))
+
+    assert find_difference(recorded, replace(recorded, **{field: value})) == field
+
+
+def test_a_picture_that_one_of_both_does_not_have_is_not_compared() -> None:
+    assert find_difference(stepped(1), stepped(1, scene=Raw(b"[1]"))) is None
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_pixels_are_never_a_reason_to_lose_an_episode(begins: bool) -> None:
+    then, now = (
+        Raw(msgspec.json.encode(make_pixels_scene({"dtype": "|u1", "shape": [1], "data": data}, begins=begins)))
+        for data in ("AA==", "AQ==")
+    )
+
+    assert find_difference(stepped(1, scene=then), stepped(1, scene=now)) is None
+    assert find_difference(stepped(1, scene=then), stepped(1, scene=now, reward=0.5)) == "reward"
