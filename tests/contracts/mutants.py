@@ -27,7 +27,7 @@ from proctor.envs.plume.puffs import PuffField, PuffPlume
 from proctor.envs.plume.rewards import SparseGoalReward
 from proctor.envs.plume.sensors import ConcentrationSensor, HistorySensor
 from proctor.envs.popper.env import ColumnPopperEnv
-from tests.contracts.popper_mutants import MORE_POPPER, POPPER
+from tests.envs.popper.conformance_mutants import MORE_POPPER, POPPER
 
 Make = Callable[..., Any]
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState

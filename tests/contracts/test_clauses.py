@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proctor
+from proctor.contracts import conformance
 from proctor.contracts.clauses import CLAUSES, Clause, Subject, list_clauses
-from proctor.contracts.conformance import CHECKS, Broken, Kept, check_clause
+from proctor.contracts.conformance import Broken, Kept, check_clause
 from proctor.contracts.lifecycle import TABLE
+from proctor.envs.popper import conformance as popper_conformance
 from tests.contracts.mutants import MORE_MUTANTS, MUTANTS, SOUND, Make
 
+CHECKS = {**conformance.CHECKS, **popper_conformance.CHECKS}
 SOURCE_FOLDER = Path(proctor.__file__).parent
 
 
@@ -65,7 +68,7 @@ PROMISED = {
     ("clause", "make"), [pytest.param(id_, SOUND[id_], id=id_, marks=pytest.mark.keeps(id_)) for id_ in SOUND]
 )
 def test_a_sound_subject_keeps_the_clause(clause: str, make: Make) -> None:
-    finding = check_clause(clause, make)
+    finding = check_clause(clause, make, CHECKS)
 
     assert finding.outcome == Kept(), str(finding)
 
@@ -74,7 +77,7 @@ def test_a_sound_subject_keeps_the_clause(clause: str, make: Make) -> None:
     ("clause", "make"), [pytest.param(id_, MUTANTS[id_], id=id_, marks=pytest.mark.breaks(id_)) for id_ in MUTANTS]
 )
 def test_a_mutant_breaks_the_clause(clause: str, make: Make) -> None:
-    finding = check_clause(clause, make)
+    finding = check_clause(clause, make, CHECKS)
 
     assert isinstance(finding.outcome, Broken), str(finding)
     assert finding.reason
@@ -88,7 +91,7 @@ def test_a_mutant_breaks_the_clause(clause: str, make: Make) -> None:
     ],
 )
 def test_another_mutant_breaks_the_clause_too(clause: str, make: Make) -> None:
-    finding = check_clause(clause, make)
+    finding = check_clause(clause, make, CHECKS)
 
     assert isinstance(finding.outcome, Broken), str(finding)
 

@@ -141,7 +141,7 @@ def toy(tmp_path: Path) -> Path:
 
 
 def mutant_of(old: str, new: str) -> Mutant:
-    return Mutant(f"{old}>{new}", "table", "by hand", 1, TOY.replace(old, new))
+    return Mutant(f"{old}>{new}", "transition_table", "by hand", 1, TOY.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_copy_is_warmed_without_bytecode_of_what_will_be_mutated(toy: Path, tm
     copy = Copy(tmp_path / "copy", toy)
 
     assert copy.warmed(("tests/episode",)) > 0.0
-    assert not list(copy.place.glob("src/**/table.*.pyc"))
+    assert not list(copy.place.glob("src/**/transition_table.*.pyc"))
     assert copy.with_mutant(mutant_of("max(", "min("), ("tests/episode",), 60.0)[0]
 
 

@@ -129,3 +129,21 @@ def _interior(size: int, child: int, ways: int, head: bytes = b"") -> bytes:
     header = head + struct.pack(">BHHHBI", 5, 0, ways, start, 0, child)
     places = b"".join(struct.pack(">H", start + len(cell) * each) for each in range(ways))
     return (header + places).ljust(start, b"\0") + cell * ways
+
+
+def written_by_hand(path: Path, change: str) -> None:
+    """Change a ledger as nobody could whom its tables' types bind."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    tables = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    connection.close()
+    lax = [(name, told.replace(" STRICT, ", " ").replace(") STRICT", ")")) for name, told in tables]
+    for told, statement in ((lax, "SELECT 1"), (tables, change)):
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(statement)
+        for name, sql in told:
+            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, name))
+        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        connection.execute(f"PRAGMA schema_version = {version + 1}")
+        connection.close()

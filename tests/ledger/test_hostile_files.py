@@ -7,20 +7,30 @@ import sys
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger import rows
 from proctor.ledger.reader import Ledger
-from proctor.ledger.storage import blobs
+from proctor.ledger.storage import blobs, ledger_file
 from proctor.ledger.storage.ledger_file import LedgerFile
 from proctor.ledger.storage.sqlite import LONGEST_CELL, check_ascending, connect_for_reading
 from proctor.ledger.verify import verify
 from proctor.models.events import SessionOpened, encode_event
-from tests.ledger.hostile import MIB, bomb, bombed_bundle, endless_schema, endless_view, long_story, many_ways
-from tests.ledger.session_events import opened, reset, writer
+from tests.ledger.hostile import (
+    MIB,
+    bomb,
+    bombed_bundle,
+    endless_schema,
+    endless_view,
+    long_story,
+    many_ways,
+    written_by_hand,
+)
+from tests.ledger.session_events import batch_step, opened, reset, writer
 
 MEASURED = """
 import sys
@@ -296,3 +306,75 @@ def test_what_would_take_too_much_memory_to_read_is_not_written(monkeypatch: pyt
             read(body)
     with pytest.raises(ValidationError, match="too many values"):
         rows.parse_statement(Raw(b'{"own":"runbegan","unfinished":[%b1]}' % (b"1," * 2000)))
+
+
+@pytest.mark.parametrize(
+    "read", [rows.parse_event_row, lambda body: rows.parse_event_or_statement(rows.read_body(body))]
+)
+def test_a_field_that_is_there_twice_passes_no_limit(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
+    small = encode_event(opened(settings={}))
+    many = b'"settings":{"x":[%b[]]}' % (b"[]," * 1500)
+    large = small.replace(b'"settings":{}', many)
+
+    with pytest.raises(ValidationError, match="too many values"):
+        read(b'{"event":%b}' % small.replace(b'"settings":{}', many + b',"settings":{}'))
+    found = read(b'{"event":%b,"event":%b}' % (large, small))
+    assert getattr(found, "event", found) in (opened(settings={}), "session_opened")
+
+
+def test_the_parts_of_a_batch_s_rewards_are_as_large_as_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
+    numbers = Raw(b"[%b0.5]" % (b"0.5," * 1000))
+    event = structs.replace(batch_step(number=1), parts=dict.fromkeys("abcd", numbers))
+
+    body, _ = rows.encode_event_row(event, "all")
+
+    assert rows.parse_event_row(body).event == event
+    with pytest.raises(ComponentError, match="too many values for the ledger"):
+        rows.encode_event_row(
+            structs.replace(event, parts={f"part {number}": Raw(b"0") for number in range(500)}), "all"
+        )
+
+
+def test_a_server_reads_again_what_an_earlier_version_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    into = writer(tmp_path)
+    into.record(opened(settings={"many": [[]] * 1500}))
+    into.record(reset())
+    into.close()
+    monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
+    monkeypatch.setattr(ledger_file, "MAX_BODY_BYTES", 3000)
+
+    again = writer(tmp_path)
+
+    (found,) = again.unfinished()
+    assert (found.damage, found.opened.settings) == ("", {"many": [[]] * 1500})
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE rows SET body = char(0) || hex(zeroblob(75000000)) || char(128512) WHERE number = 2",
+        "UPDATE rows SET seq = zeroblob(150000000) WHERE number = 2",
+        "UPDATE rows SET chain = zeroblob(150000000) WHERE number = 2",
+        "UPDATE rows SET hash = char(0) || hex(zeroblob(75000000)) WHERE number = 2",
+        "UPDATE chains SET last = zeroblob(150000000) WHERE first = (SELECT min(first) FROM chains)",
+        "UPDATE chains SET name = zeroblob(150000000) WHERE first = (SELECT min(first) FROM chains)",
+    ],
+)
+def test_a_cell_of_another_type_takes_little_memory(tmp_path: Path, change: str) -> None:
+    path = long_story(tmp_path)
+    written_by_hand(path, change)
+
+    for command in (["list", str(path)], ["show", str(path), "s.1"]):
+        told = subprocess.run(
+            [sys.executable, "-c", MEASURED, "ledger", *command],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+        code, mebibytes = map(int, told.stderr.splitlines()[-1].split())
+        assert code in (0, 2)
+        assert mebibytes < 150

@@ -446,7 +446,7 @@ def test_a_chain_has_no_name_that_is_very_long(tmp_path: Path) -> None:
     connection.execute("UPDATE chains SET name = ? WHERE name = 's.1'", ("s" * 2000 + ".1",))
     connection.close()
 
-    with pytest.raises(ValidationError, match="name of a chain is too long"):
+    with pytest.raises(ValidationError, match="name that is too long"):
         EpisodeCatalog(path)
 
 

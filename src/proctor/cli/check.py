@@ -24,6 +24,7 @@ from proctor.contracts.clauses import Subject
 from proctor.contracts.conformance import Finding, Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.factories import Site
+from proctor.envs.popper.conformance import check_column_popper
 from proctor.envs.settings import import_member, resolve_id
 from proctor.errors import ProctorError, ValidationError
 
@@ -41,6 +42,8 @@ MEMBERS: Final = (
 )
 # Which game an environment is, by what it observes.
 OBSERVED: Final = ((Subject.COLUMN_POPPER, {"board", "selection"}),)
+# How an environment with a contract of its own is checked.
+CHECKERS: Final[dict[Subject, Callable[[Callable[..., Any]], Report]]] = {Subject.COLUMN_POPPER: check_column_popper}
 STYLES: Final = {"kept": "green", "broken": "bold red", "not checkable": "yellow"}
 
 
@@ -60,7 +63,8 @@ def check(
     """Check an environment or a part of one against every clause of its contract."""
     found = _find_target(target)
     with _refuse_exit(target):
-        report = check_subject(found.subject, found.make)
+        check_all = CHECKERS.get(found.subject, partial(check_subject, found.subject))
+        report = check_all(found.make)
     if as_json:
         typer.echo(json.dumps(_as_json(found, report), indent=2))
     else:

@@ -24,7 +24,6 @@ from proctor.ledger.chain import (
 )
 from proctor.ledger.chain_state import EMPTY_TOTALS, ChainState, EpisodeTotals, count_event
 from proctor.ledger.rows import (
-    LedgerStatement,
     ObservationStorage,
     RowBody,
     RunBegan,
@@ -118,7 +117,7 @@ def _read_server_chain(file: LedgerFile, server: ChainEntry) -> tuple[str | None
     head = None
     for number, _, seq, body, digest in file.read_chain_rows(server):
         head = format_head(server.name, seq + 1, digest)
-        said = parse_event_or_statement(read_body(body))
+        said = parse_event_or_statement(read_body(body), trusted=file.trusted)
         if isinstance(said, RunBegan):
             opened = {_read_opening(file, each)[1].session: each for each in said.unfinished}
         elif isinstance(said, SessionOpened):
@@ -134,7 +133,7 @@ def _read_opening(file: LedgerFile, number: int) -> tuple[RowBody, SessionOpened
     if found is None:
         raise ValidationError(f"row {number} is missing", expected="the opening of a session")
     body = read_body(found[3])
-    said = parse_event_or_statement(body)
+    said = parse_event_or_statement(body, trusted=file.trusted)
     if not isinstance(said, SessionOpened):
         raise ValidationError(f"row {number} is another", expected="the opening of a session")
     return body, said
@@ -200,7 +199,7 @@ class _ChainReader:
     def _read(self, body: RowBody) -> None:
         if body.observations is not None:
             self._keeps = body.observations
-        said: Event | LedgerStatement = parse_event_or_statement(body)
+        said = parse_event_or_statement(body, trusted=True)  # of the server's own file
         self._tally = count_event(self._tally, said)
 
     def _note(self, damage: str) -> None:

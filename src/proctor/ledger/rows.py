@@ -139,10 +139,16 @@ DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ANY: Final = msgspec.json.Decoder(Raw)
 
 
-def _find_container_fields() -> tuple[str, ...]:
-    """Return the names of the fields of all statements that are lists or objects, and no `Raw`."""
+_SCALARS: Final = (msgspec.inspect.RawType, msgspec.inspect.FloatType, msgspec.inspect.IntType, msgspec.inspect.StrType)
+
+
+def _find_flat_fields() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the fields that are no lists or objects in any statement, and of objects of such values."""
     fields = [field for kind in get_args(Event | LedgerStatement) for field in msgspec.inspect.type_info(kind).fields]  # type: ignore[attr-defined]
-    return tuple(sorted({field.name for field in fields if _is_container(field.type)}))
+    containers = {field.name for field in fields if _is_container(field.type)}
+    shallow = {field.name for field in fields if _is_shallow(field.type)}
+    others = {field.name for field in fields if _is_container(field.type) and not _is_shallow(field.type)}
+    return tuple(sorted({field.name for field in fields} - containers)), tuple(sorted(shallow - others))
 
 
 def _is_container(kind: msgspec.inspect.Type) -> bool:
@@ -151,11 +157,17 @@ def _is_container(kind: msgspec.inspect.Type) -> bool:
     return isinstance(kind, msgspec.inspect.CollectionType | msgspec.inspect.DictType)
 
 
-_CONTAINER_FIELDS: Final = _find_container_fields()
-_Containers: Final = msgspec.defstruct(
-    "_Containers", [(name, Raw, NULL) for name in _CONTAINER_FIELDS], frozen=True, gc=False
+def _is_shallow(kind: msgspec.inspect.Type) -> bool:
+    return isinstance(kind, msgspec.inspect.DictType) and isinstance(kind.value_type, _SCALARS)
+
+
+_FLAT_FIELDS, _SHALLOW_FIELDS = _find_flat_fields()
+_Flat: Final = msgspec.defstruct(
+    "_Flat", [(name, Raw, Raw(b"")) for name in (*_FLAT_FIELDS, *_SHALLOW_FIELDS)], frozen=True, gc=False
 )
-_CONTAINERS: Final = msgspec.json.Decoder(_Containers)
+_FLAT: Final = msgspec.json.Decoder(_Flat)
+ENTRY_BYTES: Final = 128
+"""What one entry of an object takes, besides its value."""
 _STATEMENT: Final[msgspec.json.Decoder[LedgerStatement]] = msgspec.json.Decoder(LedgerStatement)
 
 
@@ -206,9 +218,15 @@ def _check_size(what: str, size: int, most: int) -> None:
 
 
 def count_container_bytes(statement: bytes | Raw) -> int:
-    """Return how many bytes of a statement are lists and objects that reading it would build."""
-    fields = _CONTAINERS.decode(statement)
-    return sum(memoryview(getattr(fields, name)).nbytes for name in _CONTAINER_FIELDS)
+    """Return how many bytes of a statement are lists and objects that reading it would build.
+
+    What is no field that is known to build nothing counts as well, so a field that is there twice does.
+    """
+    fields = _FLAT.decode(statement)
+    flat = sum(memoryview(getattr(fields, name)).nbytes for name in _FLAT_FIELDS)
+    shallow = [bytes(getattr(fields, name)) for name in _SHALLOW_FIELDS]
+    entries = sum(min(len(text), ENTRY_BYTES * text.count(b":")) for text in shallow)
+    return memoryview(statement).nbytes - flat - sum(map(len, shallow)) + entries
 
 
 def _check_container_bytes(statement: bytes | Raw) -> None:
@@ -298,18 +316,22 @@ def find_observation_storage(body: bytes) -> ObservationStorage:
         return "all"
 
 
-def parse_event_or_statement(body: RowBody) -> Event | LedgerStatement:
-    """Return what the body says, its values null where they are elsewhere; a ValidationError if it cannot be read."""
+def parse_event_or_statement(body: RowBody, *, trusted: bool = False) -> Event | LedgerStatement:
+    """Return what the body says, its values null where they are elsewhere; a ValidationError if it cannot be read.
+
+    A `trusted` body is one of the server's own file: whatever an earlier version wrote is read again.
+    """
     if body.event is not UNSET and body.own is UNSET:
-        return _parse_event(bytes(body.event))
+        return _parse_event(bytes(body.event), trusted=trusted)
     if body.own is UNSET or body.event is not UNSET:
         raise ValidationError("not a row of a ledger", expected="either an event or a statement of the ledger's own")
     return parse_statement(body.own)
 
 
-def _parse_event(line: bytes) -> Event:
+def _parse_event(line: bytes, *, trusted: bool = False) -> Event:
     try:
-        _check_container_bytes(line)
+        if not trusted:
+            _check_container_bytes(line)
         return decode_event(line)
     except DECODE_ERRORS as problem:
         raise ValidationError(f"not an event: {problem}") from problem
@@ -330,9 +352,11 @@ _EVENT_ROW: Final = msgspec.json.Decoder(EventRow)
 def parse_event_row(body: bytes) -> EventRow:
     """Return the body with its event, or raise a ValidationError."""
     try:
-        if len(body) > MAX_CONTAINER_BYTES:
-            _check_container_bytes(read_body(body).event or b"{}")
-        return _EVENT_ROW.decode(body)
+        if len(body) <= MAX_CONTAINER_BYTES:
+            return _EVENT_ROW.decode(body)
+        read = read_body(body)  # once only: of a field that is there twice, the last one is read
+        event = UNSET if read.event is UNSET else _parse_event(bytes(read.event))
+        return EventRow(read.digest, event, read.own, read.scene)
     except (*DECODE_ERRORS, TypeError) as problem:
         raise ValidationError(f"not a row of a ledger: {problem}") from problem
 

@@ -179,7 +179,7 @@ def _check_settings(durability: str, observations: str) -> None:
 def _recount_stored_bytes(budget: StorageBudget, file: LedgerFile, chain_states: dict[str, ChainState]) -> None:
     """Count the rows that sessions of an earlier run stored in their latest episodes; their values count no more."""
     for track in chain_states.values():
-        opened = parse_event_or_statement(read_body(track.opened))
+        opened = parse_event_or_statement(read_body(track.opened), trusted=True)
         with translate_errors(file.path, ComponentError):
             (stored,) = file.connection.execute(_SUM_OF_BODIES, (track.first, track.number, track.first)).fetchone()
         if isinstance(opened, SessionOpened):

@@ -60,11 +60,13 @@ _BACKWARDS: Final = (
 _LATEST: Final = f"SELECT number, {HASH} FROM rows ORDER BY number DESC LIMIT 1"
 _STEPPED: Final = {"step": b'"event":"episode_stepped"', "batch": b'"event":"batch_stepped"'}
 _STEPS: Final = (
-    "SELECT count(*) FROM rows WHERE number > :after AND number <= :upto AND chain = :first AND length(body) <= :most_body"
+    "SELECT count(*) FROM rows WHERE number > :after AND number <= :upto AND chain = :first AND typeof(body) = 'blob' AND length(body) <= :most_body"
     " AND (instr(substr(body, 1, 200), :step) OR instr(substr(body, 1, 200), :batch))"
 )
 """What an event is called stands at its beginning."""
-_VALUES: Final = "SELECT digest, packed, sum, content FROM blobs WHERE length(content) <= ?"
+_VALUES: Final = (
+    "SELECT digest, packed, sum, content FROM blobs WHERE typeof(content) = 'blob' AND length(content) <= ?"
+)
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -320,8 +322,8 @@ class FollowedFile:
     def _limit_work(self) -> Iterator[None]:
         """Have SQLite leave off after more work than the file has bytes: in a damaged tree it would look for rows without end."""
         connection = self.file.connection
-        left = iter(range(self.path.stat().st_size // WORK_EACH + WORK_AT_LEAST))
         with translate_errors(self.path, ValidationError):
+            left = iter(range(_count_bytes(self.path) // WORK_EACH + WORK_AT_LEAST))
             connection.set_progress_handler(lambda: next(left, None) is None, WORK_EACH)
             try:
                 yield
@@ -351,6 +353,12 @@ def _fetch(rows: sqlite3.Cursor, most: int, *, body: int) -> tuple[list[Any], bo
             if size >= AT_ONCE_BYTES:
                 return found, True
     return found, len(found) == most
+
+
+def _count_bytes(path: Path) -> int:
+    """Return the bytes of a file and of the log beside it, where new rows wait."""
+    log = path.resolve().with_name(f"{path.resolve().name}-wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 def _value_or_none(blob: BlobRow, most: int) -> bytes | None:

@@ -49,13 +49,14 @@ def test_everybody_is_served_and_whoever_waits_comes_before_anothers_second_turn
         assert len(set(others)) == len(others)
 
 
-async def test_one_request_runs_at_a_time_and_the_loop_goes_on_between_two() -> None:
+@pytest.mark.parametrize("parties", ["aaaaa", "ababab", "abcabc"])
+async def test_one_request_runs_at_a_time_and_the_loop_goes_on_between_two(parties: str) -> None:
     queue, running, other = FairQueue(NEVER), 0, 0
 
-    async def ask() -> int:
+    async def ask(party: str) -> int:
         nonlocal running
         turn = queue.turn()
-        await turn.begin("a")
+        await turn.begin(party)
         running += 1
         assert running == 1
         await asyncio.sleep(0)
@@ -70,7 +71,7 @@ async def test_one_request_runs_at_a_time_and_the_loop_goes_on_between_two() -> 
             other += 1
 
     counting = asyncio.create_task(count())
-    seen = await asyncio.wait_for(asyncio.gather(*(ask() for _ in range(5))), PATIENCE)
+    seen = await asyncio.wait_for(asyncio.gather(*map(ask, parties)), PATIENCE)
     counting.cancel()
 
     assert len(set(seen)) == len(seen)
@@ -160,3 +161,25 @@ async def test_a_party_that_waits_for_its_replies_never_rests() -> None:
     for _ in range(3):
         await asyncio.wait_for(use_turn(queue, "a"), PATIENCE)
         await asyncio.sleep(0)
+
+
+async def test_two_parties_whose_turns_never_wait_leave_the_loop_to_the_others() -> None:
+    queue, passes = FairQueue(NEVER), 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def ask(party: str) -> int:
+        turn = queue.turn()
+        await turn.begin(party)
+        turn.end()
+        return passes
+
+    counting = asyncio.create_task(count())
+    seen = await asyncio.wait_for(asyncio.gather(*map(ask, "ab" * 20)), PATIENCE)
+    counting.cancel()
+
+    assert len(set(seen)) >= len(seen) - 1  # the first one begins at once

@@ -44,6 +44,7 @@ def shown(page: Page) -> Page:
 
 
 def scanned(page: Page) -> None:
+    expect(page.locator('[role="img"][aria-label=""]')).to_have_count(0)  # a picture is named when it is drawn
     assert serious_problems(page) == []
 
 

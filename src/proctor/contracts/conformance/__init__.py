@@ -1,7 +1,8 @@
 """Whether a part or an environment keeps its contract: one check for every clause, with a small counterexample.
 
 Rule 1: needs neither pytest nor Hypothesis; the command line uses it with the core dependencies only.
-Rule 2: knows no environment of ours: a subject is whatever a factory returns.
+Rule 2: knows no environment of ours: a subject is whatever a factory returns, and an environment with a contract of its own
+    brings its checks (`proctor.envs.popper.conformance`).
 """
 
 from proctor.contracts.conformance.report import (
@@ -15,7 +16,6 @@ from proctor.contracts.conformance.report import (
 from proctor.contracts.conformance.suites import (
     CHECKS,
     ActionProcessorSuite,
-    ColumnPopperSuite,
     EnvironmentSuite,
     FieldSuite,
     RewardSuite,
@@ -28,7 +28,6 @@ __all__ = [
     "CHECKS",
     "ActionProcessorSuite",
     "Broken",
-    "ColumnPopperSuite",
     "EnvironmentSuite",
     "FieldSuite",
     "Finding",

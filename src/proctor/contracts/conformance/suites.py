@@ -11,10 +11,9 @@ nor Hypothesis is needed to import this.
 
 import unittest
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
-from proctor.contracts.conformance import popper_clock, popper_ledger, popper_moves, popper_settings
 from proctor.contracts.conformance.checks import (
     construction,
     endings,
@@ -43,10 +42,6 @@ _ALL: Mapping[str, Check] = {
     **endings.CHECKS,
     **fields.CHECKS,
     **invariants.CHECKS,
-    **popper_clock.CHECKS,
-    **popper_ledger.CHECKS,
-    **popper_moves.CHECKS,
-    **popper_settings.CHECKS,
     **processors.CHECKS,
     **resets.CHECKS,
     **rewards.CHECKS,
@@ -54,21 +49,26 @@ _ALL: Mapping[str, Check] = {
     **stepping.CHECKS,
     **transitions.CHECKS,
 }
-CHECKS: Mapping[str, Check] = {name: _ALL[name] for name in CLAUSES}
-"""One check for every clause, in the order of the contract."""
-GAMES: Final = frozenset({Subject.COLUMN_POPPER})
-"""The subjects that are environments with a contract of their own."""
+CHECKS: Mapping[str, Check] = {name: _ALL[name] for name in CLAUSES if name in _ALL}
+"""One check for every clause of an environment and of its parts, in the order of the contract.
+
+An environment with a contract of its own brings the checks of its clauses and passes them in as `checks`.
+"""
 
 
-def check_clause(name: str, make: Make) -> Finding:
+def check_clause(name: str, make: Make, checks: Mapping[str, Check] = CHECKS) -> Finding:
     """Return what is found about one clause, by its id."""
-    return run_check(CLAUSES[name], CHECKS[name], make)
+    return run_check(CLAUSES[name], checks[name], make)
 
 
 def check_subject(subject: Subject, make: Make) -> Report:
-    """Return what is found about all clauses that speak of `subject`; a game keeps those of an environment as well."""
-    subjects = (Subject.ENVIRONMENT, subject) if subject in GAMES else (subject,)
-    return run_checks({clause.id: CHECKS[clause.id] for each in subjects for clause in list_clauses(each)}, make)
+    """Return what is found about all clauses that speak of `subject`."""
+    return run_checks(select_checks(subject), make)
+
+
+def select_checks(subject: Subject, checks: Mapping[str, Check] = CHECKS) -> dict[str, Check]:
+    """Return the checks of the clauses that speak of `subject`, in the order of the contract."""
+    return {clause.id: checks[clause.id] for clause in list_clauses(subject)}
 
 
 class _Suite:
@@ -95,11 +95,13 @@ def _test_of(name: str, check: Check) -> Callable[[_Suite], None]:
 SuiteT = TypeVar("SuiteT", bound=type[_Suite])
 
 
-def _tests(subject: Subject, *more: tuple[str, Check]) -> Callable[[SuiteT], SuiteT]:
-    """Give a suite one test for each clause of `subject`, and for each of `more`."""
+def add_tests(
+    subject: Subject, *more: tuple[str, Check], checks: Mapping[str, Check] = CHECKS
+) -> Callable[[SuiteT], SuiteT]:
+    """Return a decorator that gives a suite one test for each clause of `subject`, and for each of `more`."""
 
     def decorate(suite: SuiteT) -> SuiteT:
-        for name, check in (*((clause.id, CHECKS[clause.id]) for clause in list_clauses(subject)), *more):
+        for name, check in (*select_checks(subject, checks).items(), *more):
             test = _test_of(name, check)
             setattr(suite, test.__name__, test)
         return suite
@@ -107,31 +109,26 @@ def _tests(subject: Subject, *more: tuple[str, Check]) -> Callable[[SuiteT], Sui
     return decorate
 
 
-@_tests(Subject.ACTION_PROCESSOR, ("ACT-1", processors.corner_actions), ("ACT-1", processors.edge_actions))
+@add_tests(Subject.ACTION_PROCESSOR, ("ACT-1", processors.corner_actions), ("ACT-1", processors.edge_actions))
 class ActionProcessorSuite(_Suite):
     """The clauses of an action processor."""
 
 
-@_tests(Subject.SENSOR)
+@add_tests(Subject.SENSOR)
 class SensorSuite(_Suite):
     """The clauses of an observation model."""
 
 
-@_tests(Subject.REWARD)
+@add_tests(Subject.REWARD)
 class RewardSuite(_Suite):
     """The clauses of a reward function."""
 
 
-@_tests(Subject.FIELD)
+@add_tests(Subject.FIELD)
 class FieldSuite(_Suite):
     """The clauses of a concentration field or of a plume that varies; make it on a small grid."""
 
 
-@_tests(Subject.ENVIRONMENT)
+@add_tests(Subject.ENVIRONMENT)
 class EnvironmentSuite(_Suite):
     """The clauses of an environment; clauses about what a foreign one does not have are skipped."""
-
-
-@_tests(Subject.COLUMN_POPPER)
-class ColumnPopperSuite(EnvironmentSuite):
-    """The clauses of Column Popper, and those of any environment."""

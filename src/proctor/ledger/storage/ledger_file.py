@@ -30,6 +30,7 @@ from proctor.ledger.rows import (
 )
 from proctor.ledger.storage.blobs import decode_blob
 from proctor.ledger.storage.sqlite import (
+    LONGEST_CELL,
     SUFFIX,
     check_ascending,
     connect_for_reading,
@@ -45,11 +46,14 @@ StoredRow: TypeAlias = tuple[int, int, int, bytes, bytes]
 MOST_HASH: Final = 64
 MOST_NAME: Final = 1024
 
-BODY: Final = "CASE WHEN length(body) <= :most_body THEN body ELSE x'' END"
+BODY: Final = "CASE WHEN typeof(body) = 'blob' AND length(body) <= :most_body THEN body ELSE x'' END"
 """The body of a row in a statement."""
-HASH: Final = f"CASE WHEN length(hash) <= {MOST_HASH} THEN hash ELSE x'' END"
+HASH: Final = f"CASE WHEN typeof(hash) = 'blob' AND length(hash) <= {MOST_HASH} THEN hash ELSE x'' END"
 """The hash of a row in a statement."""
-COLUMNS: Final = f"number, chain, seq, {BODY}, {HASH}"
+CHAIN: Final = "iif(typeof(chain) = 'integer', chain, -1)"
+SEQ: Final = "iif(typeof(seq) = 'integer', seq, -1)"
+"""A table's declared types bind who writes, not what a file that somebody made by hand holds."""
+COLUMNS: Final = f"number, {CHAIN}, {SEQ}, {BODY}, {HASH}"
 
 _ALL: Final = f"SELECT {COLUMNS} FROM rows ORDER BY number"
 _ENDS: Final = (
@@ -60,15 +64,18 @@ _MOST_ENDS: Final = 4
 """So many rows that select has of a chain."""
 _ONE: Final = f"SELECT {COLUMNS} FROM rows WHERE number = :number"
 _CHAIN: Final = (
-    f"SELECT number, chain, seq, iif(chain = :first, {BODY}, NULL), iif(chain = :first, {HASH}, NULL) FROM rows "
+    f"SELECT number, {CHAIN}, {SEQ}, iif(chain = :first, {BODY}, NULL), iif(chain = :first, {HASH}, NULL) FROM rows "
     "WHERE number BETWEEN :first AND :last ORDER BY number"
 )
 _CHAINS: Final = (
-    f"SELECT number, chain, seq, iif(chain IN (SELECT value FROM json_each(:chains)), {BODY}, NULL), "
+    f"SELECT number, {CHAIN}, {SEQ}, iif(chain IN (SELECT value FROM json_each(:chains)), {BODY}, NULL), "
     f"iif(chain IN (SELECT value FROM json_each(:chains)), {HASH}, NULL) FROM rows WHERE number >= :start ORDER BY number"
 )
 """Both have all rows of a range, and what is long of those alone that are asked for."""
-_LONG_NAME: Final = f"SELECT 1 FROM chains WHERE length(CAST(name AS BLOB)) > {MOST_NAME} LIMIT 1"
+_CHAIN_ENTRIES: Final = (
+    f"SELECT first, iif(typeof(name) = 'text' AND length(CAST(name AS BLOB)) <= {MOST_NAME}, name, NULL), "
+    "iif(typeof(last) IN ('integer', 'null'), last, '') FROM chains ORDER BY first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,15 @@ def ledger_files(path: Path | str) -> tuple[Path, ...]:
 
 
 class LedgerFile:
-    """One file; it is closed by `close`."""
+    """One file; it is closed by `close`.
+
+    `live`: it is the server's own, which reads again whatever an earlier version wrote. The limits are for files of others.
+    """
 
     def __init__(self, path: Path, *, live: bool = False, most_body: int = MAX_BODY_BYTES) -> None:
         self.path: Final = path
-        self.most_body: Final = most_body
+        self.trusted: Final = live
+        self.most_body: Final = LONGEST_CELL if live else most_body
         self.connection: Final = connect_for_reading(path, live=live)
         try:
             self._check_tables()
@@ -138,13 +149,11 @@ class LedgerFile:
     def chains(self) -> list[ChainEntry]:
         """Return all chains, in order of their first rows."""
         with self._translate_errors():
-            if self.connection.execute(_LONG_NAME).fetchone() is not None:
-                raise ValidationError(f"the ledger {self.path} is damaged: the name of a chain is too long")
-            found = list(
-                check_ascending(self.connection.execute("SELECT first, name, last FROM chains ORDER BY first"))
-            )
+            found = list(check_ascending(self.connection.execute(_CHAIN_ENTRIES)))
         if any(type(name) is not str or not isinstance(last, int | None) for _, name, last in found):
-            raise ValidationError(f"the ledger {self.path} is damaged: a chain has no name, or no end")
+            raise ValidationError(
+                f"the ledger {self.path} is damaged: a chain has no name, no end, or a name that is too long"
+            )
         return [ChainEntry(*each) for each in found]
 
     def chain(self, name: str) -> ChainEntry | None:
@@ -221,7 +230,7 @@ class LedgerFile:
 
     def _parse_body(self, body: bytes) -> tuple[Event | LedgerStatement, str | None, bool]:
         read = read_body(body)
-        event = parse_event_or_statement(read)
+        event = parse_event_or_statement(read, trusted=self.trusted)
         if read.scene is not None and isinstance(event, EpisodeReset | EpisodeStepped):
             scene = self.value(read.scene)
             event = event if scene is None else replace(event, scene=Raw(scene))

@@ -69,7 +69,7 @@ class FairQueue:
         turn.begins = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(turn.party, deque()).append(turn)
         if self._current is None and turn.party != self._last_party:
-            self._start_next()  # the rest is for the other party
+            asyncio.get_running_loop().call_soon(self._start_next)  # the rest is for the other party
         await turn.begins
 
     def finish(self, turn: QueueTurn) -> None:

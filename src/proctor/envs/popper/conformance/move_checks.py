@@ -5,7 +5,8 @@ from itertools import islice, takewhile
 from typing import Final
 
 from proctor.contracts.conformance.env_driver import EnvDriver, accepts_keyword, require_keywords
-from proctor.contracts.conformance.popper_games import (
+from proctor.contracts.conformance.report import KEPT, Check, CheckProbe, Outcome, shorten
+from proctor.envs.popper.conformance.games import (
     GamePlan,
     JudgedStep,
     always,
@@ -18,8 +19,7 @@ from proctor.contracts.conformance.popper_games import (
     short_games,
     turns,
 )
-from proctor.contracts.conformance.popper_model import INVALID, POOL, ActionKind, read_position
-from proctor.contracts.conformance.report import KEPT, Check, CheckProbe, Outcome, shorten
+from proctor.envs.popper.conformance.model import INVALID, POOL, ActionKind, read_position
 
 _ONE: Final = (("number_pool", (1,)),)
 _ODD_POOL: Final = (2, 5, 7)

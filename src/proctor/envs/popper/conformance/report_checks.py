@@ -7,8 +7,10 @@ import numpy as np
 
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.conformance.env_driver import SEEDS, EnvDriver, accepts_keyword
-from proctor.contracts.conformance.popper_clock import find_deviation
-from proctor.contracts.conformance.popper_games import (
+from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, shorten
+from proctor.contracts.conformance.samples import is_identical, iterate_arrays
+from proctor.envs.popper.conformance.clock_checks import find_deviation
+from proctor.envs.popper.conformance.games import (
     GamePlan,
     JudgedStep,
     always,
@@ -17,9 +19,7 @@ from proctor.contracts.conformance.popper_games import (
     games,
     restless,
 )
-from proctor.contracts.conformance.popper_model import INVALID, ActionKind, BoardPosition
-from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, shorten
-from proctor.contracts.conformance.samples import is_identical, iterate_arrays
+from proctor.envs.popper.conformance.model import INVALID, ActionKind, BoardPosition
 
 POINTS: Final = 3
 KEYS: Final[dict[str, type]] = {

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from proctor.contracts.conformance.checks.construction import constructor_refuses
 from proctor.contracts.conformance.env_driver import SEEDS, EnvDriver, accepts_keyword
-from proctor.contracts.conformance.popper_games import make_board, reset_with_options
-from proctor.contracts.conformance.popper_model import BOARD
 from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, expect_refusal, shorten
+from proctor.envs.popper.conformance.games import make_board, reset_with_options
+from proctor.envs.popper.conformance.model import BOARD
 
 CONTRACT_ID: Final = "SpecKitAI/ColumnPopper-v1"
 NO_COUNTS: Final = (0, -1, 0.5, "1", None)

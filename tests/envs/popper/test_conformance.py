@@ -14,13 +14,17 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.contracts import conformance
 from proctor.contracts.clauses import Subject, list_clauses
-from proctor.contracts.conformance import CHECKS, ColumnPopperSuite, Kept, NotCheckable, check_clause, check_subject
-from proctor.contracts.conformance.popper_games import GamePlan, crowding, play, restless, solver
-from proctor.contracts.conformance.popper_model import FALLS, INVALID, STEPS, ActionKind, BoardPosition, read_position
+from proctor.contracts.conformance import Finding, Kept, NotCheckable
 from proctor.contracts.conformance.report import CheckProbe
+from proctor.envs.popper import conformance as popper_conformance
+from proctor.envs.popper.conformance import ColumnPopperSuite, check_column_popper
+from proctor.envs.popper.conformance.games import GamePlan, crowding, play, restless, solver
+from proctor.envs.popper.conformance.model import FALLS, INVALID, STEPS, ActionKind, BoardPosition, read_position
 from proctor.envs.popper.env import ColumnPopperEnv
 
+CHECKS = {**conformance.CHECKS, **popper_conformance.CHECKS}
 CLAUSES = [clause.id for clause in list_clauses(Subject.COLUMN_POPPER)]
 
 # What the contract leaves open, or what only settings and options can show.
@@ -51,6 +55,10 @@ OF_PLUMES = {
     "ENV-STEP-C3",
     "ENV-STEP-C6",
 }
+
+
+def check_clause(name: str, make: Callable[..., Any]) -> Finding:
+    return conformance.check_clause(name, make, CHECKS)
 
 
 class Bare(gym.Env[Any, Any]):
@@ -185,7 +193,7 @@ def test_a_suite_has_the_clauses_of_an_environment_as_well() -> None:
 
 
 def test_a_report_has_the_clauses_of_an_environment_first() -> None:
-    report = check_subject(Subject.COLUMN_POPPER, Bare)
+    report = check_column_popper(Bare)
 
     expected = [*list_clauses(Subject.ENVIRONMENT), *list_clauses(Subject.COLUMN_POPPER)]
     assert [finding.clause for finding in report.findings] == expected

@@ -13,7 +13,9 @@ from typing import Any, Final, TypeAlias
 from gymnasium import spaces
 
 from proctor.contracts.conformance.env_driver import EnvDriver
-from proctor.contracts.conformance.popper_model import (
+from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, shorten
+from proctor.contracts.conformance.samples import samples
+from proctor.envs.popper.conformance.model import (
     ACTION_MS,
     STEPS,
     ActionEffect,
@@ -22,8 +24,6 @@ from proctor.contracts.conformance.popper_model import (
     read_position,
     solution,
 )
-from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, shorten
-from proctor.contracts.conformance.samples import samples
 
 Policy: TypeAlias = Callable[[int, BoardPosition], int]
 """From the number of the step (the first is 1) and the position to an action."""

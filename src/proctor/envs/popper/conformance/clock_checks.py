@@ -6,7 +6,8 @@ from numbers import Real
 from typing import Any, Final
 
 from proctor.contracts.conformance.env_driver import require_keywords
-from proctor.contracts.conformance.popper_games import (
+from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, shorten
+from proctor.envs.popper.conformance.games import (
     GamePlan,
     JudgedStep,
     Policy,
@@ -21,7 +22,7 @@ from proctor.contracts.conformance.popper_games import (
     solver,
     toggling,
 )
-from proctor.contracts.conformance.popper_model import (
+from proctor.envs.popper.conformance.model import (
     ACTION_MS,
     DURATION_MS,
     FALLS,
@@ -31,7 +32,6 @@ from proctor.contracts.conformance.popper_model import (
     BoardPosition,
     interval_at,
 )
-from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, shorten
 
 CLOSE: Final = 1e-6
 _MOMENTS: Final = (10, 30)
