@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A window opens nowhere, a plot is drawn to memory, and pygame does not greet.
@@ -26,6 +27,12 @@ settings.register_profile("default", deadline=None, max_examples=40, suppress_he
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of asynchronous tests: anyio's pytest plugin asks for it."""
+    return "asyncio"
 
 
 def pytest_collection_finish() -> None:
