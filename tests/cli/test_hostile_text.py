@@ -15,7 +15,7 @@ from rich.console import Console
 
 from proctor.cli import replay
 from proctor.cli.main import main
-from proctor.cli.output.stdout import printable, printable_json
+from proctor.cli.output import printable, printable_json
 from proctor.models.events import AgentGranted, Event, Failed, PacketJudged, SessionResumed
 from tests.cli.recordings import NOON, closed, ended, opened, reset, stepped, written
 from tests.cli.streams import violated

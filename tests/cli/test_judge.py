@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from proctor.cli import output as writing
 from proctor.cli.main import main
-from proctor.cli.output import stdout as writing
 from proctor.cli.verdicts import json_lines as reading
 from proctor.episode import Author
 from proctor.episode.rules.catalogue import SENTENCES

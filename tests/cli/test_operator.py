@@ -21,7 +21,7 @@ from proctor.cli import operator_feed
 from proctor.cli.main import main
 from proctor.cli.operator import format_wait, operator
 from proctor.cli.operator_feed import COLUMNS_WIDTH, format_row, read_pages
-from proctor.cli.output.columns import ListDetail, ListEntry, list_lines
+from proctor.cli.terminal import ListDetail, ListEntry, list_lines
 from proctor.client.operator import JudgedRows
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError
 from proctor.models.operator import Choice, Done

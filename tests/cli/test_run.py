@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from proctor.cli import terminal as module
 from proctor.cli.main import main
-from proctor.cli.output import progress as module
 from proctor.cli.run import PolicyOutcome, outcomes_as_table, policy_names, run_policies, write_gif
 from proctor.envs.evaluation import EpisodeResult, make_policy, play_episode
 from proctor.envs.plume.policies import POLICIES

@@ -19,7 +19,7 @@ from proctor.cli.judge import (
     RulesOption,
     make_judge,
 )
-from proctor.cli.output.stdout import standard_output
+from proctor.cli.output import standard_output
 from proctor.cli.verdicts.json_lines import LineSource, check_sources, read_lines
 from proctor.episode.diagram import Notation, draw_machine, draw_walk
 from proctor.episode.judge import Judge

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.output.progress import progress_bar
-from proctor.cli.output.stdout import printable, standard_output
+from proctor.cli.output import printable, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
+from proctor.cli.terminal import progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.replay.trust import check_episode

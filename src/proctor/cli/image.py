@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from proctor.cli.output.progress import progress_bar
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
+from proctor.cli.terminal import progress_bar
 from proctor.envs.settings import parse_settings
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError

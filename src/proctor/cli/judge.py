@@ -23,8 +23,8 @@ import typer
 from msgspec import UNSET, UnsetType
 from rich.console import Console
 
-from proctor.cli.output.progress import ProgressBar, progress_bar
-from proctor.cli.output.stdout import Output, printable, standard_output
+from proctor.cli.output import Output, printable, standard_output
+from proctor.cli.terminal import ProgressBar, progress_bar
 from proctor.cli.verdicts import summary_table, verdict_table
 from proctor.cli.verdicts.json_lines import MOST_LINE_BYTES, InputLine, LineSource, check_sources, read_lines
 from proctor.cli.verdicts.summary_table import VerdictTally

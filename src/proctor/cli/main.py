@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from proctor import __version__
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.errors import ProctorError
 
 USER_ERROR: Final = 2

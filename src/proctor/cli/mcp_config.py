@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from proctor.cli.output.stdout import standard_output
+from proctor.cli.output import standard_output
 
 SERVER_NAME: Final = "proctor"
 DEFAULT_GRANT: Final = Path("grant.json")

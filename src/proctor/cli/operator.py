@@ -24,9 +24,8 @@ from rich.text import Text
 from proctor.access.credentials import OPERATOR, default_state_file
 from proctor.access.secret_files import read_private
 from proctor.cli.operator_feed import find_last_row, format_heading, format_row, read_pages
-from proctor.cli.output.browser import open_in_browser
-from proctor.cli.output.columns import ListDetail, ListEntry, print_list
-from proctor.cli.output.stdout import Output, printable, standard_output
+from proctor.cli.output import Output, open_in_browser, printable, standard_output
+from proctor.cli.terminal import ListDetail, ListEntry, print_list
 from proctor.cli.verdicts.verdict_json import encode_line
 from proctor.client.operator import OperatorClient
 from proctor.errors import ValidationError

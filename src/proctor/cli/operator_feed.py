@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.text import Text
 
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.cli.verdicts.verdict_json import ACCEPTED, REFUSED
 from proctor.cli.verdicts.verdict_table import COLOURS, shorten
 from proctor.client.operator import WAIT_SECONDS, JudgedRows, OperatorClient, next_after

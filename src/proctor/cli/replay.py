@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.output.progress import progress_bar
-from proctor.cli.output.stdout import Output, printable, printable_json, standard_output
+from proctor.cli.output import Output, printable, printable_json, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
+from proctor.cli.terminal import progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.replay.comparison import format_value

@@ -18,8 +18,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from proctor.cli.output.progress import progress_bars
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
+from proctor.cli.terminal import progress_bars
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.evaluation import (
     Env,

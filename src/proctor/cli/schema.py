@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.output.stdout import standard_output
+from proctor.cli.output import standard_output
 from proctor.episode.packets.schemas import Schema, schemas
 from proctor.errors import ValidationError
 

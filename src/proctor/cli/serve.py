@@ -31,7 +31,7 @@ from proctor.access.credentials import (
 from proctor.access.redaction import Redactor
 from proctor.access.request_policy import HIGHEST_PORT
 from proctor.cli.ledger_key import load_signing_key
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs

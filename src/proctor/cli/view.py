@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.cli.output.browser import open_in_browser
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import open_in_browser, printable
 from proctor.errors import ValidationError
 
 HOST: Final = "127.0.0.1"

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from proctor.cli import terminal as progress
 from proctor.cli.ledger_key import load_signer, load_signing_key, parse_public_key
 from proctor.cli.main import main
-from proctor.cli.output import progress
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written

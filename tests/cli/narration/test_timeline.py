@@ -35,7 +35,7 @@ from proctor.cli.narration.timeline import (
     describe_observation,
     timeline_entries,
 )
-from proctor.cli.output.columns import OutputFormat, clip, format_duration, pad, shorten_middle, wrap_words
+from proctor.cli.terminal import OutputFormat, clip, format_duration, pad, shorten_middle, wrap_words
 from proctor.envs.plume.tools import EIGHT, FOUR
 from proctor.envs.popper.rules import CONTRACT_BOARD
 from proctor.ledger.reader import Ledger, Row

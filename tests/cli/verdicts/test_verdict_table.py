@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.cli.verdicts.json_lines import InputLine
 from proctor.cli.verdicts.verdict_json import FindingJson, encode_line
 from proctor.cli.verdicts.verdict_table import (

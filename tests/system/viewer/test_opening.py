@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from proctor.cli.output import browser as opening
+from proctor.cli import output as opening
 from tests.server.live_server import PATIENCE
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, serving

@@ -22,7 +22,7 @@ from rich.text import Text
 from proctor.cli.demo.display import READING_SECONDS, DemoOperator, Display, Playback, RowFollower, make_display
 from proctor.cli.demo.processes import DemoFolder, DemoServer, agent_file, check_exit, run_agent, run_server
 from proctor.cli.demo.story import EpisodeStory
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState

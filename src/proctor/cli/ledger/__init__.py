@@ -22,10 +22,9 @@ from proctor.cli.ledger import episode_pages, pruning, verification
 from proctor.cli.ledger.episode_pages import EpisodePage
 from proctor.cli.ledger_key import load_signing_key, parse_public_key
 from proctor.cli.narration.timeline import Narrator, timeline_entries
-from proctor.cli.output.columns import OutputFormat, format_count, stdout_format
-from proctor.cli.output.progress import ProgressBar, progress_bar
-from proctor.cli.output.stdout import Output, printable, printable_json, standard_output
+from proctor.cli.output import Output, printable, printable_json, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust
+from proctor.cli.terminal import OutputFormat, ProgressBar, format_count, progress_bar, stdout_format
 from proctor.errors import ValidationError
 from proctor.ledger.export.bundle import write_bundle
 from proctor.ledger.export.jsonl import encode_packets, encode_row, encode_rows, read_rows

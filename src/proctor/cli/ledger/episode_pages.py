@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.cells import cell_len
 
 from proctor.cli.narration.timeline import EpisodeCounts, ResultTone, TimelineEntry
-from proctor.cli.output.columns import (
+from proctor.cli.terminal import (
     OutputFormat,
     clip,
     format_count,

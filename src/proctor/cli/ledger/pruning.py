@@ -15,7 +15,7 @@ from rich.filesize import decimal
 
 from proctor.cli.ledger.episode_pages import OPEN_REASON, describe_ending
 from proctor.cli.ledger_key import load_signer
-from proctor.cli.output.columns import format_count, format_time
+from proctor.cli.terminal import format_count, format_time
 from proctor.errors import ValidationError
 from proctor.ledger.export.output import select_episodes
 from proctor.ledger.prune import prune

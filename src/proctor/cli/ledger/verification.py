@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from proctor.cli.output.columns import OutputFormat, format_count, wrap_words
-from proctor.cli.output.stdout import printable, printable_json
+from proctor.cli.output import printable, printable_json
+from proctor.cli.terminal import OutputFormat, format_count, wrap_words
 from proctor.ledger.verify import LedgerFinding, VerificationReport
 
 

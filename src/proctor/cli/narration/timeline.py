@@ -22,7 +22,7 @@ from proctor.cli.narration.descriptions import (
     describe_size,
     format_path,
 )
-from proctor.cli.output.columns import format_count
+from proctor.cli.terminal import format_count
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
 from proctor.models.events import (

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.cli.verdicts.verdict_json import encode_line
 from proctor.cli.verdicts.verdict_table import TableLayout, format_remark, shorten, style_text
 from proctor.episode.explanations import describe_obligation, join_words

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from proctor.cli.output.stdout import printable_json
+from proctor.cli.output import printable_json
 from proctor.cli.verdicts.json_lines import InputLine
 from proctor.episode.explanations import rule_sentence, states_where_legal
 from proctor.episode.packets.enums import RecordKind

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import typer
 
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 from proctor.cli.verdicts.explanation import Remark, explain_verdict
 from proctor.cli.verdicts.json_lines import InputLine
 from proctor.cli.verdicts.verdict_json import ACCEPTED, REFUSED, find_record_kind

@@ -1,15 +1,24 @@
-"""Standard output, as the commands that print much use it.
+"""What commands share: standard output, and a browser that is opened.
 
 Rule 1: text goes out in blocks, or at once if somebody waits for it.
-Rule 2: nothing that could steer a terminal leaves a command: text that somebody else wrote is shown by `printable`, JSON by `printable_json`.
-Rule 3: a reader who has gone away is no mistake: the command ends without a word. A disk that is full is a message.
+Rule 2: nothing that could steer a terminal leaves a command: text that somebody else wrote is shown by `printable`, JSON by
+    `printable_json`.
+Rule 3: if the reader of a pipe has gone, the command ends without a message. A full disk is a message.
+Rule 4: an address that holds a code is in no command line, which others on the machine can read: the browser is given a file
+    that only its owner can read, and that is removed after a while.
 """
 
+import atexit
 import os
 import re
 import sys
+import tempfile
+import threading
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from html import escape
+from pathlib import Path
 from typing import IO, Final
 
 import typer
@@ -19,10 +28,17 @@ from proctor.errors import ValidationError
 # What the shell says of a process that wrote to nobody.
 BROKEN_PIPE_EXIT: Final = 141
 BLOCK_BYTES: Final = 1 << 16
-
-
 _DELETE: Final = b"\x7f"
 """The one sign of ASCII that JSON lets pass and nobody can see."""
+
+KEPT_SECONDS: Final = 10.0
+"""How long the file is there after the browser was asked to open it."""
+PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Proctor</title>
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}"></head>
+<body><p><a href="{address}">To the pages</a></p></body></html>
+"""
 
 
 def escape_unprintable(text: str, escaping: Callable[[str], str]) -> str:
@@ -108,3 +124,30 @@ def _detach_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def open_in_browser(address: str) -> threading.Thread:
+    """Open a browser at an address; the thread that is returned ends when nothing of it is left."""
+    file = _write_redirect_page(PAGE.format(address=escape(address)))
+    # A program that ends before the thread does takes the file with it.
+    atexit.register(file.unlink, missing_ok=True)
+    thread = threading.Thread(target=_open_file, args=(file,), name="browser", daemon=True)
+    thread.start()
+    return thread
+
+
+def _write_redirect_page(page: str) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="proctor-", suffix=".html")  # for its owner only
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(page)
+    return Path(name)
+
+
+def _open_file(file: Path) -> None:
+    try:
+        # No browser is no error: the address was printed, too.
+        with suppress(webbrowser.Error, OSError):
+            webbrowser.open(file.as_uri())
+        threading.Event().wait(KEPT_SECONDS)
+    finally:
+        file.unlink(missing_ok=True)

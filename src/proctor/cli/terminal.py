@@ -1,14 +1,15 @@
-"""Text in columns of a terminal, and lists of things with details: measured by what is seen, not by how many characters it takes.
+"""What people see on a terminal: lists of things with details, text in columns, and progress bars on standard error.
 
-Rule 1: nothing that is not printable reaches a terminal (`stdout.printable`).
-Rule 2: a width is counted in cells: some signs take two.
-Rule 3: in a list, what stands in a column is never shortened: people copy it. What stands beneath is wrapped to the terminal.
-Rule 4: every line of words that a peer chose freely begins with QUOTE, and no other line does: whatever they say, they are
+Rule 1: nothing that is not printable reaches a terminal (`output.printable`). A width is counted in cells: some signs take two.
+Rule 2: in a list, what stands in a column is never shortened: people copy it. What stands beneath is wrapped to the terminal.
+Rule 3: every line of words that a peer chose freely begins with QUOTE, and no other line does: whatever they say, they are
     not taken for words of this program.
+Rule 4: a bar is shown only if standard error is a terminal and the command was not asked for quiet. When the work is over, it is gone.
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -16,14 +17,28 @@ from typing import Any, Final, NamedTuple
 import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
-from proctor.cli.output.stdout import printable
+from proctor.cli.output import printable
 
 INDENT: Final = "    "
 QUOTE: Final = "> "
 NARROWEST: Final = 30
 MOST_LINES: Final = 20
+ELLIPSIS: Final = "…"
+WIDTH: Final = 140
+"""How wide a page is where no terminal says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +96,6 @@ def _format_detail(detail: ListDetail, word: int, width: int | None) -> Iterable
 
 def _wrap_line(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, NARROWEST), break_on_hyphens=False) or [""]
-
-
-ELLIPSIS: Final = "…"
-WIDTH: Final = 140
-"""How wide a page is where no terminal says."""
 
 
 class OutputFormat(NamedTuple):
@@ -164,3 +174,44 @@ def format_duration(seconds: float) -> str:
 def format_count(count: int, what: str) -> str:
     """Return a number of things in words."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressBar:
+    """One bar."""
+
+    _progress: Progress
+    _task: TaskID
+
+    def update(self, done: int, total: int | None = None) -> None:
+        """Show that so much is done, and of how much, if that is known by now."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def advance(self, more: int = 1) -> None:
+        """Show that so much more is done."""
+        self._progress.advance(self._task, more)
+
+
+@contextmanager
+def progress_bar(
+    what: str, total: int | None = None, *, unit: str = "", in_bytes: bool = False, quiet: bool = False
+) -> Iterator[ProgressBar]:
+    """Yield one bar; without a `total` it says that something happens, until the total is told."""
+    with _make_progress(unit, in_bytes, quiet) as progress:
+        yield ProgressBar(progress, progress.add_task(what, total=total))
+
+
+@contextmanager
+def progress_bars(whats: list[str], total: int, *, quiet: bool = False) -> Iterator[dict[str, ProgressBar]]:
+    """Yield a bar for each name, all with the same total."""
+    with _make_progress("", in_bytes=False, quiet=quiet) as progress:
+        yield {what: ProgressBar(progress, progress.add_task(what, total=total)) for what in whats}
+
+
+def _make_progress(unit: str, in_bytes: bool, quiet: bool) -> Progress:
+    console = Console(stderr=True)
+    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit)] if unit else [MofNCompleteColumn()]
+    if in_bytes:
+        counts = [DownloadColumn(), TransferSpeedColumn()]
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counts, TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)

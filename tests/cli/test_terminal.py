@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from proctor.cli.output import progress as module
-from proctor.cli.output.progress import progress_bar, progress_bars
+from proctor.cli import terminal as module
+from proctor.cli.terminal import progress_bar, progress_bars
 
 
 class Screen(io.StringIO):
