@@ -39,7 +39,7 @@ NODE_STAMP := $(NODE_FOLDER)/.stamp-node
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test test-system bench stress mutate demo docs screenshots clean python-new-enough compiler system-tools mcp-peers
+.PHONY: help setup check test test-system bench hops stress mutate demo docs screenshots clean python-new-enough compiler system-tools mcp-peers
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -70,6 +70,9 @@ bench: $(DEV_STAMP) ## measure everything, or the rows that start with ROWS=pref
 	@$(MAKE) --no-print-directory $(PEERS_STAMP) || echo "bench: $(PEERS) could not be installed; its rows will be named gaps" >&2
 	@$(MAKE) --no-print-directory $(OPENENV_STAMP) || echo "bench: $(OPENENV) could not be installed; its rows will be named gaps" >&2
 	$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS))
+
+hops: $(DEV_STAMP) ## count the calls and files of one remote step and of one governed tool call
+	@$(BIN)/python -m tools.measure_hops
 
 stress: $(DEV_STAMP) ## run the quick tests beside eight busy loops, with SIGINT ignored; REPEAT=20 TESTS="tests/cli -k ctrl" runs those 20 times
 	$(BIN)/python tools/stress.py --repeat $(or $(REPEAT),1) $(if $(TESTS),-- $(TESTS))
