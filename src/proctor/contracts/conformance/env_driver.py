@@ -7,16 +7,25 @@ Rule 2: `settings` lists the small worlds first. They are used where the factory
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, expect_refusal, shorten
+from proctor.contracts.conformance.report import (
+    KEPT,
+    CannotTell,
+    Cases,
+    CheckProbe,
+    Outcome,
+    expect_refusal,
+    shorten,
+)
 from proctor.contracts.conformance.samples import samples
 from proctor.contracts.lifecycle import AFTER_STEP, EnvironmentState
-from proctor.errors import ProctorError, StateError
+from proctor.errors import ComponentError, ProctorError, StateError
 
 LONGEST: Final = 2048
 SHORT: Final = 64
@@ -115,6 +124,11 @@ class EnvDriver:
         inner = self.env.unwrapped
         return StateView({name: getattr(inner, name) for name in PRIVATE_ATTRIBUTES if hasattr(inner, name)})
 
+    def find_changes(self, before: StateView) -> list[str]:
+        """Return the names of what is another value now than in `before`."""
+        after = self.view()
+        return [name for name, value in before.items() if after[name] is not value and after[name] != value]
+
     def _note(self, call: str) -> None:
         self._calls.append(call)
         self._probe.doing = self
@@ -186,16 +200,13 @@ class ObservedStep:
     result: Any
 
 
-def check_each_step(probe: CheckProbe, problem: Callable[[ObservedStep], str | None]) -> Outcome:
-    """Return the outcome of asking `problem` about every step of short walks."""
+def iterate_steps(probe: CheckProbe) -> Iterator[tuple[ObservedStep]]:
+    """Yield every step of short walks, in every size, with two seeds."""
     for small in iterate_settings(probe):
         for seed in SEEDS:
             drive = EnvDriver(probe, small)
             for before, action, result in walk(drive, seed, SHORT):
-                found = problem(ObservedStep(drive, before, action, result))
-                if found is not None:
-                    return probe.broken(found)
-    return KEPT
+                yield (ObservedStep(drive, before, action, result),)
 
 
 def _reaches(drive: EnvDriver, state: EnvironmentState, seed: int) -> bool:
@@ -231,3 +242,19 @@ def reach_each_state(probe: CheckProbe, *states: EnvironmentState) -> Iterator[t
             yield state, drive
     if not arrived:
         raise CannotTell(f"no episode of {LONGEST} steps ended {' or '.join(states)}")
+
+
+def in_each_state(*states: EnvironmentState) -> Cases:
+    """Return the cases of an environment in each of `states` that can be reached."""
+    return lambda probe: ((drive,) for _, drive in reach_each_state(probe, *states))
+
+
+def constructor_refuses(probe: CheckProbe, name: str, values: Iterable[Any]) -> Outcome:
+    """Return whether the constructor refuses each of `values` for the keyword `name`."""
+    require_keywords(probe, name)
+    for value in values:
+        probe.doing = f"make({name}={shorten(value)})"
+        found = expect_refusal((ValueError, ComponentError), partial(probe.make, **{name: value}))
+        if found is not None:
+            return probe.broken(found)
+    return KEPT

@@ -10,10 +10,10 @@ Rule 3: nothing here or in the checks reads a clock or draws from a global gener
 import re
 import reprlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gymnasium.error import DependencyNotInstalled
 
@@ -117,6 +117,53 @@ class CheckProbe:
 
 
 Check = Callable[[CheckProbe], Outcome]
+FindProblem = Callable[..., str | None]
+"""Says what is wrong with one case; None: nothing."""
+Cases = Callable[[CheckProbe], Iterable[tuple[Any, ...]]]
+"""Yields the arguments of a `FindProblem`, small cases first, and notes in the probe what is being done."""
+FindProblemT = TypeVar("FindProblemT", bound=FindProblem)
+
+
+def probe_alone(probe: CheckProbe) -> Iterator[tuple[CheckProbe]]:
+    """Yield the probe itself: the check makes its own cases."""
+    yield (probe,)
+
+
+def with_twin(cases: Cases) -> Cases:
+    """Return `cases` with another subject of the kind as a further argument."""
+
+    def iterate_pairs(probe: CheckProbe) -> Iterator[tuple[Any, ...]]:
+        twin = probe.make()
+        return ((*case, twin) for case in cases(probe))
+
+    return iterate_pairs
+
+
+def make_check(name: str, find_problem: FindProblem, cases: Cases = probe_alone) -> Check:
+    """Return the check that a clause is kept if `find_problem` finds nothing in any of `cases`."""
+
+    def check(probe: CheckProbe) -> Outcome:
+        for case in cases(probe):
+            found = find_problem(*case)
+            if found is not None:
+                return probe.broken(found)
+        return KEPT
+
+    check.__name__ = name
+    return check
+
+
+class CheckTable(dict[str, Check]):
+    """CheckTable by the id of their clause."""
+
+    def add(self, clause: str, cases: Cases = probe_alone) -> Callable[[FindProblemT], FindProblemT]:
+        """Return a decorator that makes a function the check of `clause`."""
+
+        def decorate(find_problem: FindProblemT) -> FindProblemT:
+            self[clause] = make_check(find_problem.__name__, find_problem, cases)
+            return find_problem
+
+        return decorate
 
 
 def shorten(value: object) -> str:
@@ -158,14 +205,14 @@ def expect_refusal(kinds: tuple[type[Exception], ...], call: Callable[..., Any],
     return f"answers {shorten(answer)} instead of {kinds[0].__name__}"
 
 
-def has_metadata(probe: CheckProbe, keys: Mapping[str, type]) -> Outcome:
-    """Return whether `get_metadata()` of the subject returns a dict with these keys and types."""
+def find_wrong_metadata(probe: CheckProbe, keys: Mapping[str, type]) -> str | None:
+    """Return what is wrong with `get_metadata()` of the subject, which owes a dict with these keys and types."""
     part = probe.make()
     probe.doing = "get_metadata()"
     metadata = part.get_metadata()
     if not isinstance(metadata, dict):
-        return probe.broken(f"returns {shorten(metadata)}, no dict")
+        return f"returns {shorten(metadata)}, no dict"
     for key, kind in keys.items():
         if not isinstance(metadata.get(key), kind):
-            return probe.broken(f"{key!r} is {shorten(metadata.get(key))}, expected a {kind.__name__}")
-    return KEPT
+            return f"{key!r} is {shorten(metadata.get(key))}, expected a {kind.__name__}"
+    return None

@@ -14,18 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
-from proctor.contracts.conformance.checks import (
-    construction,
-    endings,
-    fields,
-    invariants,
-    processors,
-    resets,
-    rewards,
-    sensors,
-    stepping,
-    transitions,
-)
+from proctor.contracts.conformance import env_checks, lifecycle_checks, part_checks
 from proctor.contracts.conformance.report import (
     Broken,
     Check,
@@ -37,18 +26,7 @@ from proctor.contracts.conformance.report import (
     run_checks,
 )
 
-_ALL: Mapping[str, Check] = {
-    **construction.CHECKS,
-    **endings.CHECKS,
-    **fields.CHECKS,
-    **invariants.CHECKS,
-    **processors.CHECKS,
-    **resets.CHECKS,
-    **rewards.CHECKS,
-    **sensors.CHECKS,
-    **stepping.CHECKS,
-    **transitions.CHECKS,
-}
+_ALL = {**env_checks.CHECKS, **lifecycle_checks.CHECKS, **part_checks.CHECKS}
 CHECKS: Mapping[str, Check] = {name: _ALL[name] for name in CLAUSES if name in _ALL}
 """One check for every clause of an environment and of its parts, in the order of the contract.
 
@@ -109,7 +87,7 @@ def add_tests(
     return decorate
 
 
-@add_tests(Subject.ACTION_PROCESSOR, ("ACT-1", processors.corner_actions), ("ACT-1", processors.edge_actions))
+@add_tests(Subject.ACTION_PROCESSOR, ("ACT-1", part_checks.corner_actions), ("ACT-1", part_checks.edge_actions))
 class ActionProcessorSuite(_Suite):
     """The clauses of an action processor."""
 

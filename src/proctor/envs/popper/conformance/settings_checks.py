@@ -8,8 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from proctor.contracts.conformance.checks.construction import constructor_refuses
-from proctor.contracts.conformance.env_driver import SEEDS, EnvDriver, accepts_keyword
+from proctor.contracts.conformance.env_driver import SEEDS, EnvDriver, accepts_keyword, constructor_refuses
 from proctor.contracts.conformance.report import KEPT, CannotTell, Check, CheckProbe, Outcome, expect_refusal, shorten
 from proctor.envs.popper.conformance.games import make_board, reset_with_options
 from proctor.envs.popper.conformance.model import BOARD

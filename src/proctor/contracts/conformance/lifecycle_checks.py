@@ -1,0 +1,194 @@
+"""The checks of the environment's invariants (ENV-I), and of each rule of the lifecycle.
+
+The invariants are looked at after every sequence of up to three calls, shortest first. The rules are derived from the
+rows of `lifecycle.TABLE`: a call that the table allows must not raise, and one that it refuses must raise a StateError. That
+is seen from outside; where a call leads can only be told of an environment that has `_state`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any, Final
+
+from proctor.contracts.chance import SEED_LIMIT
+from proctor.contracts.conformance.env_driver import (
+    EnvDriver,
+    StateView,
+    in_each_state,
+    iterate_settings,
+    iterate_steps,
+    reach_each_state,
+)
+from proctor.contracts.conformance.report import CannotTell, CheckProbe, CheckTable, FindProblem, make_check, shorten
+from proctor.contracts.conformance.samples import non_members
+from proctor.contracts.lifecycle import TABLE, EnvironmentState, LifecycleMethod, LifecycleTransition
+from proctor.contracts.spatial import AgentState
+from proctor.errors import ProctorError
+
+CHECKS: Final = CheckTable()
+
+
+# ------------------------------------------------------------------------------------------------------- invariants
+_CALLS: Final = 3
+_WORLDS: Final = 3
+
+_OPERATIONS: Final[dict[str, Callable[[EnvDriver], Any]]] = {
+    "reset": lambda drive: drive.reset(seed=1),
+    "step": lambda drive: drive.step(drive.legal_action),
+    "a refused step": lambda drive: drive.step(non_members(drive.env.action_space)[0]),
+    "render": EnvDriver.render,
+    "close": EnvDriver.close,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What an environment is like before and after the last call of a sequence."""
+
+    before: StateView
+    after: StateView
+    was_reset: bool
+    """Whether the last call was a reset that was accepted."""
+
+
+def _accepts(drive: EnvDriver, operation: str) -> bool:
+    try:
+        _OPERATIONS[operation](drive)
+    except (ProctorError, ValueError):
+        return False
+    return True
+
+
+def _always(probe: CheckProbe) -> Iterator[tuple[CallRecord]]:
+    """Yield the moment after each sequence of calls; its prefixes are sequences of their own."""
+    for small in islice(iterate_settings(probe), _WORLDS):
+        for length in range(_CALLS + 1):
+            for operations in product(_OPERATIONS, repeat=length):
+                drive = EnvDriver(probe, small)
+                before, accepted = drive.view(), False
+                for operation in operations:
+                    before = drive.view()
+                    accepted = _accepts(drive, operation)
+                yield (CallRecord(before, drive.view(), accepted and operations[-1] == "reset"),)
+
+
+@CHECKS.add("ENV-I1", _always)
+def the_state_is_one_of_five(moment: CallRecord) -> str | None:
+    state = moment.after["_state"]
+    return None if isinstance(state, EnvironmentState) else f"_state is {shorten(state)}"
+
+
+@CHECKS.add("ENV-I2", _always)
+def there_is_an_agent_while_ready(moment: CallRecord) -> str | None:
+    agent = moment.after["_agent_state"]
+    if moment.after["_state"] is not EnvironmentState.READY:
+        return None
+    sound = isinstance(agent, AgentState) and 0.0 <= agent.orientation < 360.0
+    return None if sound else f"_agent_state is {shorten(agent)}"
+
+
+@CHECKS.add("ENV-I3", in_each_state(*EnvironmentState))
+def close_is_the_end(drive: EnvDriver) -> str | None:
+    drive.close()
+    # Twice round: a refused call must not open the environment again.
+    return drive.refuses("reset", "step", "render", "reset", "step", "render")
+
+
+@CHECKS.add("ENV-I4", _always)
+def the_episode_count_goes_up_with_every_reset(moment: CallRecord) -> str | None:
+    was, now = moment.before["_episode_count"], moment.after["_episode_count"]
+    if now < 0:
+        return f"_episode_count is {now}"
+    return f"_episode_count was {was}, is {now}" if moment.was_reset and now <= was else None
+
+
+@CHECKS.add("ENV-I5", _always)
+def the_parts_are_always_there(moment: CallRecord) -> str | None:
+    names = ("_action_proc", "_obs_model", "_reward_fn", "_plume")
+    absent = [name for name in names if moment.after[name] is None]
+    return f"{absent[0]} is None" if absent else None
+
+
+@CHECKS.add("ENV-I6", _always)
+def the_step_count_starts_again_with_each_episode(moment: CallRecord) -> str | None:
+    now = moment.after["_step_count"]
+    return f"_step_count is {now}" if now < 0 or (moment.was_reset and now != 0) else None
+
+
+@CHECKS.add("ENV-I7", _always)
+def the_step_count_is_bounded_while_ready(moment: CallRecord) -> str | None:
+    count, most = moment.after["_step_count"], moment.after["_max_steps"]
+    over = moment.after["_state"] is EnvironmentState.READY and count > most
+    return f"ready with _step_count {count}, _max_steps is {most}" if over else None
+
+
+@CHECKS.add("ENV-I8", _always)
+def the_episode_count_never_goes_down(moment: CallRecord) -> str | None:
+    was, now = moment.before["_episode_count"], moment.after["_episode_count"]
+    return f"_episode_count was {was}, is {now}" if now < was else None
+
+
+@CHECKS.add("ENV-I9", _always)
+def the_seed_is_none_or_in_range(moment: CallRecord) -> str | None:
+    seed = moment.after["_seed"]
+    sound = seed is None or (type(seed) is int and 0 <= seed < SEED_LIMIT)
+    return None if sound else f"_seed is {shorten(seed)}"
+
+
+# --------------------------------------------------------------------------------------------- rules of the lifecycle
+def _find_wrong_state(drive: EnvDriver, row: LifecycleTransition) -> str | None:
+    found = drive.get("_state")
+    return None if found == row.target else f"_state is {shorten(found)}, expected {row.target}"
+
+
+def _find_deviation(drive: EnvDriver, row: LifecycleTransition) -> str | None:
+    """Return what comes of the row's call, if it is not what the row says."""
+    before = drive.view()
+    if row.target is not None:
+        drive.call(row.method)
+        return _find_wrong_state(drive, row)
+    answer = drive.refuses(row.method)
+    if answer is not None:
+        return answer
+    changed = drive.find_changes(before)
+    return f"the refused call changed {changed[0]}" if changed else None
+
+
+def _find_wrong_call(rows: list[LifecycleTransition], probe: CheckProbe) -> str | None:
+    """Make the call of `rows` in each of their source states."""
+    by_source = {row.source: row for row in rows}
+    problems = (_find_deviation(drive, by_source[state]) for state, drive in reach_each_state(probe, *by_source))
+    return next(filter(None, problems), None)
+
+
+def _find_wrong_continuation(row: LifecycleTransition, probe: CheckProbe) -> str | None:
+    """Make steps that end nothing, which must lead to the target of `row`."""
+    going_on = (step for (step,) in iterate_steps(probe) if not (step.result[2] or step.result[3]))
+    seen = False
+    for step in going_on:
+        seen = True
+        found = _find_wrong_state(step.drive, row)
+        if found is not None:
+            return found
+    if not seen:
+        raise CannotTell("every first step ended its episode")
+    return None
+
+
+def _find_wrong_end(row: LifecycleTransition, probe: CheckProbe) -> str | None:
+    """Walk until a step has the flags of `row`."""
+    problems = (_find_wrong_state(drive, row) for (drive,) in in_each_state(*filter(None, [row.target]))(probe))
+    return next(filter(None, problems), None)
+
+
+def _make_rule(rule: str) -> FindProblem:
+    rows = [row for row in TABLE if row.rule == rule]
+    # Only a step has targets that depend on what it finds.
+    if rows[0].method is not LifecycleMethod.STEP or rows[0].target is None:
+        return lambda probe: _find_wrong_call(rows, probe)
+    find = _find_wrong_continuation if rows[0].target is rows[0].source else _find_wrong_end
+    return lambda probe: find(rows[0], probe)
+
+
+for _rule in dict.fromkeys(row.rule for row in TABLE):
+    CHECKS[_rule] = make_check("rule_" + _rule.lower().replace("-", "_"), _make_rule(_rule))
