@@ -1,12 +1,12 @@
 """Proctor runs reinforcement-learning environments under contract.
 
 Importing this package imports nothing heavy: names are resolved when first used, and Gymnasium learns our ids when
-somebody imports it (see `proctor.envs.auto_registration`).
+somebody imports it (see `proctor.envs.registration`).
 """
 
 from importlib import import_module
 
-from proctor.envs.auto_registration import register_on_import
+from proctor.envs.registration import register_on_import
 
 TYPE_CHECKING = False  # type checkers take this for True; the typing module would cost every start of Python
 if TYPE_CHECKING:

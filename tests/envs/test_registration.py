@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -20,7 +21,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.envs import auto_registration as announcing
+from proctor.envs import registration
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.envs.registration import register
@@ -39,11 +40,12 @@ WINDLESS = ("gaussian", "movie")
 register()
 
 
-def python(code: str) -> str:
+def python(code: str, **variables: str) -> str:
     """Run `code` in a fresh Python where every warning is an error, outside the repository; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=Path(__file__).anchor,
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=300,
@@ -120,24 +122,45 @@ def test_a_python_that_never_meets_gymnasium_imports_none_of_it() -> None:
     assert printed == "False\n"
 
 
+def test_a_variable_switches_the_hook_off_and_a_module_in_the_id_does_without() -> None:
+    printed = python(
+        "import sys\n"
+        "print('proctor' in sys.modules)\n"
+        "import gymnasium\n"
+        f"print({ID!r} in gymnasium.registry)\n"
+        f"print(type(gymnasium.make('proctor:{ID}').unwrapped).__name__)",
+        PROCTOR_NO_AUTO_REGISTRATION="1",
+    )
+
+    assert printed == "False\nFalse\nPlumeSearchEnv\n"
+
+
+def test_the_line_that_python_runs_at_its_start_imports_proctor_and_nothing_heavy() -> None:
+    line = (Path(__file__).parents[2] / "src" / "proctor.pth").read_text("utf-8").strip()
+    said = "import sys\nprint([name for name in ('proctor', 'gymnasium', 'numpy', 'pydantic') if name in sys.modules])"
+
+    assert "\n" not in line
+    assert python(f"{line}\n{said}") == "['proctor']\n"
+
+
 def test_registering_twice_is_harmless() -> None:
     before = registry[ID]
 
     register()
-    announcing.register_on_import()
+    registration.register_on_import()
 
     assert registry[ID] is before
 
 
 def test_the_ids_are_announced_when_gymnasium_s_registry_has_been_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcing, "TRIGGER", "colorsys")  # a module that nobody needs stands for Gymnasium's
+    monkeypatch.setattr(registration, "TRIGGER", "colorsys")  # a module that nobody needs stands for Gymnasium's
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     monkeypatch.delitem(registry, ID)
     finders = len(sys.meta_path)
 
-    announcing.register_on_import()
-    announcing.register_on_import()
+    registration.register_on_import()
+    registration.register_on_import()
     waiting = len(sys.meta_path)
     before = ID in registry
     importlib.import_module("colorsys")
@@ -149,10 +172,10 @@ def test_the_ids_are_announced_when_gymnasium_s_registry_has_been_imported(monke
 
 
 def test_a_missing_gymnasium_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcing, "TRIGGER", "no_such_module")
+    monkeypatch.setattr(registration, "TRIGGER", "no_such_module")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     finders = len(sys.meta_path)
-    announcing.register_on_import()
+    registration.register_on_import()
 
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         importlib.import_module("no_such_module")
@@ -160,7 +183,7 @@ def test_a_missing_gymnasium_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch)
     assert len(sys.meta_path) == finders
 
 
-@pytest.mark.parametrize("module", ["proctor", "proctor.envs.auto_registration"])
+@pytest.mark.parametrize("module", ["proctor", "proctor.envs.registration"])
 def test_what_python_runs_at_its_start_can_be_run_again(module: str) -> None:
     spec = importlib.util.find_spec(module)
     assert spec is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from importlib import import_module
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import proctor
 from proctor.envs import source_digest
 from proctor.envs.source_digest import digest_class, digest_environment
 from proctor.envs.targets import Target
@@ -138,7 +141,9 @@ def test_a_folder_with_a_mark_above_the_package_is_not_part_of_it(package: Packa
     assert digest_of("own_marked") == before
 
 
-@pytest.mark.parametrize("stranger", [".hidden/a.py", "site-packages/a.py", "node_modules/a.py", "venv/lib/a.py"])
+@pytest.mark.parametrize(
+    "stranger", [".hidden/a.py", "site-packages/a.py", "node_modules/a.py", "venv/lib/a.py", "examples/a.py"]
+)
 def test_other_peoples_code_inside_a_package_is_not_walked(package: Package, stranger: str) -> None:
     folder = package("here", {"own_guests/__init__.py": CLASS, "own_guests/venv/pyvenv.cfg": ""})
 
@@ -147,6 +152,19 @@ def test_other_peoples_code_inside_a_package_is_not_walked(package: Package, str
     (folder / "own_guests" / stranger).write_text("x = 1")
 
     assert digest_of("own_guests") == before
+
+
+@pytest.mark.system
+def test_a_wheel_has_the_digest_of_the_checkout_that_it_was_built_from(tmp_path: Path) -> None:
+    checkout = Path(proctor.__file__).parents[2]
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(checkout)]
+    subprocess.run(command, timeout=600, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+
+    assert (tmp_path / "site/proctor/examples/governed_agent.py").is_file()
+    assert source_digest._digest(tmp_path / "site/proctor") == source_digest._digest(checkout / "src/proctor") != ""
 
 
 def test_a_link_to_a_folder_is_not_followed(package: Package, tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 """The digest of an environment's source, by which a replay knows that the code has changed since.
 
-Rule 1: what counts is the package that defines the environment's class: every *.py file below its highest regular
-    package, by its path in there and its content. A module without a package is its own file.
-Rule 2: a folder that is no regular package is never walked: it may be a home folder, or the root. Nor are folders inside
-    a package that hold somebody else's code.
+Rule 1: what counts is the package that defines the environment's class: every *.py file of its highest regular package and
+    of the regular packages in it, by its path in there and its content. A module without a package is its own file.
+Rule 2: a folder that is no regular package is never walked: it may be a home folder or the root, hold somebody else's
+    code, or be put beside the modules by a wheel. So a wheel and the checkout that it was built from have the same digest.
 Rule 3: a digest is a note, never a proof: what a package imports is not in it.
 """
 
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,6 @@ NO_SOURCE: Final = ""
 MOST_FILES: Final = 20_000
 """A package with more is no environment's: nobody waits for its digest."""
 PACKAGE_FILE: Final = "__init__.py"
-FOREIGN_FOLDERS: Final = frozenset({"site-packages", "node_modules", "__pycache__"})
-"""Folders that hold what others wrote, or what was made from the source."""
 
 
 def digest_environment(environment: Environment[Any, Any, Any]) -> str:
@@ -80,18 +77,10 @@ def _digest(place: Path) -> str:
 def _files(package: Path) -> dict[str, Path]:
     """Return the sources of a package by their paths in it; none if there are too many."""
     found: dict[str, Path] = {}
-    for path in _walk_sources(package):
-        found[path.relative_to(package).as_posix()] = path
+    for folder, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if name.isidentifier() and Path(folder, name, PACKAGE_FILE).is_file()]
+        paths = (Path(folder, name) for name in names if name.endswith(".py"))
+        found.update((path.relative_to(package).as_posix(), path) for path in paths)
         if len(found) > MOST_FILES:
             return {}
     return found
-
-
-def _walk_sources(package: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(package):
-        folders[:] = [name for name in folders if not _is_foreign(Path(folder, name))]
-        yield from (Path(folder, name) for name in names if name.endswith(".py"))
-
-
-def _is_foreign(folder: Path) -> bool:
-    return folder.name in FOREIGN_FOLDERS or folder.name.startswith(".") or (folder / "pyvenv.cfg").exists()
