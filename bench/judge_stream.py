@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from proctor.episode.author import Author
 from proctor.episode.judge import Judge
-from proctor.episode.packets.envelope import Budgets, DefinitionOfDone, Intent, RiskBudget
-from proctor.episode.packets.payloads import ExecutionMetadata
+from proctor.episode.packets.fields import Budgets, DefinitionOfDone, ExecutionMetadata, Intent, RiskBudget
 from proctor.episode.packets.writer import QUALITY, PacketDefaults
 
 OPEN: Final = 100

@@ -14,7 +14,7 @@ import pytest
 from proctor.cli.main import main
 from proctor.episode import Author
 from proctor.episode.diagram import Notation, draw_machine
-from proctor.episode.packets.payloads import ExecutionMetadata
+from proctor.episode.packets.fields import ExecutionMetadata
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 

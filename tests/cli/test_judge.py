@@ -257,7 +257,7 @@ def test_an_overrun_shows_the_machines_own_transition(run: Run) -> None:
 
 def overrun() -> bytes:
     """Return an episode whose only result costs more than was allowed."""
-    from proctor.episode.packets.payloads import ExecutionMetadata
+    from proctor.episode.packets.fields import ExecutionMetadata
 
     author = Author("corr_o", at=NOON)
     seen, known, acted = author.observation({"a": 1}), author.belief(), author.decision("ACT")

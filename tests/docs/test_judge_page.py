@@ -14,7 +14,7 @@ from proctor.cli.main import main
 from proctor.cli.verdicts.verdict_json import VerdictJson
 from proctor.episode.diagram import draw_machine
 from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.payloads import OpeningSettings
+from proctor.episode.packets.fields import OpeningSettings
 from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits, Settings
 from proctor.episode.transition_table import ProtocolState

@@ -17,8 +17,7 @@ from proctor.episode.packets.enums import (
     ToolsState,
     Uncertainty,
 )
-from proctor.episode.packets.envelope import Budgets, Epistemics, Evidence, EvidenceRef, Stakes
-from proctor.episode.packets.payloads import ConstraintsSatisfied
+from proctor.episode.packets.fields import Budgets, ConstraintsSatisfied, Epistemics, Evidence, EvidenceRef, Stakes
 from proctor.episode.packets.writer import BUDGETS, DERIVED, QUALITY, ROUTING, STAKES
 from tests.episode.golden_rules import PARTLY, SHAPE_OF_ESCALATION
 from tests.episode.scripts import START, Script, Shelf, edited, without

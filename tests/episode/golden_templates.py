@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from proctor.episode.packets.payloads import ExecutionMetadata
+from proctor.episode.packets.fields import ExecutionMetadata
 from proctor.episode.packets.writer import BUDGETS
 from tests.episode.golden_invariants import DOWN, HIGH, SUPERB
 from tests.episode.golden_rules import PARTLY

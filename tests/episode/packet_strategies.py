@@ -5,18 +5,19 @@ Rule 2: everything drawn is made of dict, list, str, int, float, bool and None, 
 """
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, timedelta, timezone
 from functools import cache
 from string import ascii_letters, digits
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
 from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.envelope import Compliance, Header
-from proctor.episode.packets.payloads import CONTENTS, PAYLOADS, RecordLine
+from proctor.episode.packets.fields import CONTENTS, PAYLOADS, Compliance, Header, RecordLine
 
 Wire = dict[str, Any]
 Strategy = st.SearchStrategy[Any]
@@ -224,3 +225,13 @@ def _replace(draw: st.DrawFn, container: Any, key: Any) -> None:
 
 
 DAMAGES = (_drop, _add, _double, _empty, _replace, _replace)
+
+
+def typed(packet: Wire) -> tuple[Header, Compliance, Any]:
+    """Return the parts of a packet as the reader has them before it looks at conditions and ids."""
+    kind = PacketKind(packet["header"]["packet_type"])
+    return (
+        msgspec.json.decode(json.dumps(packet["header"]), type=Header),
+        msgspec.json.decode(json.dumps(packet["mcp"]), type=Compliance),
+        msgspec.json.decode(json.dumps(packet["payload"]), type=PAYLOADS[kind]),
+    )

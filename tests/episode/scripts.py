@@ -12,7 +12,7 @@ import msgspec
 
 from proctor.episode.author import Author
 from proctor.episode.packets.enums import DecisionOutcome
-from proctor.episode.packets.payloads import Decision, Directive, Record, TaskResult, Token
+from proctor.episode.packets.fields import Decision, Directive, Record, TaskResult, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.packets.writer import PacketDefaults
 from proctor.episode.transition_table import ProtocolState

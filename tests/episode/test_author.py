@@ -26,13 +26,14 @@ from proctor.episode.packets.enums import (
     Severity,
     UpdateType,
 )
-from proctor.episode.packets.envelope import Evidence, EvidenceRef
-from proctor.episode.packets.payloads import (
+from proctor.episode.packets.fields import (
     BeliefChange,
     ContradictionDetails,
     Directive,
     EscalationOption,
+    Evidence,
     EvidenceGap,
+    EvidenceRef,
     ExecutionMetadata,
     TaskResult,
     VerificationTarget,

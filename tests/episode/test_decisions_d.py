@@ -10,8 +10,16 @@ from msgspec.structs import replace
 
 from proctor.episode import Judge, Settings
 from proctor.episode.packets.enums import EpistemicStatus, EvidenceKind, TaskType, ToolsState
-from proctor.episode.packets.envelope import Budgets, Evidence, EvidenceRef, Layer, Routing
-from proctor.episode.packets.payloads import ConstraintsSatisfied, Directive, ExecutionMetadata
+from proctor.episode.packets.fields import (
+    Budgets,
+    ConstraintsSatisfied,
+    Directive,
+    Evidence,
+    EvidenceRef,
+    ExecutionMetadata,
+    Layer,
+    Routing,
+)
 from proctor.episode.packets.reader import Packet
 from proctor.episode.packets.writer import BUDGETS, OBSERVED, ROUTING
 from proctor.episode.settings import Clock, LayerRules, Limits, OnOverrun, Profile

@@ -12,7 +12,7 @@ from proctor.episode import Settings
 from proctor.episode.episode_state import END, Amounts, EpisodeState, OpenTask
 from proctor.episode.events import CHANGES, next_due, result_cost
 from proctor.episode.packets.enums import EpistemicStatus, ResultStatus
-from proctor.episode.packets.payloads import ExecutionMetadata, TaskResult
+from proctor.episode.packets.fields import ExecutionMetadata, TaskResult
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.packets.writer import BUDGETS, OBSERVED
 from proctor.episode.transition_table import Event

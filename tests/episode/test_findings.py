@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proctor.episode import Settings
 from proctor.episode.packets.enums import EpistemicStatus, Level, QualityTier, ToolsState, Uncertainty
-from proctor.episode.packets.payloads import ConstraintsSatisfied, ExecutionMetadata
+from proctor.episode.packets.fields import ConstraintsSatisfied, ExecutionMetadata
 from proctor.episode.packets.writer import BUDGETS, DERIVED, QUALITY, ROUTING, STAKES
 from proctor.episode.settings import Limits
 from tests.episode.scripts import START, Line, edited

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.episode import Author, Judge, Settings
-from proctor.episode.packets.envelope import Budgets, RiskBudget
-from proctor.episode.packets.payloads import ConstraintsSatisfied, ExecutionMetadata
+from proctor.episode.packets.fields import Budgets, ConstraintsSatisfied, ExecutionMetadata, RiskBudget
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.house_rules import load_rules
 from proctor.episode.settings import Limits

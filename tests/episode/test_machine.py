@@ -11,7 +11,7 @@ from proctor.episode import Judge, Settings
 from proctor.episode.author import Author
 from proctor.episode.episode_state import new_episode
 from proctor.episode.machine import Machine
-from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.fields import Record
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.packets.writer import BUDGETS
 from proctor.episode.rules.house_rules import load_rules

@@ -20,7 +20,7 @@ from proctor.episode.episode_state import Amounts, EpisodeState, GoverningDecisi
 from proctor.episode.legal_moves import GUARD_CHECKS, event_label
 from proctor.episode.machine import Machine
 from proctor.episode.packets.enums import DecisionOutcome, OperationType, RecordSource
-from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.fields import Record
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits, Profile

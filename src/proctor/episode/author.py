@@ -6,26 +6,25 @@ Rule 2: an author writes what it is told, in any order: whether it is legal is t
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from proctor.episode.packets import conversion
-from proctor.episode.packets.conversion import encode_raw, encode_values, packet_id, parse_word
 from proctor.episode.packets.enums import (
     CLEAR,
     DecisionOutcome,
     EscalationTrigger,
     MethodKind,
     ObservationType,
+    OperationType,
     ResultStatus,
     SafetyClass,
     Severity,
     TaskType,
     UpdateType,
 )
-from proctor.episode.packets.envelope import Evidence, Layer
-from proctor.episode.packets.payloads import (
+from proctor.episode.packets.fields import (
+    NULL,
     Alert,
     AuthorizedScope,
     BeliefChange,
@@ -36,9 +35,12 @@ from proctor.episode.packets.payloads import (
     ErrorDetails,
     Escalation,
     EscalationOption,
+    Evidence,
     EvidenceGap,
     ExecutionMetadata,
     ExecutionMethod,
+    Layer,
+    LoadBearingAssumption,
     ObservationPayload,
     RecommendedStep,
     TaskResult,
@@ -47,8 +49,10 @@ from proctor.episode.packets.payloads import (
     VerificationTarget,
 )
 from proctor.episode.packets.reader import AnyPacket, Packet
-from proctor.episode.packets.writer import PacketFields, PacketWriter
+from proctor.episode.packets.writer import PacketFields, PacketWriter, encode_raw, encode_values, parse_word
 from proctor.errors import ValidationError
+
+_Payload = TypeVar("_Payload")
 
 _CHECKED: Final = ConstraintsSatisfied(constitutional_check=True, budget_check=True, tier_check=True)
 _FAILED: Final = ErrorDetails(error_code="failed", error_message="the task failed")
@@ -112,10 +116,12 @@ class Author(PacketWriter):
         if not isinstance(grounds, Evidence):
             # Read twice: here, and for the envelope.
             said["evidence"] = grounds = list(grounds)
+        if integrates is None:
+            integrates = () if isinstance(grounds, Evidence) else [each for each in grounds if isinstance(each, Packet)]
         payload = BeliefUpdate(
             update_type=parse_word(UpdateType, type, "/payload/update_type"),
-            belief_changes=conversion.build_belief_changes(changes, domain),
-            evidence_integration=conversion.ids_to_integrate(grounds, integrates),
+            belief_changes=_list_changes(changes, domain),
+            evidence_integration=[_packet_id(packet) for packet in integrates] or None,
         )
         return self.packet(payload, **said)
 
@@ -133,7 +139,9 @@ class Author(PacketWriter):
             decision_outcome=parse_word(DecisionOutcome, outcome, "/payload/decision_outcome"),
             decision_summary=f"decided: {outcome}" if summary is None else summary,
             constraints_satisfied=constraints,
-            load_bearing_assumptions=conversion.build_assumptions(assumptions),
+            load_bearing_assumptions=None
+            if assumptions is None
+            else [LoadBearingAssumption(*item) for item in assumptions.items()],
         )
         packet = self.packet(payload, **said)
         self._decision_id = packet.header.packet_id
@@ -150,14 +158,17 @@ class Author(PacketWriter):
         **said: Unpack[PacketFields],
     ) -> Packet[VerificationPlan]:
         """Return a packet that says what will be verified, for `decision` or else the latest one of this author."""
-        trigger = self._decision_id if decision is None else packet_id(decision)
+        trigger = self._decision_id if decision is None else _packet_id(decision)
         if trigger is None:
             raise ValidationError("/payload/triggering_decision_id is not known", expected="a decision before the plan")
         payload = VerificationPlan(
             plan_id=self.next_id("plan"),
             triggering_decision_id=trigger,
             plan_summary=summary,
-            targets=conversion.build_targets(targets),
+            targets=[
+                each if isinstance(each, VerificationTarget) else _make_target(number, each)
+                for number, each in enumerate(targets, 1)
+            ],
             max_verification_time_seconds=seconds,
             max_tool_calls=tool_calls,
         )
@@ -180,7 +191,10 @@ class Author(PacketWriter):
             token_id=self.next_id("token") if token_id is None else token_id,
             authorized_scope=AuthorizedScope(
                 tool_ids=[tool_ids] if isinstance(tool_ids, str) else list(tool_ids),
-                operation_types=conversion.parse_operations(operations),
+                operation_types=[
+                    parse_word(OperationType, operation, f"/payload/authorized_scope/operation_types/{index}")
+                    for index, operation in enumerate(operations)
+                ],
             ),
             expiry=self._expiry(said.get("at", self.now)) if expiry is None else expiry,
             max_usage_count=uses,
@@ -191,7 +205,7 @@ class Author(PacketWriter):
 
     def revocation(self, token: Packet[Token], **said: Unpack[PacketFields]) -> Packet[Token]:
         """Return a packet by which Integrity takes `token` back."""
-        payload = conversion.require_payload(Token, token, "/payload/token_id")
+        payload = _require_payload(Token, token, "/payload/token_id")
         said.setdefault("layer", "Integrity")
         return self.packet(replace(payload, revoked=True), **said)
 
@@ -220,9 +234,7 @@ class Author(PacketWriter):
                 tool_params=None if params is None else encode_values(params, "/payload/execution_method/tool_params"),
             ),
             tool_safety_class=None if safety is None else parse_word(SafetyClass, safety, "/payload/tool_safety_class"),
-            authorization_token_id=None
-            if token is None
-            else conversion.token_id(token, "/payload/authorization_token_id"),
+            authorization_token_id=None if token is None else _token_id(token, "/payload/authorization_token_id"),
             timeout_seconds=timeout,
         )
         return self.packet(payload, **said)
@@ -239,7 +251,7 @@ class Author(PacketWriter):
         **said: Unpack[PacketFields],
     ) -> Packet[TaskResult]:
         """Return a packet that says how the task of `directive` ended, and at what `cost`."""
-        task = conversion.require_payload(Directive, directive, "/payload/task_id")
+        task = _require_payload(Directive, directive, "/payload/task_id")
         result_status = parse_word(ResultStatus, status, "/payload/result_status")
         payload = TaskResult(
             task_id=task.task_id,
@@ -248,7 +260,7 @@ class Author(PacketWriter):
             result_data=encode_raw(data, "/payload/result_data"),
             error_details=_FAILED if error is None and result_status is ResultStatus.FAILURE else error,
             execution_metadata=cost,
-            observation_packet_id=None if observation is None else packet_id(observation),
+            observation_packet_id=None if observation is None else _packet_id(observation),
         )
         return self.packet(payload, **said)
 
@@ -265,8 +277,13 @@ class Author(PacketWriter):
         """Return a packet that asks a human to choose one of two or three `options`."""
         payload = Escalation(
             escalation_trigger=parse_word(EscalationTrigger, trigger, "/payload/escalation_trigger"),
-            top_options=conversion.build_options(options),
-            evidence_gaps=conversion.build_gaps(gaps),
+            top_options=[
+                each if isinstance(each, EscalationOption) else _make_option(number, each)
+                for number, each in enumerate(options, 1)
+            ],
+            evidence_gaps=[
+                each if isinstance(each, EvidenceGap) else EvidenceGap(each, "the choice may be wrong") for each in gaps
+            ],
             recommended_next_step=RecommendedStep(step=recommended, rationale=rationale),
             blocking_decision_packet_id=self._decision_id,
         )
@@ -289,7 +306,7 @@ class Author(PacketWriter):
             summary=summary,
             detected_at=said.get("at", self.now),
             detection_method="stated by the author",
-            revoked_token_ids=[conversion.token_id(token, "/payload/revoked_token_ids") for token in revokes] or None,
+            revoked_token_ids=[_token_id(token, "/payload/revoked_token_ids") for token in revokes] or None,
         )
         return self.packet(payload, **said)
 
@@ -302,3 +319,48 @@ class Author(PacketWriter):
             return issued + self.policy.token_life
         except OverflowError as problem:
             raise ValidationError("/payload/expiry is after the end of time", found=issued) from problem
+
+
+def _packet_id(packet: AnyPacket | str) -> str:
+    """Return the id of a packet that is given as itself or by its id."""
+    return packet.header.packet_id if isinstance(packet, Packet) else packet
+
+
+def _require_payload(payload: type[_Payload], packet: Any, pointer: str) -> _Payload:
+    """Return what `packet` carries, which must be a `payload`."""
+    found = packet.payload if isinstance(packet, Packet) else packet
+    if not isinstance(found, payload):
+        expected = f"the packet of a {payload.__name__}"
+        raise ValidationError(f"{pointer} is not known", found=type(found).__name__, expected=expected)
+    return found
+
+
+def _token_id(token: Packet[Token] | str, pointer: str) -> str:
+    """Return the id of a token that is given as its packet or by its id."""
+    return token if isinstance(token, str) else _require_payload(Token, token, pointer).token_id
+
+
+def _list_changes(changes: Mapping[str, object] | Iterable[BeliefChange], domain: str) -> list[BeliefChange]:
+    """Return the changes; a mapping states new values in one `domain`, with nothing believed before."""
+    if not isinstance(changes, Mapping):
+        return list(changes)
+    return [
+        BeliefChange(domain, key, encode_raw(value, f"/payload/belief_changes/{index}/new_value"), NULL)
+        for index, (key, value) in enumerate(changes.items())
+    ]
+
+
+def _make_target(number: int, assumption: str) -> VerificationTarget:
+    return VerificationTarget(
+        target_id=f"target_{number}",
+        description=f"verify: {assumption}",
+        assumption_text=assumption,
+        verification_method="read it again",
+        success_criteria="it is seen again",
+    )
+
+
+def _make_option(number: int, description: str) -> EscalationOption:
+    return EscalationOption(
+        option_id=f"option_{number}", description=description, pros=["it is possible"], cons=["it is not certain"]
+    )

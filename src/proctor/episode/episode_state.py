@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from proctor.episode.packets.enums import DecisionOutcome, OperationType
-from proctor.episode.packets.payloads import TaskResult, Token
+from proctor.episode.packets.fields import TaskResult, Token
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.transition_table import Position, ProtocolState, visible_state
 

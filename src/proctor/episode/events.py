@@ -37,13 +37,13 @@ from proctor.episode.packets.enums import (
     Severity,
     TaskType,
 )
-from proctor.episode.packets.envelope import Layer
-from proctor.episode.packets.payloads import (
+from proctor.episode.packets.fields import (
     Alert,
     Approval,
     BeliefUpdate,
     Decision,
     Directive,
+    Layer,
     ObservationPayload,
     Record,
     TaskResult,

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from proctor.episode.episode_state import EpisodeState, new_episode
 from proctor.episode.events import classify_packet, classify_record
 from proctor.episode.machine import EVIDENCE, Machine, findings_from_errors
-from proctor.episode.packets.conversion import encode_values, parse_word, read_back
 from proctor.episode.packets.enums import RecordKind, RecordSource
-from proctor.episode.packets.payloads import Approval, OpeningSettings, Record
+from proctor.episode.packets.fields import Approval, OpeningSettings, Record
 from proctor.episode.packets.reader import Malformed, Packet, read
+from proctor.episode.packets.writer import encode_values, parse_word, read_back
 from proctor.episode.rules.catalogue import EPISODE_CLOSED, LIMIT_1, record_1
 from proctor.episode.rules.house_rules import HouseRule, initial_marks
 from proctor.episode.rules.rule import Rule, RuleFinding

@@ -16,9 +16,9 @@ from proctor.episode.episode_state import EpisodeState, OpenTask
 from proctor.episode.events import CHANGES, ChangeFunction, classify_packet, classify_record, next_due
 from proctor.episode.legal_moves import event_label, rows_for_settings
 from proctor.episode.packets.enums import RecordKind, ToolsState
-from proctor.episode.packets.field_conditions import ShapeError
-from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.fields import Record
 from proctor.episode.packets.reader import AnyPacket, Malformed
+from proctor.episode.packets.validation import ShapeError
 from proctor.episode.rules.catalogue import (
     EPISODE_CLOSED,
     FSM,

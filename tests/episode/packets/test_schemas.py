@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.envelope import Compliance
+from proctor.episode.packets.fields import Compliance
 from proctor.episode.packets.reader import Malformed, read
 from proctor.episode.packets.schemas import schemas
 from tests.episode.packet_strategies import Wire, mutated, packets, records

@@ -14,19 +14,24 @@ from hypothesis import strategies as st
 
 from proctor.episode.packets import validation
 from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.envelope import GREATEST
-from proctor.episode.packets.field_conditions import ShapeError
+from proctor.episode.packets.fields import GREATEST
 from proctor.episode.packets.reader import Malformed, read
 from proctor.episode.packets.schemas import schemas
 from proctor.episode.packets.validation import (
+    CONDITIONS,
     LONGEST_POINTER,
     LONGEST_WORD,
+    FieldCondition,
+    ShapeError,
+    conditions_for,
+    find_unmet_conditions,
     list_packet_errors,
     list_record_errors,
     pointer_to,
+    rules_at,
 )
 from proctor.episode.settings import MOST_ERRORS
-from tests.episode.packet_strategies import Wire, mutated, packets, records
+from tests.episode.packet_strategies import Wire, mutated, packets, records, typed
 
 # A number that no float can hold becomes infinity, so that its place can be told.
 UNTYPED = msgspec.json.Decoder(float_hook=float)
@@ -634,3 +639,97 @@ def test_the_data_of_an_unknown_record_is_not_judged_and_said_once() -> None:
 @pytest.mark.parametrize("kind", RecordKind)
 def test_every_kind_of_record_may_go_without_data(kind: RecordKind) -> None:
     assert list_record_errors(a_record(record=kind.value)) == ()
+
+
+# -------------------------------------------------------------------------------------------- conditions between fields
+def errors_of(packet: Wire) -> list[tuple[str, tuple[str, ...]]]:
+    header, compliance, payload = typed(packet)
+    return [(error.pointer, error.rules) for error in find_unmet_conditions(header.packet_type, compliance, payload)]
+
+
+# ---------------------------------------------------------------------------------------------------------- conditions
+@given(packets())
+def test_a_valid_packet_meets_every_condition_and_costs_no_new_tuple(packet: Wire) -> None:
+    header, compliance, payload = typed(packet)
+
+    assert find_unmet_conditions(header.packet_type, compliance, payload) is find_unmet_conditions(
+        header.packet_type, compliance, payload
+    )
+    assert find_unmet_conditions(header.packet_type, compliance, payload) == ()
+
+
+@pytest.mark.parametrize(("absent", "broken"), [(None, True), ("", True), ("none yet", False), (" ", False)])
+@given(packet=packets())
+@settings(max_examples=20)
+def test_every_packet_without_evidence_needs_a_reason(packet: Wire, absent: str | None, broken: bool) -> None:
+    packet["mcp"]["evidence"] = {"evidence_refs": [], "evidence_absent_reason": absent}
+    kind = PacketKind(packet["header"]["packet_type"])
+    pointer = "/mcp/evidence/evidence_absent_reason"
+
+    assert errors_of(packet) == ([(pointer, rules_at(kind, pointer))] if broken else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "given_", "values", "field", "rules"),
+    [
+        ("BeliefUpdatePacket", "update_type", ["contradiction_resolved"], "contradiction_details", ("SCHEMA",)),
+        ("TaskResultPacket", "result_status", ["FAILURE"], "error_details", ("SCHEMA",)),
+        ("TaskDirectivePacket", "tool_safety_class", ["WRITE", "MIXED"], "authorization_token_id", ("SCHEMA", "E4")),
+    ],
+)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_value_needs_another_field(
+    kind: str, given_: str, values: list[str], field: str, rules: tuple[str, ...], data: st.DataObject
+) -> None:
+    packet = data.draw(packets(PacketKind(kind)))
+    filled = copy.deepcopy(packet)
+    filled["payload"][given_] = data.draw(st.sampled_from(values))
+    without = copy.deepcopy(filled)
+    if data.draw(st.booleans()):
+        without["payload"].pop(field, None)
+    else:
+        without["payload"][field] = None
+
+    assert errors_of(without) == [(f"/payload/{field}", rules)]
+    if packet["payload"].get(field) is not None:
+        assert errors_of(filled) == []
+
+
+@given(packets(PacketKind.DIRECTIVE))
+@settings(max_examples=25)
+def test_every_condition_that_is_unmet_is_told(packet: Wire) -> None:
+    packet["payload"].update(tool_safety_class="MIXED", authorization_token_id=None)
+    packet["mcp"]["evidence"] = {"evidence_refs": []}
+
+    assert errors_of(packet) == [
+        ("/mcp/evidence/evidence_absent_reason", ("SCHEMA", "INV-001")),
+        ("/payload/authorization_token_id", ("SCHEMA", "E4")),
+    ]
+
+
+@given(packets())
+@settings(max_examples=80)
+def test_what_a_condition_says_as_data_is_what_it_checks(packet: Wire) -> None:
+    kind = PacketKind(packet["header"]["packet_type"])
+    for condition in conditions_for(kind):
+        cut = copy.deepcopy(packet)
+        *path, last = condition.pointer.split("/")[1:]
+        at(cut, path).pop(last, None)
+        _, compliance, payload = typed(cut)
+
+        stands_alone = at(cut, condition.given.split("/")[1:]) in condition.values
+
+        assert condition.unmet(compliance, payload) == stands_alone
+
+
+def at(value: Any, path: list[str]) -> Any:
+    for key in path:
+        value = value.get(key)
+    return value
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.pointer)
+def test_a_condition_names_both_fields_in_its_sentence(condition: FieldCondition) -> None:
+    assert condition.given.rpartition("/")[2] in condition.reason
+    assert not condition.reason.endswith(".")

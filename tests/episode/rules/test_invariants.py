@@ -19,7 +19,7 @@ from proctor.episode.packets.enums import (
     ToolsState,
     Uncertainty,
 )
-from proctor.episode.packets.envelope import Evidence, EvidenceRef, Stakes
+from proctor.episode.packets.fields import Evidence, EvidenceRef, Stakes
 from proctor.episode.packets.writer import DERIVED, QUALITY, ROUTING, STAKES
 from proctor.episode.rules.invariants import ALLOWED_OPERATIONS, MISFITS, stakes_fit
 from proctor.episode.transition_table import Event

@@ -4,19 +4,38 @@ Rule 1: `read` never raises; what is malformed is a value, with every error and 
 Rule 2: the line is split once: header and envelope typed, the payload raw until its kind is known. Only a line that
     fails is read a second time, slowly, to list every error (`validation.py`).
 Rule 3: no text of a library's exception leaves this file.
+Rule 4: the ids of fields are joined to one text and matched at once; those in lists one by one. The text has as many
+    separators as its pattern, so none can stand inside an id, and a match proves every id. In place of an absent id
+    stands one that matches. Where a payload has ids is told by its Struct.
 """
 
 import re
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, inspect
 
 from proctor.episode.packets.enums import PacketKind
-from proctor.episode.packets.envelope import ID_TAIL, Compliance, Header, PacketPart
-from proctor.episode.packets.field_conditions import ShapeError, find_unmet_conditions, ids_match
-from proctor.episode.packets.payloads import CONTENTS, PAYLOADS, Payload, Record, RecordLine
-from proctor.episode.packets.validation import NOTE_PREFIX, list_packet_errors, list_record_errors
+from proctor.episode.packets.fields import (
+    CONTENTS,
+    ID_TAIL,
+    PAYLOADS,
+    Compliance,
+    Header,
+    PacketPart,
+    Payload,
+    Record,
+    RecordLine,
+)
+from proctor.episode.packets.validation import (
+    NOTE_PREFIX,
+    ShapeError,
+    find_unmet_conditions,
+    list_packet_errors,
+    list_record_errors,
+)
 from proctor.episode.settings import MOST_ERRORS
 
 PayloadT = TypeVar("PayloadT")
@@ -165,4 +184,79 @@ def _id_in(value: dict[str, object], key: str, prefix: str) -> str | None:
 
 
 def _is_id(text: str, prefix: str) -> bool:
-    return re.fullmatch(f"{prefix}_{ID_TAIL}", text) is not None
+    return _match_ids(prefix)(text) is not None
+
+
+# --------------------------------------------------------------------------------------------------------------- the ids
+Match: TypeAlias = Callable[[Any], object]
+# In a path: every item of a list.
+_EACH: Final = "*"
+_A_PACKET: Final = "pkt_0"
+
+
+class _IdChecks(NamedTuple):
+    """How the ids of one kind of packet are matched: those of its fields joined, those that stand deeper one by one."""
+
+    joined: Match
+    fields: tuple[tuple[Callable[[Any], str | None], str], ...]
+    deeper: tuple[Match, ...]
+
+
+def _id_paths(described: inspect.Type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path to every id in a part of a packet, with the id's prefix."""
+    match described:
+        case inspect.UnionType(types=options):
+            for option in options:
+                yield from _id_paths(option, path)
+        case inspect.ListType(item_type=item):
+            yield from _id_paths(item, (*path, _EACH))
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                yield from _id_paths(field.type, (*path, field.name))
+        case inspect.Metadata(extra_json_schema={"pattern": str(pattern)}):
+            yield path, pattern.removeprefix("^").partition("_")[0]
+
+
+def _match_ids(*prefixes: str) -> Match:
+    """Return a function that matches ids joined by the separator, and returns None if they are not such."""
+    return re.compile(r"\|".join(f"{prefix}_{ID_TAIL}" for prefix in prefixes)).fullmatch
+
+
+def _match_at(path: tuple[str, ...], match: Match) -> Match:
+    """Return a function that matches what stands at `path` of a part; what is absent matches."""
+    if not path:
+        return match
+    name, inner = path[0], _match_at(path[1:], match)
+    if name == _EACH:
+        return lambda items: all(map(inner, items))
+    get = attrgetter(name)
+    return lambda part: (found := get(part)) is None or inner(found)
+
+
+def _prepare_id_checks(kind: PacketKind) -> _IdChecks:
+    paths = tuple(_id_paths(inspect.type_info(PAYLOADS[kind])))
+    fields = [(path[0], prefix) for path, prefix in paths if len(path) == 1]
+    return _IdChecks(
+        _match_ids("pkt", "corr", "pkt", *(prefix for _, prefix in fields)),
+        tuple((attrgetter(name), f"|{prefix}_0") for name, prefix in fields),
+        tuple(_match_at(path, _match_ids(prefix)) for path, prefix in paths if len(path) > 1),
+    )
+
+
+_ID_CHECKS: Final = {kind: _prepare_id_checks(kind) for kind in PacketKind}
+_is_campaign_id: Final = _match_ids("camp")
+
+
+def ids_match(header: Header, payload: Any, kind: PacketKind) -> bool:
+    """Return whether every id in the header and the payload has its prefix and, after it, only what an id may hold."""
+    if header.campaign_id is not None and not _is_campaign_id(header.campaign_id):
+        return False
+    joined, fields, deeper = _ID_CHECKS[kind]
+    previous = header.previous_packet_id
+    text = f"{header.packet_id}|{header.correlation_id}|{_A_PACKET if previous is None else previous}"
+    for get, absent in fields:
+        named = get(payload)
+        text += absent if named is None else f"|{named}"
+    if joined(text) is None:
+        return False
+    return not deeper or all(match(payload) for match in deeper)

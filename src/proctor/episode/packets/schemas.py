@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Raw, inspect
 
 from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.envelope import Compliance, Header
-from proctor.episode.packets.field_conditions import FieldCondition, conditions_for
-from proctor.episode.packets.payloads import CONTENTS, PAYLOADS, RecordLine
+from proctor.episode.packets.fields import CONTENTS, PAYLOADS, Compliance, Header, RecordLine
+from proctor.episode.packets.validation import FieldCondition, conditions_for
 
 Schema: TypeAlias = dict[str, Any]
 # Named parts: what `$defs` holds.

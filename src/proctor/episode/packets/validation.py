@@ -1,7 +1,7 @@
 """Everything that is wrong with the shape of a line, each error at its JSON pointer: the slow, second reading.
 
-Rule 1: the list is empty exactly if the line can be read. What is expected is told by the Structs: they are walked
-    here, never described again.
+Rule 1: the list is empty exactly if the line can be read. What is expected is told by the Structs (`fields.py`) and by
+    `CONDITIONS`, which the reader and the JSON Schemas use as well: nothing is described again.
 Rule 2: sentences are our own. They say what was expected and what sort of thing was found, never the value; only a
     short word in place of one of a closed set is repeated.
 Rule 3: values come from JSON. A number too large for a float stands as infinity, and is an error wherever it is read.
@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
+from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
-from proctor.episode.packets.enums import PacketKind, RecordKind
-from proctor.episode.packets.envelope import GREATEST, Compliance, Header, Moment
-from proctor.episode.packets.field_conditions import SCHEMA, ShapeError, conditions_for, error_for, is_within, rules_at
-from proctor.episode.packets.payloads import CONTENTS, PAYLOADS, RecordLine
+from proctor.episode.packets.enums import PacketKind, RecordKind, ResultStatus, SafetyClass, UpdateType
+from proctor.episode.packets.fields import CONTENTS, GREATEST, PAYLOADS, Compliance, Header, Moment, RecordLine
 from proctor.episode.settings import MOST_ERRORS
 
+SCHEMA: Final = "SCHEMA"
 # To look for a field with a similar name takes a hundred times as long as to say that there is none of the name.
 MOST_HINTS: Final = 3
 # A longer word than this is not repeated in a sentence, nothing like it is looked for, and as a key it is shortened in
@@ -37,17 +37,18 @@ LONGEST_POINTER: Final = 400
 CUT: Final = "…"
 NOTE_PREFIX: Final = "_"
 
-Members: TypeAlias = "Mapping[str, Member]"
+Members: TypeAlias = Mapping[str, inspect.Field]
 Word = TypeVar("Word", bound=StrEnum)
 # A place in a line: that of what encloses it, and the key or index there; None is the top.
 Place: TypeAlias = "tuple[Place, str | int] | None"
 
 
-class Member(NamedTuple):
-    """What may stand under a key of an object."""
+class ShapeError(Struct, frozen=True):
+    """Something that is wrong with a line: where (a JSON pointer), why, and the rules that it breaks."""
 
-    type: inspect.Type
-    required: bool
+    pointer: str
+    reason: str
+    rules: tuple[str, ...]
 
 
 class UnknownKey(NamedTuple):
@@ -58,37 +59,175 @@ class UnknownKey(NamedTuple):
 
 
 # Where something is wrong, and why; a key that is unknown is put into words once it is listed.
-Flaw: TypeAlias = tuple[str, str | UnknownKey]
-Flaws: TypeAlias = Iterator[Flaw]
+Flaws: TypeAlias = Iterator[tuple[str, str | UnknownKey]]
 
 
-def _members(struct: inspect.Type) -> dict[str, Member]:
-    fields = struct.fields if isinstance(struct, inspect.StructType) else ()
-    return {field.encode_name: Member(field.type, field.required) for field in fields}
+# ------------------------------------------------------------------------------------------- which rules a place breaks
+_COMPLETE: Final = ("E5", "S8", "INV-009")
+CONTRACT: Final[dict[tuple[PacketKind, str], tuple[str, ...]]] = {
+    # The kinds whose envelope must be complete by the contract too.
+    (PacketKind.DECISION, "/mcp"): ("INV-001",),
+    (PacketKind.DIRECTIVE, "/mcp"): ("INV-001",),
+    (PacketKind.TOKEN, "/mcp"): ("INV-001",),
+    (PacketKind.ESCALATION, "/mcp"): ("INV-001",),
+    (PacketKind.ESCALATION, "/payload/top_options"): _COMPLETE,
+    (PacketKind.ESCALATION, "/payload/evidence_gaps"): _COMPLETE,
+    (PacketKind.ESCALATION, "/payload/recommended_next_step"): _COMPLETE,
+}
+
+
+def is_within(pointer: str, place: str) -> bool:
+    """Return whether `pointer` names `place` or something inside of it."""
+    return pointer == place or pointer.startswith(f"{place}/")
+
+
+def rules_at(kind: PacketKind | None, pointer: str) -> tuple[str, ...]:
+    """Return the rules that an error at `pointer` of a packet breaks, the schema first; `kind` is None if unknown."""
+    added = (
+        rules
+        for (whose, place), rules in CONTRACT.items()
+        if whose is kind and (is_within(pointer, place) or is_within(place, pointer))
+    )
+    return (SCHEMA, *dict.fromkeys(rule for rules in added for rule in rules))
+
+
+# -------------------------------------------------------------------------------------------- conditions between fields
+class FieldCondition(NamedTuple):
+    """Where the field `given` has one of `values`, something must stand at `pointer`.
+
+    `kind` is None if every packet has the condition; `rules` are those beside the schema's.
+    """
+
+    kind: PacketKind | None
+    given: str
+    values: tuple[Any, ...]
+    pointer: str
+    reason: str
+    rules: tuple[str, ...] = ()
+
+    def unmet(self, compliance: Any, payload: Any) -> bool:
+        """Return whether the condition does not hold."""
+        part = compliance if self.given.startswith("/mcp") else payload
+        return not _GETTERS[self.pointer](part) and _GETTERS[self.given](part) in self.values
+
+
+CONDITIONS: Final = (
+    FieldCondition(
+        None,
+        "/mcp/evidence/evidence_refs",
+        ([],),
+        "/mcp/evidence/evidence_absent_reason",
+        "without evidence_refs a reason that is not empty is required",
+    ),
+    FieldCondition(
+        PacketKind.BELIEF_UPDATE,
+        "/payload/update_type",
+        (UpdateType.CONTRADICTION_RESOLVED,),
+        "/payload/contradiction_details",
+        "contradiction_details are required when update_type is contradiction_resolved",
+    ),
+    FieldCondition(
+        PacketKind.DIRECTIVE,
+        "/payload/tool_safety_class",
+        (SafetyClass.WRITE, SafetyClass.MIXED),
+        "/payload/authorization_token_id",
+        "a token is required when tool_safety_class is WRITE or MIXED",
+        ("E4",),
+    ),
+    FieldCondition(
+        PacketKind.RESULT,
+        "/payload/result_status",
+        (ResultStatus.FAILURE,),
+        "/payload/error_details",
+        "error_details are required when result_status is FAILURE",
+    ),
+)
+_GETTERS: Final = {
+    pointer: attrgetter(".".join(pointer.split("/")[2:]))
+    for each in CONDITIONS
+    for pointer in (each.given, each.pointer)
+}
+_OWN: Final = {condition.kind: condition.unmet for condition in CONDITIONS if condition.kind is not None}
+_NOTHING: Final[tuple[ShapeError, ...]] = ()
+
+
+def conditions_for(kind: PacketKind) -> tuple[FieldCondition, ...]:
+    """Return the conditions that a packet of this kind has."""
+    return tuple(condition for condition in CONDITIONS if condition.kind in (None, kind))
+
+
+def find_unmet_conditions(kind: PacketKind, compliance: Any, payload: Any) -> tuple[ShapeError, ...]:
+    """Return an error for every condition between fields that does not hold."""
+    # Every packet comes by here: that it names evidence is asked without the table.
+    evidence = compliance.evidence
+    if evidence.evidence_refs or evidence.evidence_absent_reason:
+        own = _OWN.get(kind)
+        if own is None or not own(compliance, payload):
+            return _NOTHING
+    return tuple(_error_for(each, kind) for each in conditions_for(kind) if each.unmet(compliance, payload))
+
+
+def _error_for(condition: FieldCondition, kind: PacketKind) -> ShapeError:
+    return ShapeError(condition.pointer, condition.reason, (*rules_at(kind, condition.pointer), *condition.rules))
+
+
+class _JsonView:
+    """An object of JSON, asked like a Struct; what is absent is None."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._value.get(name)
+        return _JsonView(found) if isinstance(found, dict) else found
+
+
+def _check_conditions(value: dict[str, Any], kind: PacketKind, errors: Sequence[ShapeError]) -> Iterator[ShapeError]:
+    """Yield the conditions that are unmet among fields that are right in themselves."""
+    for condition in conditions_for(kind):
+        fields = (condition.given, condition.pointer)
+        if any(is_within(field, error.pointer) for error in errors for field in fields):
+            continue
+        if condition.unmet(_JsonView(value.get("mcp")), _JsonView(value.get("payload"))):
+            yield _error_for(condition, kind)
+
+
+# ----------------------------------------------------------------------------------------------------------- whole lines
+def _field(name: str, described: inspect.Type, *, required: bool = True) -> inspect.Field:
+    return inspect.Field(name, name, described, required)
+
+
+def _members(struct: inspect.Type) -> dict[str, inspect.Field]:
+    return {field.encode_name: field for field in struct.fields} if isinstance(struct, inspect.StructType) else {}
 
 
 _ANY_TYPE: Final = inspect.RawType()
-_HEADER: Final = Member(inspect.type_info(Header), required=True)
-_COMPLIANCE: Final = Member(inspect.type_info(Compliance), required=True)
+_PACKET: Final = {
+    "header": _field("header", inspect.type_info(Header)),
+    "mcp": _field("mcp", inspect.type_info(Compliance)),
+}
 _PAYLOADS: Final = {kind: inspect.type_info(payload) for kind, payload in PAYLOADS.items()}
 _RECORD: Final = _members(inspect.type_info(RecordLine))
 _CONTENTS: Final = {kind: inspect.type_info(content) for kind, content in CONTENTS.items()}
 
 
-# ----------------------------------------------------------------------------------------------------------- whole lines
 def list_packet_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeError, ...]:
     """Return the first `most` errors of a decoded JSON value that should be a packet, in the order of the packet's fields."""
     if not isinstance(value, dict):
         return (ShapeError("", _contrast("a packet, which is an object", _describe_value(value)), (SCHEMA,)),)
     header = value.get("header")
     kind = _find_member(PacketKind, header.get("packet_type")) if isinstance(header, dict) else None
-    flaws = _packet_flaws(value, kind)
-    errors = [ShapeError(at, reason, rules_at(kind, at)) for at, reason in _first_flaws(flaws, most)]
+    members = {**_PACKET, "payload": _field("payload", _ANY_TYPE if kind is None else _PAYLOADS[kind])}
+    stated = {key: part for key, part in value.items() if not key.startswith(NOTE_PREFIX)}
+    flaws = _append_remark(
+        _object_flaws(members, stated, None), "/header/packet_type", "the payload is not judged without it"
+    )
+    errors = tuple(ShapeError(at, reason, rules_at(kind, at)) for at, reason in _first_flaws(flaws, most))
     if next(flaws, None) is not None:
         return (*errors, _too_many_errors(most))
-    if kind is None:
-        return tuple(errors)
-    return (*errors, *_check_conditions(value, kind, errors))
+    return errors if kind is None else (*errors, *_check_conditions(value, kind, errors))
 
 
 def list_record_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeError, ...]:
@@ -96,8 +235,7 @@ def list_record_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeErr
     if not isinstance(value, dict):
         return (ShapeError("", _contrast("a record, which is an object", _describe_value(value)), (SCHEMA,)),)
     kind = _find_member(RecordKind, value.get("record"))
-    content = _ANY_TYPE if kind is None else _CONTENTS[kind]
-    members = {**_RECORD, "data": Member(content, required=False)}
+    members = {**_RECORD, "data": _field("data", _ANY_TYPE if kind is None else _CONTENTS[kind], required=False)}
     flaws = _append_remark(_object_flaws(members, value, None), "/record", "the data is not judged without it")
     errors = tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _first_flaws(flaws, most))
     return errors if next(flaws, None) is None else (*errors, _too_many_errors(most))
@@ -110,28 +248,18 @@ def escape_key(key: str) -> str:
 
 def pointer_to(place: Place) -> str:
     """Return the JSON pointer of `place`, cut where a key or the whole is too long to be repeated."""
-    keys: list[str | int] = []
+    keys: list[str] = []
     while place is not None:
         place, key = place
-        keys.append(key)
+        keys.append(str(key))
     pointer = ""
-    for key in reversed(keys):
-        longer = f"{pointer}/{escape_key(_shorten_key(str(key)))}"
+    for name in reversed(keys):
+        short = name if len(name) <= LONGEST_WORD else name[: LONGEST_WORD - 1] + CUT
+        longer = f"{pointer}/{escape_key(short)}"
         if len(longer) > LONGEST_POINTER:
             return f"{pointer}/{CUT}"
         pointer = longer
     return pointer
-
-
-def _shorten_key(key: str) -> str:
-    return key if len(key) <= LONGEST_WORD else key[: LONGEST_WORD - 1] + CUT
-
-
-def _packet_flaws(value: dict[str, Any], kind: PacketKind | None) -> Flaws:
-    payload = Member(_ANY_TYPE if kind is None else _PAYLOADS[kind], required=True)
-    stated = {key: part for key, part in value.items() if not key.startswith(NOTE_PREFIX)}
-    flaws = _object_flaws({"header": _HEADER, "mcp": _COMPLIANCE, "payload": payload}, stated, None)
-    return _append_remark(flaws, "/header/packet_type", "the payload is not judged without it")
 
 
 def _append_remark(flaws: Flaws, where: str, remark: str) -> Flaws:
@@ -158,40 +286,45 @@ def _find_member(words: type[Word], value: object) -> Word | None:
     return next((word for word in words if word == value), None)
 
 
-# -------------------------------------------------------------------------------------------- conditions between fields
-class _JsonView:
-    """An object of JSON, asked like a Struct; what is absent is None."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __getattr__(self, name: str) -> Any:
-        found = self._value.get(name)
-        return _JsonView(found) if isinstance(found, dict) else found
-
-
-def _check_conditions(value: dict[str, Any], kind: PacketKind, errors: Sequence[ShapeError]) -> Iterator[ShapeError]:
-    """Yield the conditions that are unmet among fields that are right in themselves."""
-    for condition in conditions_for(kind):
-        fields = (condition.given, condition.pointer)
-        if any(is_within(field, error.pointer) for error in errors for field in fields):
-            continue
-        if condition.unmet(_JsonView(value.get("mcp")), _JsonView(value.get("payload"))):
-            yield error_for(condition, kind)
+# ------------------------------------------------------------------------------------- what was expected and what found
+_WORDS: Final[Mapping[type[inspect.Type], Callable[[Any], str]]] = {
+    inspect.AnyType: lambda _: "any value",
+    inspect.RawType: lambda _: "any value",
+    inspect.NoneType: lambda _: "null",
+    inspect.BoolType: lambda _: "true or false",
+    inspect.IntType: lambda number: f"a whole number{_range(number)}",
+    inspect.FloatType: lambda number: f"a number{_range(number)}",
+    inspect.StrType: lambda text: "a string that is not empty" if text.min_length else "a string",
+    inspect.Metadata: lambda described: _id_words(_pattern(described)),
+    inspect.DateTimeType: lambda _: "a date and time with an offset",
+    inspect.EnumType: lambda words: f"one of {', '.join(words.cls)}",
+    inspect.LiteralType: lambda literal: f"one of {', '.join(map(str, literal.values))}",
+    inspect.ListType: lambda items: f"a list{_length(items)}",
+    inspect.DictType: lambda mapping: "an object that is not empty" if mapping.min_length else "an object",
+    inspect.StructType: lambda _: "an object",
+    inspect.UnionType: lambda union: " or ".join(map(_words, union.types)),
+}
 
 
-# ----------------------------------------------------------------------------------------------------- what was expected
-def _text_words(text: inspect.StrType) -> str:
-    return "a string that is not empty" if text.min_length else "a string"
+def _words(described: inspect.Type) -> str:
+    """Return what is expected of a value, in words."""
+    return _WORDS[type(described)](described)
 
 
-def _id_words(described: inspect.Metadata) -> str:
-    prefix, _, tail = _pattern(described).removeprefix("^").partition("[")
-    longest = re.search(r"\{1,([0-9]+)\}", tail)
-    many = "" if longest is None else f"up to {longest[1]} "
-    return f"an id, which is {prefix} and then {many}letters, digits, _ or -"
+def _id_words(pattern: str) -> str:
+    prefix, _, tail = pattern.removeprefix("^").partition("[")
+    most = tail.partition("{1,")[2].removesuffix("}$")
+    return f"an id, which is {prefix} and then up to {most} letters, digits, _ or -"
+
+
+def _length(items: inspect.ListType) -> str:
+    if not items.min_length:
+        return ""
+    return (
+        f" of at least {items.min_length}"
+        if items.max_length is None
+        else f" of {items.min_length} to {items.max_length}"
+    )
 
 
 def _pattern(described: inspect.Metadata) -> str:
@@ -209,59 +342,20 @@ def _is_bounded(number: inspect.IntType | inspect.FloatType) -> bool:
     return number.le is not None and number.le < GREATEST
 
 
-def _whole_number_words(number: inspect.IntType) -> str:
-    return f"a whole number{_range(number)}"
-
-
-def _number_words(number: inspect.FloatType) -> str:
-    return f"a number{_range(number)}"
-
-
-def _enum_words(words: inspect.EnumType) -> str:
-    return _one_of([word.value for word in words.cls])
-
-
-def _literal_words(literal: inspect.LiteralType) -> str:
-    return _one_of(literal.values)
-
-
-def _one_of(values: Sequence[object]) -> str:
-    return f"one of {', '.join(map(str, values))}"
-
-
-def _list_words(items: inspect.ListType) -> str:
-    if not items.min_length:
-        return "a list"
-    least = f"a list of {'at least ' if items.max_length is None else ''}{items.min_length}"
-    return least if items.max_length is None else f"{least} to {items.max_length}"
-
-
-def _object_words(described: inspect.DictType) -> str:
-    return "an object that is not empty" if described.min_length else "an object"
-
-
-def _union_words(union: inspect.UnionType) -> str:
-    return " or ".join(map(_words, union.types))
-
-
-def _words(described: inspect.Type) -> str:
-    """Return what is expected of a value, in words."""
-    return VALIDATORS[type(described)].words(described)
-
-
-# -------------------------------------------------------------------------------------------------------- what was found
 def _describe_value(value: object) -> str:
     """Return what sort of thing `value` is, in words."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, str | list | dict):
-        name = {str: "string", list: "list", dict: "object"}[type(value)]
-        return f"an empty {name}" if not value else f"a list of {len(value)}" if name == "list" else _with_article(name)
-    return "a whole number" if isinstance(value, int) else "a number"
-
-
-def _with_article(name: str) -> str:
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case str():
+            return "a string" if value else "an empty string"
+        case list():
+            return f"a list of {len(value)}" if value else "an empty list"
+        case dict():
+            return "an object" if value else "an empty object"
+        case int():
+            return "a whole number"
+    return "a number"
 
 
 def _describe_word(value: object) -> str:
@@ -271,6 +365,14 @@ def _describe_word(value: object) -> str:
     return "another string" if isinstance(value, str) else "another whole number"
 
 
+def _describe_unknown_key(found: UnknownKey, *, hinted: bool) -> str:
+    key = found.key
+    if len(key) > LONGEST_WORD:
+        return "there is no such field"
+    like = get_close_matches(key, found.members, n=1) if hinted else []
+    return f"there is no field {json.dumps(key)}" + (f"; did you mean {like[0]}?" if like else "")
+
+
 def _contrast(expected: str, found: str) -> str:
     return f"expected {expected}, found {found}"
 
@@ -278,40 +380,40 @@ def _contrast(expected: str, found: str) -> str:
 # ------------------------------------------------------------------------------------------------------- what is wrong
 def _flaws(described: inspect.Type, value: Any, at: Place) -> Flaws:
     """Yield everything that is wrong with `value`, which stands at the place `at`."""
-    sort = VALIDATORS[type(described)]
-    if type(value) not in sort.takes:
-        yield pointer_to(at), _contrast(sort.words(described), _describe_value(value))
-    else:
-        yield from sort.flaws(described, value, at)
+    takes, find_flaws = VALIDATORS[type(described)]
+    if type(value) not in takes:
+        yield _flaw(described, at, _describe_value(value))
+    elif find_flaws is not None:
+        yield from find_flaws(described, value, at)
 
 
-def _no_flaws(described: inspect.Type, value: Any, at: Place) -> Flaws:
-    return iter(())
+def _flaw(described: inspect.Type, at: Place, found: str) -> tuple[str, str]:
+    return pointer_to(at), _contrast(_words(described), found)
 
 
 def _text_flaws(text: inspect.StrType, value: str, at: Place) -> Flaws:
     if len(value) < (text.min_length or 0):
-        yield pointer_to(at), _contrast(_text_words(text), _describe_value(value))
+        yield _flaw(text, at, _describe_value(value))
 
 
 def _id_flaws(described: inspect.Metadata, value: str, at: Place) -> Flaws:
     if not re.fullmatch(_pattern(described), value):
-        yield pointer_to(at), _contrast(_id_words(described), "another string" if value else _describe_value(value))
+        yield _flaw(described, at, "another string" if value else _describe_value(value))
 
 
 def _time_flaws(described: inspect.DateTimeType, value: str, at: Place) -> Flaws:
     try:
         msgspec.convert(value, Moment)
     except msgspec.ValidationError:
-        yield pointer_to(at), _contrast(_words(described), "another string" if value else _describe_value(value))
+        yield _flaw(described, at, "another string" if value else _describe_value(value))
 
 
 def _number_flaws(number: inspect.IntType | inspect.FloatType, value: float, at: Place) -> Flaws:
     if number.ge is not None and value < number.ge:
-        yield pointer_to(at), _contrast(_words(number), "one that is too small")
+        yield _flaw(number, at, "one that is too small")
     elif (number.le is not None and value > number.le) or (isinstance(number, inspect.FloatType) and _is_huge(value)):
         found = "one that is too large" if number.le is None or _is_bounded(number) else f"one beyond {number.le:.0f}"
-        yield pointer_to(at), _contrast(_words(number), found)
+        yield _flaw(number, at, found)
 
 
 def _is_huge(value: float) -> bool:
@@ -322,26 +424,22 @@ def _is_huge(value: float) -> bool:
         return True
 
 
-def _enum_flaws(words: inspect.EnumType, value: str, at: Place) -> Flaws:
-    if value not in [word.value for word in words.cls]:
-        yield pointer_to(at), _contrast(_enum_words(words), _describe_word(value))
-
-
-def _literal_flaws(literal: inspect.LiteralType, value: object, at: Place) -> Flaws:
-    if value not in literal.values:
-        yield pointer_to(at), _contrast(_literal_words(literal), _describe_word(value))
+def _word_flaws(words: inspect.EnumType | inspect.LiteralType, value: object, at: Place) -> Flaws:
+    known = [word.value for word in words.cls] if isinstance(words, inspect.EnumType) else words.values
+    if value not in known:
+        yield _flaw(words, at, _describe_word(value))
 
 
 def _list_flaws(items: inspect.ListType, value: list[Any], at: Place) -> Flaws:
     if len(value) < (items.min_length or 0) or (items.max_length is not None and len(value) > items.max_length):
-        yield pointer_to(at), _contrast(_list_words(items), _describe_value(value))
+        yield _flaw(items, at, _describe_value(value))
     for index, item in enumerate(value):
         yield from _flaws(items.item_type, item, (at, index))
 
 
 def _mapping_flaws(described: inspect.DictType, value: dict[str, Any], at: Place) -> Flaws:
     if len(value) < (described.min_length or 0):
-        yield pointer_to(at), _contrast(_object_words(described), _describe_value(value))
+        yield _flaw(described, at, _describe_value(value))
     for key, item in value.items():
         yield from _flaws(described.value_type, item, (at, key))
 
@@ -361,19 +459,10 @@ def _object_flaws(members: Members, value: dict[str, Any], at: Place) -> Flaws:
             yield pointer_to((at, key)), UnknownKey(key, members)
 
 
-def _describe_unknown_key(found: UnknownKey, *, hinted: bool) -> str:
-    key = found.key
-    if len(key) > LONGEST_WORD:
-        return "there is no such field"
-    like = get_close_matches(key, found.members, n=1) if hinted else []
-    return f"there is no field {json.dumps(key)}" + (f"; did you mean {like[0]}?" if like else "")
-
-
 def _union_flaws(union: inspect.UnionType, value: Any, at: Place) -> Flaws:
-    fitting = (option for option in union.types if type(value) in VALIDATORS[type(option)].takes)
-    option = next(fitting, None)
+    option = next((option for option in union.types if type(value) in VALIDATORS[type(option)].takes), None)
     if option is None:
-        yield pointer_to(at), _contrast(_union_words(union), _describe_value(value))
+        yield _flaw(union, at, _describe_value(value))
     else:
         yield from _flaws(option, value, at)
 
@@ -392,41 +481,36 @@ def _any_flaws(described: inspect.AnyType, value: Any, at: Place) -> Flaws:
             waiting.pop()
 
 
-# What a value must be for anything to be wrong with it or in it, if any value will do.
-_QUESTIONABLE: Final = (dict, list, float)
-
-
 def _parts(value: dict[str, Any] | list[Any], at: Place) -> Iterator[tuple[Any, Place]]:
-    """Yield what stands in `value`, with its place, as far as anything can be wrong with it."""
+    """Yield what stands in `value`, with its place, as far as anything can be wrong with it or in it."""
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(part, _QUESTIONABLE):
+        if isinstance(part, dict | list | float):
             yield part, (at, key)
 
 
 class TypeValidator(NamedTuple):
-    """How a type is judged: the values of JSON that it takes, its words, and what can be wrong with such a value."""
+    """How a type is judged: the values of JSON that it takes, and what can be wrong with such a value."""
 
     takes: tuple[type, ...]
-    words: Callable[[Any], str]
-    flaws: Callable[[Any, Any, Place], Flaws]
+    flaws: Callable[[Any, Any, Place], Flaws] | None = None
 
 
 _JSON: Final = (NoneType, bool, int, float, str, list, dict)
 VALIDATORS: Final[Mapping[type[inspect.Type], TypeValidator]] = {
-    inspect.AnyType: TypeValidator(_JSON, lambda _: "any value", _any_flaws),
-    inspect.RawType: TypeValidator(_JSON, lambda _: "any value", _no_flaws),
-    inspect.NoneType: TypeValidator((NoneType,), lambda _: "null", _no_flaws),
-    inspect.BoolType: TypeValidator((bool,), lambda _: "true or false", _no_flaws),
-    inspect.IntType: TypeValidator((int,), _whole_number_words, _number_flaws),
-    inspect.FloatType: TypeValidator((int, float), _number_words, _number_flaws),
-    inspect.StrType: TypeValidator((str,), _text_words, _text_flaws),
+    inspect.AnyType: TypeValidator(_JSON, _any_flaws),
+    inspect.RawType: TypeValidator(_JSON),
+    inspect.NoneType: TypeValidator((NoneType,)),
+    inspect.BoolType: TypeValidator((bool,)),
+    inspect.IntType: TypeValidator((int,), _number_flaws),
+    inspect.FloatType: TypeValidator((int, float), _number_flaws),
+    inspect.StrType: TypeValidator((str,), _text_flaws),
     # The one thing that the Structs say of a type beside msgspec's own constraints is the pattern of an id.
-    inspect.Metadata: TypeValidator((str,), _id_words, _id_flaws),
-    inspect.DateTimeType: TypeValidator((str,), lambda _: "a date and time with an offset", _time_flaws),
-    inspect.EnumType: TypeValidator((str,), _enum_words, _enum_flaws),
-    inspect.LiteralType: TypeValidator((int, str), _literal_words, _literal_flaws),
-    inspect.ListType: TypeValidator((list,), _list_words, _list_flaws),
-    inspect.DictType: TypeValidator((dict,), _object_words, _mapping_flaws),
-    inspect.StructType: TypeValidator((dict,), lambda _: "an object", _struct_flaws),
-    inspect.UnionType: TypeValidator(_JSON, _union_words, _union_flaws),
+    inspect.Metadata: TypeValidator((str,), _id_flaws),
+    inspect.DateTimeType: TypeValidator((str,), _time_flaws),
+    inspect.EnumType: TypeValidator((str,), _word_flaws),
+    inspect.LiteralType: TypeValidator((int, str), _word_flaws),
+    inspect.ListType: TypeValidator((list,), _list_flaws),
+    inspect.DictType: TypeValidator((dict,), _mapping_flaws),
+    inspect.StructType: TypeValidator((dict,), _struct_flaws),
+    inspect.UnionType: TypeValidator(_JSON, _union_flaws),
 }

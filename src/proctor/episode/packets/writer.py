@@ -1,25 +1,32 @@
-"""The chain of one episode's packets: ids, times, layers and the envelope around any payload, with defaults for both.
+"""Writes the packets of one episode around any payload: ids, times, layers, the envelope, and values as JSON.
 
 Rule 1: a packet that leaves here is valid: it is its own line, read back. `check=False` leaves that out, for speed.
 Rule 2: no clock and no chance: the first time is passed in, later ones are counted in steps, and ids are counted too.
-Rule 3: a mistake of the caller is a ValidationError that names the field, and it changes nothing.
+Rule 3: a mistake of the caller is a ValidationError that names the field by its JSON pointer, and it changes nothing: a word
+    is one of its kind or it is refused, and so is a number that JSON has no form for (NaN, an infinity).
 Rule 4: defaults are values; `dataclasses.replace` and `msgspec.structs.replace` make others from them. They are modest: low
     stakes, ordinary quality, small budgets, and no claim to evidence.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from proctor.episode.packets.conversion import Grounds, build_evidence, encode_values, parse_word, read_back
+import msgspec
+from msgspec import Raw, Struct
+
 from proctor.episode.packets.enums import (
     Adversariality,
     EpistemicStatus,
+    EvidenceKind,
     Freshness,
     Irreversibility,
     Level,
+    ObservationType,
     PacketKind,
     QualityTier,
     RecordKind,
@@ -29,22 +36,26 @@ from proctor.episode.packets.enums import (
     Uncertainty,
     VerificationRequirement,
 )
-from proctor.episode.packets.envelope import (
+from proctor.episode.packets.fields import (
+    PAYLOADS,
     Budgets,
     Compliance,
     DefinitionOfDone,
     Epistemics,
     Evidence,
+    EvidenceRef,
     Header,
     Intent,
     Layer,
+    ObservationPayload,
+    Opaque,
     Quality,
+    Record,
     RiskBudget,
     Routing,
     Stakes,
 )
-from proctor.episode.packets.payloads import PAYLOADS, Opaque, Record
-from proctor.episode.packets.reader import Packet, PayloadT
+from proctor.episode.packets.reader import AnyPacket, Malformed, Packet, PayloadT, read
 from proctor.episode.packets.validation import NOTE_PREFIX, escape_key
 from proctor.errors import ValidationError
 
@@ -136,6 +147,114 @@ class PacketDefaults:
         return self.layers.get(kind, LAYERS[kind])
 
 
+# What a packet can rest on: packets, references, or the whole section.
+Grounds: TypeAlias = Evidence | Iterable[AnyPacket | EvidenceRef]
+
+_Word = TypeVar("_Word", bound=StrEnum)
+_Line = TypeVar("_Line", AnyPacket, Record)
+
+# What an encoder raises for a value that JSON has no form for.
+_UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+# What packets of these kinds are as evidence; all others are what somebody derived.
+_EVIDENCE: Final = {
+    PacketKind.OBSERVATION: EvidenceKind.TOOL_OUTPUT,
+    PacketKind.RESULT: EvidenceKind.TOOL_OUTPUT,
+}
+
+
+def parse_word(kind: type[_Word], value: str, pointer: str) -> _Word:
+    """Return `value` as a member of `kind`."""
+    try:
+        return kind(value)
+    except ValueError:
+        expected = ", ".join(kind)
+        raise ValidationError(f"{pointer} has an unknown word", found=value, expected=expected) from None
+
+
+def encode_raw(value: object, pointer: str) -> Raw:
+    """Return `value` as JSON."""
+    if isinstance(value, Raw):
+        return value
+    try:
+        said = msgspec.json.encode(value)
+    except _UNWRITABLE as problem:
+        raise _unwritable_error(pointer, value) from problem
+    # The encoder writes such a number as null.
+    if b"null" in said and not _is_finite(value):
+        raise ValidationError(f"{pointer} holds a number that JSON has no form for", found=value)
+    return Raw(said)
+
+
+def encode_values(values: Mapping[str, object], pointer: str) -> Opaque:
+    """Return an object whose values are JSON."""
+    if not isinstance(values, Mapping):
+        raise ValidationError(f"{pointer} is no object", found=values, expected="a mapping")
+    return {key: encode_raw(value, f"{pointer}/{escape_key(str(key))}") for key, value in values.items()}
+
+
+def read_back(line: _Line) -> _Line:
+    """Return `line` as a reader will see it; what would not be read is the caller's mistake."""
+    try:
+        text = line.line()
+    except _UNWRITABLE as problem:
+        raise _unwritable_error(*_find_unwritable(line)) from problem
+    found = read(text)
+    if isinstance(found, Malformed):
+        errors = "; ".join(f"{error.pointer or 'the line'}: {error.reason}" for error in found.errors)
+        raise ValidationError(f"this would not be valid: {errors}", clause=found.errors[0].rules[0])
+    # A packet's line has a header and a record's has none: neither is ever read as the other.
+    return cast(_Line, found)
+
+
+def _unwritable_error(pointer: str, value: object) -> ValidationError:
+    return ValidationError(f"{pointer} cannot be written as JSON", found=type(value).__name__)
+
+
+def _refer_to(ground: AnyPacket | EvidenceRef) -> EvidenceRef:
+    if isinstance(ground, EvidenceRef):
+        return ground
+    if not isinstance(ground, Packet):
+        raise ValidationError(
+            "/mcp/evidence/evidence_refs cannot hold this", found=ground, expected="a packet or an EvidenceRef"
+        )
+    kind = _EVIDENCE.get(ground.kind, EvidenceKind.DERIVED_CALC)
+    if isinstance(ground.payload, ObservationPayload) and ground.payload.observation_type == ObservationType.USER_INPUT:
+        kind = EvidenceKind.USER_OBSERVATION
+    return EvidenceRef(ref_type=kind, ref_id=ground.header.packet_id, timestamp=ground.header.created_at)
+
+
+def _is_finite(value: object) -> bool:
+    """Return whether no number inside `value`, which can be written, is NaN or infinite."""
+    # Not by recursion: a value of an agent may have thousands of parts, and each would be a call.
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, float):
+            if not math.isfinite(part):
+                return False
+        elif isinstance(part, list | tuple | set | frozenset):
+            waiting.extend(part)
+        elif not isinstance(part, str | int | None) and isinstance(part, Mapping):
+            waiting.extend(part.values())
+    return True
+
+
+def _find_unwritable(part: Any, pointer: str = "") -> tuple[str, object]:
+    """Return the pointer and the value of the innermost part, of Structs and lists of Structs, that cannot be written."""
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(part, Struct):
+        inner = (("mcp" if name == "compliance" else name, getattr(part, name)) for name in part.__struct_fields__)
+    elif isinstance(part, list):
+        inner = ((index, item) for index, item in enumerate(part) if isinstance(item, Struct))
+    for name, value in inner:
+        try:
+            msgspec.json.encode(value)
+        except _UNWRITABLE:
+            return _find_unwritable(value, f"{pointer}/{name}")
+    return pointer, part
+
+
+# ------------------------------------------------------------------------------------------------------ whole packets
 class PacketFields(TypedDict, total=False):
     """What can be said of any packet besides its payload; the policy and the chain say the rest."""
 
@@ -248,9 +367,16 @@ class PacketWriter:
             quality=said.get("quality", policy.quality),
             budgets=said.get("budgets", policy.budgets),
             epistemics=said.get("epistemics", policy.epistemics_of(kind)),
-            evidence=build_evidence(said.get("evidence", ()), policy.evidence),
+            evidence=self._evidence(said.get("evidence", ())),
             routing=said.get("routing", policy.routing),
         )
+
+    def _evidence(self, grounds: Grounds) -> Evidence:
+        """Return the section that states `grounds`; without any, the policy's."""
+        if isinstance(grounds, Evidence):
+            return grounds
+        references = [_refer_to(ground) for ground in grounds]
+        return Evidence(evidence_refs=references) if references else self.policy.evidence
 
     def _count_packet(self, packet: Packet[PayloadT]) -> Packet[PayloadT]:
         """Count `packet` as stated."""

@@ -13,8 +13,7 @@ from typing import Final
 from proctor.episode.episode_state import EpisodeState
 from proctor.episode.events import CLEARING, contradicts_itself
 from proctor.episode.packets.enums import CLEAR, RecordSource, Severity
-from proctor.episode.packets.envelope import Layer
-from proctor.episode.packets.payloads import Alert, Directive, Record, Token
+from proctor.episode.packets.fields import Alert, Directive, Layer, Record, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.rules.invariants import INVARIANTS
 from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, RuleFunction, rule

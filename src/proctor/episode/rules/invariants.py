@@ -24,8 +24,7 @@ from proctor.episode.packets.enums import (
     ToolsState,
     Uncertainty,
 )
-from proctor.episode.packets.envelope import Stakes
-from proctor.episode.packets.payloads import BeliefUpdate, Decision, Directive, Record
+from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, Stakes
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, rule, violation
 from proctor.episode.settings import Settings

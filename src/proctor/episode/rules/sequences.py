@@ -11,7 +11,7 @@ from proctor.episode.episode_state import EpisodeState, IssuedToken, token_diges
 from proctor.episode.events import classify_directive
 from proctor.episode.legal_moves import has_plan, is_untouched, missing_verification_steps
 from proctor.episode.packets.enums import DecisionOutcome, PacketKind
-from proctor.episode.packets.payloads import BeliefUpdate, Decision, Directive, Record, TaskResult, Token
+from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, TaskResult, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.rules.rule import NO_FINDINGS, TYPE_POINTER, Findings, Gravity, Rule, RuleFinding, rule, violation
 from proctor.episode.settings import Profile, Settings

@@ -18,7 +18,7 @@ import msgspec
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import IssuedToken
 from proctor.episode.packets.enums import DecisionOutcome, ResultStatus
-from proctor.episode.packets.payloads import Decision, Directive, ErrorDetails, VerificationPlan
+from proctor.episode.packets.fields import Decision, Directive, ErrorDetails, VerificationPlan
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.rules.governance import POLICY_3
 from proctor.episode.transition_table import Position

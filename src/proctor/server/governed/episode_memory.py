@@ -15,8 +15,8 @@ from msgspec import Raw, Struct
 
 from proctor.episode.episode_state import BEGINNING
 from proctor.episode.packets.enums import DecisionOutcome, Level, RecordKind
-from proctor.episode.packets.envelope import ID_TAIL
-from proctor.episode.packets.payloads import (
+from proctor.episode.packets.fields import (
+    ID_TAIL,
     BeliefUpdate,
     Decision,
     Escalation,

@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from proctor.episode.packets.conversion import parse_word
 from proctor.episode.packets.enums import CLEAR, Severity
-from proctor.episode.packets.payloads import Alert, Escalation, Record
+from proctor.episode.packets.fields import Alert, Escalation, Record
 from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.packets.writer import parse_word
 from proctor.episode.transition_table import Position
 from proctor.errors import ValidationError
 from proctor.models.control import Code

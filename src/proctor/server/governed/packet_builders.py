@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from proctor.contracts.tools import ToolSafety
-from proctor.episode.packets.conversion import encode_raw, encode_values
 from proctor.episode.packets.enums import (
     DecisionOutcome,
     EpistemicStatus,
@@ -26,8 +25,7 @@ from proctor.episode.packets.enums import (
     TaskType,
     UpdateType,
 )
-from proctor.episode.packets.envelope import Epistemics, Intent
-from proctor.episode.packets.payloads import (
+from proctor.episode.packets.fields import (
     AuthorizedScope,
     BeliefChange,
     BeliefUpdate,
@@ -35,6 +33,7 @@ from proctor.episode.packets.payloads import (
     ContradictionDetails,
     Decision,
     Directive,
+    Epistemics,
     ErrorDetails,
     Escalation,
     EscalationOption,
@@ -42,6 +41,7 @@ from proctor.episode.packets.payloads import (
     ExecutionMetadata,
     ExecutionMethod,
     FailureMode,
+    Intent,
     LoadBearingAssumption,
     ObservationPayload,
     RecommendedStep,
@@ -52,6 +52,7 @@ from proctor.episode.packets.payloads import (
     VerificationTarget,
 )
 from proctor.episode.packets.reader import AnyPacket
+from proctor.episode.packets.writer import encode_raw, encode_values
 from proctor.errors import ValidationError
 from proctor.server.governed.episode_memory import REQUEST, EpisodeMemory, TokenRequest
 from proctor.server.governed.packet_stream import PacketStream

@@ -24,8 +24,17 @@ from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import EpisodeState, IssuedToken
 from proctor.episode.events import classify_directive, classify_packet
 from proctor.episode.packets.enums import MethodKind, PacketKind, ToolsState
-from proctor.episode.packets.envelope import Budgets, Quality, RiskBudget, Stakes
-from proctor.episode.packets.payloads import BeliefUpdate, Decision, Directive, Escalation, VerificationPlan
+from proctor.episode.packets.fields import (
+    BeliefUpdate,
+    Budgets,
+    Decision,
+    Directive,
+    Escalation,
+    Quality,
+    RiskBudget,
+    Stakes,
+    VerificationPlan,
+)
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.governance import GOV_1, GOV_2, GOV_3, POLICY_1, POLICY_2, POLICY_3, SIZE_1
 from proctor.episode.rules.invariants import ALLOWED_OPERATIONS

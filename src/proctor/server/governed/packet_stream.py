@@ -24,8 +24,7 @@ from proctor.episode.judge import Judge
 from proctor.episode.legal_moves import legal_next
 from proctor.episode.machine import Machine
 from proctor.episode.packets.enums import EvidenceKind, TaskClass, ToolsState, VerificationRequirement
-from proctor.episode.packets.envelope import EvidenceRef, Routing
-from proctor.episode.packets.payloads import Record
+from proctor.episode.packets.fields import EvidenceRef, Record, Routing
 from proctor.episode.packets.reader import AnyPacket, Malformed, Packet, read
 from proctor.episode.packets.writer import PacketFields, PacketWriter
 from proctor.episode.rules.house_rules import initial_marks

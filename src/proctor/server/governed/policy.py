@@ -25,7 +25,7 @@ from pydantic import ValidationError as ModelError
 
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.episode.episode_state import EpisodeState
-from proctor.episode.packets import envelope
+from proctor.episode.packets import fields
 from proctor.episode.packets.enums import (
     Adversariality,
     Irreversibility,
@@ -139,8 +139,8 @@ FOLDER: Final = Path(__file__).parent / "policies"
 SHIPPED: Final = ("open", "standard", "strict")
 LONGEST: Final = 10**9
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
-Count = Annotated[int, Field(ge=0, le=envelope.GREATEST)]
-PositiveCount = Annotated[int, Field(ge=1, le=envelope.GREATEST)]
+Count = Annotated[int, Field(ge=0, le=fields.GREATEST)]
+PositiveCount = Annotated[int, Field(ge=1, le=fields.GREATEST)]
 Text = Annotated[str, Field(min_length=1, max_length=10_000)]
 MOST_CALLS: Final = Limits().packets * 9 // 10 // PACKETS_OF_A_CALL
 """Of tools in one episode: a tenth of its packets is left for what agents say."""
@@ -270,19 +270,19 @@ class GovernancePolicy(PolicySection):
         """What packets say where nobody says otherwise; tokens come from layer 1."""
         done, risk = self.quality.definition_of_done, self.budgets.risk_budget
         return Defaults(
-            intent=envelope.Intent(summary=f"an episode under the policy {self.name}", scope="this episode"),
-            stakes=envelope.Stakes(**dict(self.stakes)),
-            quality=envelope.Quality(
+            intent=fields.Intent(summary=f"an episode under the policy {self.name}", scope="this episode"),
+            stakes=fields.Stakes(**dict(self.stakes)),
+            quality=fields.Quality(
                 quality_tier=self.quality.quality_tier,
                 satisficing_mode=self.quality.satisficing_mode,
-                definition_of_done=envelope.DefinitionOfDone(done.text, list(done.checks)),
+                definition_of_done=fields.DefinitionOfDone(done.text, list(done.checks)),
                 verification_requirement=self.quality.verification_requirement,
             ),
-            budgets=envelope.Budgets(
+            budgets=fields.Budgets(
                 token_budget=self.budgets.token_budget,
                 tool_call_budget=self.budgets.tool_call_budget,
                 time_budget_seconds=self.budgets.time_budget_seconds,
-                risk_budget=envelope.RiskBudget(risk.envelope, risk.max_loss),
+                risk_budget=fields.RiskBudget(risk.envelope, risk.max_loss),
             ),
             layers={**LAYERS, PacketKind.TOKEN: 1},
             token_life=timedelta(seconds=self.tokens.life_seconds),
