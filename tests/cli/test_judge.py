@@ -18,12 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proctor.cli import json_lines as reading
 from proctor.cli import output as writing
+from proctor.cli.json_lines import InputLine
+from proctor.cli.judge import NUMBER, PATH, VERDICT, TextPrinter
 from proctor.cli.main import main
-from proctor.cli.verdicts import json_lines as reading
+from proctor.cli.output import Output
+from proctor.cli.terminal import OutputFormat
 from proctor.episode import Author
 from proctor.episode.rules.catalogue import SENTENCES
+from proctor.episode.rules.rule import RuleFinding
+from proctor.episode.transition_table import Event, ProtocolState
+from proctor.episode.verdicts import Verdict
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 KEYS = [
@@ -685,3 +694,58 @@ def test_the_table_fits_the_terminal(bad: str, width: int) -> None:
     assert code == 1
     assert "\x1b[31mrefused" in shown
     assert max(map(len, rows)) <= width
+
+
+# ----------------------------------------------------------------------------------------------------- rows and remarks
+NAMES = st.from_regex(r"pkt_[A-Za-z0-9_-]{1,80}", fullmatch=True)
+
+
+def printed(form: OutputFormat, line: InputLine, verdict: Verdict) -> str:
+    """Return the row of a verdict."""
+    file = io.BytesIO()
+    output = Output(file)
+    TextPrinter(output, explain=False, several=False, silent=False, form=form).add(line, verdict)
+    output.flush()
+    return file.getvalue().decode()
+
+
+@given(
+    width=st.integers(60, 300),
+    number=st.integers(1, 10**6 - 1),
+    event=st.sampled_from(Event),
+    path=st.lists(st.sampled_from(ProtocolState), min_size=1, max_size=3),
+    packet=NAMES,
+    reason=st.text(max_size=200),
+)
+def test_every_row_fits_the_terminal(
+    width: int, number: int, event: Event, path: list[ProtocolState], packet: str, reason: str
+) -> None:
+    form = OutputFormat(width, terminal=True, coloured=False)
+    verdict = Verdict(False, "corr_a", packet, event, tuple(path), (RuleFinding("FSM", "", reason),), (), None, None)
+
+    heading, row, *remarks = printed(form, InputLine(number, b"", 0), verdict).splitlines()
+
+    assert all(len(line) <= width for line in (heading, row, *remarks))
+    start = NUMBER + 1 + VERDICT + 1
+    assert row[start : start + PATH].strip() == ">".join(state.partition("_")[0] for state in path)
+    assert heading.index("path") == start
+
+
+def test_a_number_of_many_digits_moves_its_own_row_only() -> None:
+    form = OutputFormat(100, terminal=True, coloured=True)
+    verdict = Verdict(
+        True, "corr_a", "pkt_a", Event.BELIEF, (ProtocolState.MODEL, ProtocolState.MODEL), (), (), None, None
+    )
+
+    _, row = printed(form, InputLine(123_456_789, b"", 0), verdict).splitlines()
+
+    assert row.startswith("123456789 \x1b[32maccepted\x1b[0m S2>S2")
+
+
+@pytest.mark.parametrize(("terminal", "lines"), [(True, range(4, 20)), (False, range(3, 4))])
+def test_a_remark_is_wrapped_on_a_terminal_and_whole_elsewhere(terminal: bool, lines: range) -> None:
+    verdict = Verdict(False, None, None, None, (), (RuleFinding("WHY", "", "word " * 60),), (), None, None)
+
+    text = printed(OutputFormat(80, terminal, coloured=False), InputLine(1, b"", 0), verdict)
+
+    assert text.count("\n") in lines

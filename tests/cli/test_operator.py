@@ -17,11 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from proctor.cli import operator_feed
 from proctor.cli.main import main
-from proctor.cli.operator import format_wait, operator
-from proctor.cli.operator_feed import COLUMNS_WIDTH, format_row, read_pages
-from proctor.cli.terminal import ListDetail, ListEntry, list_lines
+from proctor.cli.operator import (
+    COLUMNS_WIDTH,
+    RETRY_SECONDS,
+    ListDetail,
+    ListEntry,
+    format_row,
+    format_wait,
+    list_lines,
+    operator,
+    read_pages,
+)
+from proctor.cli.terminal import OutputFormat
 from proctor.client.operator import JudgedRows
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError
 from proctor.models.operator import Choice, Done
@@ -527,7 +535,7 @@ def test_a_server_that_stays_away_ends_the_feed() -> None:
     followed = Followed(page(1), *[AWAY] * 100)
 
     assert followed.problem is AWAY
-    assert followed.now == pytest.approx(operator_feed.RETRY_SECONDS, abs=2)
+    assert followed.now == pytest.approx(RETRY_SECONDS, abs=2)
 
 
 @pytest.mark.parametrize("problem", [AWAY, ConnectionFailed("refused", found=401), RemoteError("busy", code="BUSY")])
@@ -544,7 +552,8 @@ def test_a_server_that_was_never_there_or_refuses_is_not_waited_for(problem: Pro
     width=st.integers(20, 300), reason=st.text(max_size=300), session=st.text(max_size=40), kind=st.text(max_size=40)
 )
 def test_a_row_is_one_printable_line_that_fits(width: int, reason: str, session: str, kind: str) -> None:
-    line = format_row(row(1, reason=reason, session=session, kind=kind, accepted=False), width).plain
+    form = OutputFormat(width, terminal=True, coloured=False)
+    line = format_row(row(1, reason=reason, session=session, kind=kind, accepted=False), form)
 
     assert line.isprintable()
     assert len(line) <= max(width, COLUMNS_WIDTH + 10)

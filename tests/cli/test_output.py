@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import stat
 import subprocess
@@ -15,10 +16,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proctor.cli import output as browser
 from proctor.cli.main import main
-from proctor.cli.output import BLOCK_BYTES, BROKEN_PIPE_EXIT, Output, standard_output
+from proctor.cli.output import BLOCK_BYTES, BROKEN_PIPE_EXIT, Output, encode_line, printable, standard_output
 from proctor.errors import ValidationError
 from tests.server.live_server import PATIENCE
 
@@ -182,3 +185,21 @@ def test_a_machine_without_a_browser_is_no_error(monkeypatch: pytest.MonkeyPatch
     thread.join(PATIENCE)
 
     assert not thread.is_alive()
+
+
+# ------------------------------------------------------------------------------------------------------- printable text
+@given(text=st.text())
+def test_plain_text_is_printable_and_printable_text_is_plain(text: str) -> None:
+    shown = printable(text)
+
+    assert shown.isprintable()
+    assert not text.isprintable() or shown == text
+
+
+@given(text=st.text())
+@pytest.mark.parametrize("signs", ["", "\u180e\ufff9\ufffb\U000e0001\U000e007f\x7f\u2028\u00a0"])
+def test_json_hides_the_same_signs_and_still_says_the_same(signs: str, text: str) -> None:
+    line = encode_line({"rule": "E1", "reason": text + signs})
+
+    assert all(sign.isprintable() for sign in line.decode().removesuffix("\n"))
+    assert json.loads(line) == {"rule": "E1", "reason": text + signs}

@@ -1,12 +1,16 @@
-"""Bars: seen by who looks, gone afterwards, and never in the way of what is printed."""
+"""Text in columns keeps its width; bars are seen by who looks, gone afterwards, and never in the way of what is printed."""
 
 import io
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from proctor.cli import terminal as module
-from proctor.cli.terminal import progress_bar, progress_bars
+from proctor.cli.output import printable
+from proctor.cli.terminal import clip, format_duration, pad, progress_bar, progress_bars, shorten_middle, wrap_words
 
 
 class Screen(io.StringIO):
@@ -69,3 +73,35 @@ def test_there_is_none_where_nobody_looks(capsys: pytest.CaptureFixture[str]) ->
         shown.advance()
 
     assert capsys.readouterr() == ("", "")
+
+
+# ------------------------------------------------------------------------------------------------------------- columns
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0.000 s"), (59.9, "59.900 s"), (60, "1m00.0s"), (119.97, "2m00.0s"), (3600, "1h00m"), (7384, "2h03m")],
+)
+def test_a_length_of_time_is_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.text(max_size=40), st.integers(0, 30))
+def test_a_cell_has_its_width(text: str, width: int) -> None:
+    assert cell_len(pad(text, width)) == width
+    assert cell_len(clip(text, width)) <= width
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "Zs"]), max_size=80), st.integers(4, 30))
+def test_wrapping_loses_no_sign(text: str, width: int) -> None:
+    lines = wrap_words(text, width)
+
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(clip(text, 1 << 20).split())
+
+
+@given(text=st.text(), width=st.integers(2, 60))
+def test_a_name_loses_its_middle(text: str, width: int) -> None:
+    shown, whole = shorten_middle(text, width), printable(text)
+
+    assert shown == whole or (len(shown) == width and shown[-1] == whole[-1])
+    assert shorten_middle("abcdefghij", 5) == "ab…ij"
+    assert shorten_middle("abc", 5) == "abc"

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 import typer
 
-from proctor.cli.judge import judge
+from proctor.cli.judge import VerdictJson, judge
 from proctor.cli.main import main
-from proctor.cli.verdicts.verdict_json import VerdictJson
 from proctor.episode.diagram import draw_machine
 from proctor.episode.packets.enums import PacketKind, RecordKind
 from proctor.episode.packets.fields import OpeningSettings

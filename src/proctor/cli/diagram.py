@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from proctor.cli.json_lines import LineSource, check_sources, read_lines
 from proctor.cli.judge import (
     InitialBeliefsOption,
     LayerRulesOption,
@@ -20,7 +21,6 @@ from proctor.cli.judge import (
     make_judge,
 )
 from proctor.cli.output import standard_output
-from proctor.cli.verdicts.json_lines import LineSource, check_sources, read_lines
 from proctor.episode.diagram import Notation, draw_machine, draw_walk
 from proctor.episode.judge import Judge
 from proctor.episode.settings import Clock, LayerRules, OnOverrun, Profile, Settings

@@ -10,139 +10,41 @@ Rule 4: what is printed: the lines, or with `--summary` the episodes instead. `-
 Rule 5: the options that `proctor diagram` shares stand here once, so that the same options mean the same verdicts in both.
 """
 
-import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
+import msgspec
 import typer
-from msgspec import UNSET, UnsetType
-from rich.console import Console
+from msgspec import UNSET, Struct, UnsetType
 
-from proctor.cli.output import Output, printable, standard_output
-from proctor.cli.terminal import ProgressBar, progress_bar
-from proctor.cli.verdicts import summary_table, verdict_table
-from proctor.cli.verdicts.json_lines import MOST_LINE_BYTES, InputLine, LineSource, check_sources, read_lines
-from proctor.cli.verdicts.summary_table import VerdictTally
-from proctor.cli.verdicts.verdict_json import encode_line, verdict_as_json
-from proctor.cli.verdicts.verdict_table import TableLayout, fit_layout, style_text
-from proctor.episode.judge import Judge
+from proctor.cli.json_lines import MOST_LINE_BYTES, InputLine, LineSource, check_sources, read_lines
+from proctor.cli.output import Output, encode_line, printable, standard_output
+from proctor.cli.terminal import OutputFormat, format_cells, progress_bar, stdout_format
+from proctor.episode.judge import Judge, JudgeSummary
+from proctor.episode.legal_moves import event_label
+from proctor.episode.packets.enums import RecordKind
 from proctor.episode.rules.house_rules import load_rules
 from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.settings import Clock, LayerRules, Limits, OnOverrun, Profile, Settings
-from proctor.episode.verdicts import Verdict
+from proctor.episode.transition_table import ProtocolState
+from proctor.episode.verdicts import Obligation, Outcome, SyntheticTransition, Verdict
+from proctor.narration.values import format_count
+from proctor.narration.verdicts import (
+    ACCEPTED,
+    REFUSED,
+    Remark,
+    describe_finding,
+    describe_obligation,
+    explain_verdict,
+    join_words,
+    rule_sentence,
+    states_where_legal,
+)
 from proctor.small_files import read_small_text
-
-# How wide a table is where nobody says.
-PAGE_WIDTH: Final = 140
-
-
-class VerdictPrinter(Protocol):
-    """How verdicts are printed."""
-
-    def begin(self, output: Output, *, several: bool, silent: bool) -> None:
-        """Print what stands first; `silent` says that no line will come."""
-
-    def begin_source(self, source: LineSource) -> None:
-        """Go on with the lines of `source`."""
-
-    def add(self, line: InputLine, verdict: Verdict) -> None:
-        """Print one line's verdict."""
-
-    def end(self, judging: Judge, tally: VerdictTally, *, summary: bool) -> None:
-        """Print what stands last."""
-
-
-class JsonVerdictPrinter:
-    """One object a line."""
-
-    _output: Output
-
-    def __init__(self, *, explain: bool) -> None:
-        self._explain = explain
-        self._several = False
-        self._file: str | UnsetType = UNSET
-
-    def begin(self, output: Output, *, several: bool, silent: bool) -> None:
-        """Print nothing yet."""
-        self._output = output
-        self._several = several
-
-    def begin_source(self, source: LineSource) -> None:
-        """Name the file on every line, if there are several."""
-        self._output.write_at_once(source.size is None)
-        if self._several:
-            self._file = _source_name(source)
-
-    def add(self, line: InputLine, verdict: Verdict) -> None:
-        """Print the object of one line."""
-        self._output.write(encode_line(verdict_as_json(line, verdict, file=self._file, explain=self._explain)))
-
-    def end(self, judging: Judge, tally: VerdictTally, *, summary: bool) -> None:
-        """Print the summary, if it was asked for."""
-        if summary:
-            for text in summary_table.summary_as_json(judging.summaries(), tally):
-                self._output.write(text)
-
-
-class TextVerdictPrinter:
-    """One row a line, with remarks beneath it."""
-
-    _output: Output
-    _form: TableLayout
-    _encoding: str
-
-    def __init__(self, *, explain: bool) -> None:
-        self._explain = explain
-        self._several = False
-        self._silent = False
-
-    def begin(self, output: Output, *, several: bool, silent: bool) -> None:
-        """Print the heading."""
-        console = Console()
-        terminal = console.is_terminal
-        width = shutil.get_terminal_size((PAGE_WIDTH, 24)).columns
-        self._form = fit_layout(width, terminal=terminal, coloured=terminal and not console.no_color)
-        self._output = output
-        self._several = several
-        self._silent = silent
-        self._encoding = sys.stdout.encoding or "utf-8"
-        if not silent:
-            self._print(verdict_table.format_heading(self._form))
-
-    def begin_source(self, source: LineSource) -> None:
-        """Print the name of the file, if there are several."""
-        self._output.write_at_once(source.size is None or sys.stdout.isatty())
-        if self._several and not self._silent:
-            self._print(style_text(f"{printable(_source_name(source))}\n", self._form, bold=True))
-
-    def add(self, line: InputLine, verdict: Verdict) -> None:
-        """Print the row of one line."""
-        self._print(verdict_table.format_verdict(self._form, line, verdict, explain=self._explain))
-
-    def end(self, judging: Judge, tally: VerdictTally, *, summary: bool) -> None:
-        """Print the summary, or the totals alone."""
-        self._output.write_at_once(False)
-        if summary:
-            parts = summary_table.summary_as_text(self._form, judging.summaries(), tally)
-        else:
-            outcomes = Counter[str](each.outcome for each in judging.summaries())
-            parts = summary_table.format_totals(self._form, tally, outcomes)
-        for text in parts:
-            self._print(text)
-
-    def _print(self, text: str) -> None:
-        self._output.write(text.encode(self._encoding, "replace"))
-
-
-def _source_name(source: LineSource) -> str:
-    """Return the name of a source as text, whatever its bytes are."""
-    return source.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
 
 ProfileOption: TypeAlias = Annotated[Profile, typer.Option("--profile", help="Whether a verification needs its plan.")]
 LayerRulesOption: TypeAlias = Annotated[LayerRules, typer.Option("--layer-rules", help="What a wrong layer gets.")]
@@ -153,6 +55,12 @@ InitialBeliefsOption: TypeAlias = Annotated[
 RulesOption: TypeAlias = Annotated[
     Path | None, typer.Option("--rules", metavar="FILE", help="Rules of your own, one a line.")
 ]
+LINES_PER_TICK: Final = 200
+"""How many lines are judged between two looks at the progress bar."""
+_TOO_LONG: Final = RuleFinding(
+    "JSON", "", f"the line is longer than {MOST_LINE_BYTES // 2**20} MiB, so it was not read"
+)
+TOO_LONG: Final = Verdict(False, None, None, None, (), (_TOO_LONG,), (), None, None)
 
 
 def make_judge(settings: Settings, *, rules: Path | None = None, max_open: int | None = None) -> Judge:
@@ -163,16 +71,6 @@ def make_judge(settings: Settings, *, rules: Path | None = None, max_open: int |
         rules=() if rules is None else load_rules(read_small_text(rules, expected="a file of rules for --rules")),
         now=lambda: datetime.now(UTC),
     )
-
-
-# How many lines are judged between two looks at the progress bar.
-LINES_PER_TICK: Final = 200
-_TOO_LONG: Final = RuleFinding(
-    "JSON", "", f"the line is longer than {MOST_LINE_BYTES // 2**20} MiB, so it was not read"
-)
-TOO_LONG: Final = Verdict(False, None, None, None, (), (_TOO_LONG,), (), None, None)
-
-Tick = Callable[[int], None]
 
 
 def judge(
@@ -196,40 +94,298 @@ def judge(
     max_open: Annotated[int | None, typer.Option(metavar="N", min=1, help="Episodes open at once.")] = None,
 ) -> None:
     """Judge streams of packets: which were legal, which were not and why, and what became of each episode."""
-    given = check_sources(files)
+    sources = check_sources(files)
     settings = Settings(profile, layer_rules, clock, on_overrun, initial_beliefs)
     judging = make_judge(settings, rules=rules, max_open=max_open)
-    page: VerdictPrinter = JsonVerdictPrinter(explain=explain) if as_json else TextVerdictPrinter(explain=explain)
     tally = VerdictTally()
     silent = summary and not (explain or refused_only)
+    sizes = [source.size for source in sources]
+    # A bar between rows that are printed would be in their way, and on a stream the end is not known.
+    quiet = (not silent and sys.stdout is not None and sys.stdout.isatty()) or None in sizes
     with standard_output() as output:
-        page.begin(output, several=len(given) > 1, silent=silent)
-        # A bar between rows that are printed would be in their way.
-        with _make_bar(given, quiet=not silent and sys.stdout.isatty()) as shown:
-            for line, verdict in _judge_lines(judging, given, page, shown.update):
-                tally.add(verdict)
-                if not (silent or (refused_only and verdict.accepted)):
-                    page.add(line, verdict)
-        page.end(judging, tally, summary=summary)
+        kind = JsonPrinter if as_json else TextPrinter
+        page = kind(output, explain=explain, several=len(sources) > 1, silent=silent)
+        with progress_bar("judging", sum(size or 0 for size in sizes), in_bytes=True, quiet=quiet) as shown:
+            before = 0
+            for source in sources:
+                page.begin_source(source)
+                for line in read_lines(source):
+                    verdict = TOO_LONG if line.text is None else judging.apply(line.text)
+                    tally.add(verdict)
+                    if not (silent or (refused_only and verdict.accepted)):
+                        page.add(line, verdict)
+                    if not line.number % LINES_PER_TICK:
+                        shown.update(before + line.end)
+                before += source.size or 0
+        page.end(judging.summaries(), tally, summary=summary)
     raise typer.Exit(1 if tally.refused else 0)
 
 
-def _judge_lines(
-    judging: Judge, given: Sequence[LineSource], page: VerdictPrinter, tick: Tick
-) -> Iterator[tuple[InputLine, Verdict]]:
-    """Yield every line with its verdict."""
-    before = 0
-    for source in given:
-        page.begin_source(source)
-        for line in read_lines(source):
-            yield line, TOO_LONG if line.text is None else judging.apply(line.text)
-            if not line.number % LINES_PER_TICK:
-                tick(before + line.end)
-        before += source.size or 0
+class VerdictTally(Struct):
+    """What is counted over all lines; `stray` lines belong to no episode that anybody could name."""
+
+    lines: int = 0
+    accepted: int = 0
+    refused: int = 0
+    warnings: int = 0
+    stray: int = 0
+    broken: dict[str, int] = {}
+
+    def add(self, verdict: Verdict) -> None:
+        """Count one verdict."""
+        self.lines += 1
+        self.warnings += len(verdict.warnings)
+        if verdict.accepted:
+            self.accepted += 1
+            return
+        self.refused += 1
+        self.stray += verdict.correlation_id is None
+        for rule in verdict.rules:
+            self.broken[rule] = self.broken.get(rule, 0) + 1
 
 
-def _make_bar(given: Sequence[LineSource], *, quiet: bool) -> AbstractContextManager[ProgressBar]:
-    """Return a bar, hidden where the end is not known."""
-    sizes = [source.size for source in given]
-    known = sum(size or 0 for size in sizes)
-    return progress_bar("judging", known, in_bytes=True, quiet=quiet or None in sizes)
+def _source_name(source: LineSource) -> str:
+    """Return the name of a source as text, whatever its bytes are."""
+    return source.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _group_by_campaign(summaries: Iterable[JudgeSummary]) -> Iterator[tuple[str | None, list[JudgeSummary]]]:
+    """Yield campaigns with their episodes; first the episodes that have no campaign."""
+    grouped: dict[str | None, list[JudgeSummary]] = defaultdict(list)
+    for each in summaries:
+        grouped[each.campaign_id].append(each)
+    yield from sorted(grouped.items(), key=lambda item: item[0] or "")
+
+
+class _RecordHead(Struct, frozen=True):
+    """The part of a record that says which it is."""
+
+    record: RecordKind
+
+
+_RECORD: Final = msgspec.json.Decoder(_RecordHead)
+
+
+def find_record_kind(line: InputLine) -> str | None:
+    """Return which record a line is, or tries to be; None if it is none."""
+    try:
+        return None if line.text is None else _RECORD.decode(line.text).record.value
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------------- JSON
+class FindingJson(Struct, frozen=True, gc=False):
+    """A finding; `sentence` is what its rule says, where an explanation was asked for."""
+
+    rule: str
+    pointer: str
+    reason: str
+    sentence: str | UnsetType = UNSET
+
+
+class VerdictJson(Struct, frozen=True, gc=False):
+    """A verdict as it is printed; what may be unset is there only where it says something."""
+
+    line: int
+    packet_id: str | None
+    correlation_id: str | None
+    verdict: str
+    path: tuple[ProtocolState, ...]
+    rules: tuple[str, ...]
+    pointers: tuple[str, ...]
+    reason: str
+    warnings: tuple[FindingJson, ...]
+    legal_next: tuple[str, ...]
+    obligations: tuple[Obligation, ...]
+    file: str | UnsetType = UNSET
+    record: str | UnsetType = UNSET
+    synthetic: tuple[SyntheticTransition, ...] | UnsetType = UNSET
+    findings: tuple[FindingJson, ...] | UnsetType = UNSET
+    legal_in: tuple[ProtocolState, ...] | UnsetType = UNSET
+    way: tuple[str, ...] | UnsetType = UNSET
+
+
+class JsonPrinter:
+    """One object a line."""
+
+    def __init__(self, output: Output, *, explain: bool, several: bool, silent: bool) -> None:
+        self._output = output
+        self._explain = explain
+        self._several = several
+        self._file: str | UnsetType = UNSET
+
+    def begin_source(self, source: LineSource) -> None:
+        """Name the file on every line, if there are several."""
+        self._output.write_at_once(source.size is None)
+        if self._several:
+            self._file = _source_name(source)
+
+    def add(self, line: InputLine, verdict: Verdict) -> None:
+        """Print the object of one line."""
+        self._output.write(encode_line(self._document(line, verdict)))
+
+    def _document(self, line: InputLine, verdict: Verdict) -> VerdictJson:
+        refused = not verdict.accepted
+        more: dict[str, Any] = {}
+        if refused and self._explain:
+            said = [(each, rule_sentence(each.rule, verdict.context)) for each in verdict.findings]
+            more["findings"] = tuple(FindingJson(each.rule, each.pointer, each.reason, text) for each, text in said)
+            more["way"] = verdict.way
+            if verdict.event is not None:
+                more["legal_in"] = states_where_legal(verdict.event, verdict.context.settings)
+        return VerdictJson(
+            line=line.number,
+            packet_id=verdict.packet_id,
+            correlation_id=verdict.correlation_id,
+            verdict=REFUSED if refused else ACCEPTED,
+            path=verdict.path,
+            rules=verdict.rules if refused else (),
+            pointers=verdict.pointers if refused else (),
+            reason=verdict.reason,
+            warnings=tuple(FindingJson(each.rule, each.pointer, each.reason) for each in verdict.warnings),
+            legal_next=verdict.legal_next,
+            obligations=verdict.obligations,
+            file=self._file,
+            record=(find_record_kind(line) or UNSET) if verdict.packet_id is None else UNSET,
+            synthetic=verdict.synthetic or UNSET,
+            **more,
+        )
+
+    def end(self, summaries: Iterable[JudgeSummary], tally: VerdictTally, *, summary: bool) -> None:
+        """Print one object for each episode and the totals, if they were asked for."""
+        if not summary:
+            return
+        outcomes: Counter[str] = Counter()
+        for _, episodes in _group_by_campaign(summaries):
+            outcomes.update(episode.outcome for episode in episodes)
+            for episode in episodes:
+                self._output.write(encode_line(episode))
+        counts = {outcome: outcomes[outcome] for outcome in Outcome}
+        self._output.write(encode_line({"totals": tally, "episodes": counts}))
+
+
+# ------------------------------------------------------------------------------------------------------------ the table
+NUMBER: Final = 6
+VERDICT: Final = 8
+PATH: Final = 8
+# How wide the other columns can be.
+KIND: Final = (10, 31)
+ID: Final = (8, 48)
+INDENT: Final = " " * (NUMBER + 1)
+HEADINGS: Final = ("line", "verdict", "path", "what", "packet", "episode")
+SUMMARY_HEADINGS: Final = ("episode", "outcome", "state", "packets", "refused", "warnings")
+COLOURS: Final = {
+    ACCEPTED: "green",
+    REFUSED: "red",
+    Outcome.CONFORMING: "green",
+    Outcome.VIOLATED: "red",
+    Outcome.OPEN: "yellow",
+}
+
+
+class TextPrinter:
+    """One row a line, with remarks beneath it; the widths are chosen once, so that a million rows need no memory."""
+
+    def __init__(
+        self, output: Output, *, explain: bool, several: bool, silent: bool, form: OutputFormat | None = None
+    ) -> None:
+        self._output = output
+        self._explain = explain
+        self._several = several and not silent
+        self._form = stdout_format() if form is None else form
+        rest = self._form.width - NUMBER - VERDICT - PATH - 3
+        kind = _clamp(KIND, rest * 2 // 5)
+        self._id = _clamp(ID, (rest - kind - 2) // 2)
+        self._widths = (-NUMBER, VERDICT, PATH, kind, self._id, self._id)
+        if not silent:
+            self._print_bold(" ".join(format_cells(HEADINGS, self._widths)).rstrip())
+
+    def _print_bold(self, text: str) -> None:
+        self._output.print(self._form.style(text, bold=True) + "\n")
+
+    def begin_source(self, source: LineSource) -> None:
+        """Print the name of the file, if there are several."""
+        self._output.write_at_once(source.size is None or sys.stdout.isatty())
+        if self._several:
+            self._print_bold(printable(_source_name(source)))
+
+    def add(self, line: InputLine, verdict: Verdict) -> None:
+        """Print the row of one line, and what is remarked beneath it."""
+        word = ACCEPTED if verdict.accepted else REFUSED
+        what = (describe_kind(line, verdict), verdict.packet_id or "-", verdict.correlation_id or "-")
+        path = ">".join(state.partition("_")[0] for state in verdict.path) or "-"
+        cells = format_cells((str(line.number), word, path, *what), self._widths)
+        cells[1] = self._form.style(word, fg=COLOURS[word]) + cells[1][len(word) :]
+        self._output.print(" ".join(cells).rstrip() + "\n")
+        for remark in explain_verdict(verdict) if self._explain else _brief_remarks(verdict):
+            self._print_remark(remark)
+
+    def _print_remark(self, remark: Remark, indent: str = INDENT) -> None:
+        for line in self._form.wrap(f"{remark.heading}: {remark.text}", indent):
+            self._output.print(self._form.style(line, dim=True) + "\n")
+
+    def end(self, summaries: Iterable[JudgeSummary], tally: VerdictTally, *, summary: bool) -> None:
+        """Print the episodes by campaign, if they were asked for, and the totals."""
+        self._output.write_at_once(False)
+        outcomes: Counter[str] = Counter()
+        if summary:
+            self._print_bold(self._summary_row(*SUMMARY_HEADINGS))
+        for campaign, episodes in _group_by_campaign(summaries):
+            own = Counter[str](episode.outcome for episode in episodes)
+            outcomes += own
+            if summary and campaign is not None:
+                self._print_bold(f"{printable(campaign)}: {_format_outcomes(own)}")
+            for episode in episodes if summary else ():
+                self._print_episode(episode)
+        counts = f"{tally.accepted:,} accepted, {tally.refused:,} refused, {format_count(tally.warnings, 'warning')}"
+        self._print_bold(f"{format_count(tally.lines, 'line')}: {counts}")
+        self._print_bold(f"{format_count(outcomes.total(), 'episode')}: {_format_outcomes(outcomes)}")
+        if tally.stray:
+            self._print_bold(f"{format_count(tally.stray, 'line')} of no known episode")
+        if tally.broken:
+            self._print_remark(Remark("rules broken", _format_broken_rules(tally.broken)), indent="")
+
+    def _print_episode(self, episode: JudgeSummary) -> None:
+        numbers = (f"{number:,}" for number in (episode.packets, episode.refusals, episode.warnings))
+        row = self._summary_row(episode.correlation_id, episode.outcome, episode.state, *numbers)
+        self._output.print(self._form.style(row, fg=COLOURS[episode.outcome]) + "\n")
+        if episode.broken:
+            self._print_remark(Remark("rules broken", _format_broken_rules(episode.broken)))
+        for owed in episode.obligations:
+            self._print_remark(Remark("open", describe_obligation(owed)))
+
+    def _summary_row(self, *cells: str) -> str:
+        return " ".join(format_cells(cells, (self._id, 10, 13, -8, -8, -8)))
+
+
+def _clamp(bounds: tuple[int, int], value: int) -> int:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def describe_kind(line: InputLine, verdict: Verdict) -> str:
+    """Return what a line is, in a few letters."""
+    if verdict.event is not None:
+        return event_label(verdict.event).replace("Packet", "", 1)
+    record = find_record_kind(line) if verdict.packet_id is None else None
+    if record is not None:
+        return f"{record} record"
+    return "not JSON" if verdict.rules[:1] == ("JSON",) else "malformed"
+
+
+def _brief_remarks(verdict: Verdict) -> Iterator[Remark]:
+    """Yield what is said of a verdict when nobody asked for an explanation."""
+    if not verdict.accepted:
+        yield Remark(", ".join(verdict.rules), describe_finding(verdict.findings[0]))
+    for made in verdict.synthetic:
+        yield Remark(made.rule, f"{made.event}: {made.reason}")
+    for warning in verdict.warnings:
+        yield Remark(f"warning {warning.rule}", describe_finding(warning))
+
+
+def _format_outcomes(outcomes: Counter[str]) -> str:
+    return ", ".join(f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome)
+
+
+def _format_broken_rules(broken: dict[str, int]) -> str:
+    return join_words(rule if count == 1 else f"{rule} ({count:,} times)" for rule, count in sorted(broken.items()))

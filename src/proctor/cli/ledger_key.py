@@ -34,12 +34,7 @@ class SigningKey(NamedTuple):
         return Signer.of(self.seed)
 
     def __repr__(self) -> str:
-        return f"FoundKey(path={self.path!r}, made={self.made!r})"
-
-
-def load_signer(environment: Mapping[str, str] | None = None) -> Signer:
-    """Return who signs on this machine; the key is made if there is none."""
-    return load_signing_key(environment).signer
+        return f"SigningKey(path={self.path!r}, made={self.made!r})"
 
 
 def load_signing_key(environment: Mapping[str, str] | None = None) -> SigningKey:

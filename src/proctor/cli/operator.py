@@ -6,15 +6,20 @@ Rule 2: the credential is read from the file that is named, the address, PROCTOR
 Rule 3: what agents wrote is shown, never obeyed: nothing in it can move a terminal's cursor, and every line of it is marked.
 Rule 4: an act names the episode that it is about, by session and epoch, and an answer its question, which is printed with it. If
     another episode runs by then, or the question does not wait any more, nothing is done.
+Rule 5: in a list, what stands in a column is never shortened: people copy it. What stands beneath is wrapped to the terminal.
+Rule 6: `watch` leaves nothing out in silence: rows that are no longer kept are counted, a server that has gone is named. One that
+    was started anew is followed from its first row; one that does not come back ends the feed.
 """
 
 import os
 import re
 import shlex
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import typer
@@ -23,12 +28,11 @@ from rich.text import Text
 
 from proctor.access.credentials import OPERATOR, default_state_file
 from proctor.access.secret_files import read_private
-from proctor.cli.operator_feed import find_last_row, format_heading, format_row, read_pages
-from proctor.cli.output import Output, open_in_browser, printable, standard_output
-from proctor.cli.terminal import ListDetail, ListEntry, print_list
-from proctor.cli.verdicts.verdict_json import encode_line
-from proctor.client.operator import OperatorClient
-from proctor.errors import ValidationError
+from proctor.cli.output import encode_line, open_in_browser, printable, standard_output
+from proctor.cli.terminal import OutputFormat, clip, format_cells, stdout_format
+from proctor.client.operator import WAIT_SECONDS, JudgedRows, OperatorClient, next_after
+from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout, ValidationError
+from proctor.models.control import Code
 from proctor.models.operator import (
     Done,
     Governed,
@@ -40,6 +44,8 @@ from proctor.models.operator import (
     Waiting,
     question_name,
 )
+from proctor.narration.events import describe_refusal
+from proctor.narration.verdicts import ACCEPTED, REFUSED
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 # Ids and sessions may begin with a dash: whatever is no option of ours is taken as one.
@@ -100,7 +106,7 @@ def sessions(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJs
         _print_json(Governed(found))
     elif found:
         headings = ("episode", "state", "policy", "steps", "packets", "refused", "waiting")
-        print_list(_console(), headings, [_session_entry(each) for each in found])
+        _print_list(headings, [_session_entry(each) for each in found])
     else:
         _console().print("no governed episode runs")
 
@@ -121,10 +127,17 @@ def watch(
     try:
         with standard_output() as output:
             output.write_at_once(True)
-            first = find_last_row(client) if new else after
-            for row in _follow_rows(client, first, output, once=once, as_json=as_json):
-                if session in (None, row.session) and not (refused_only and row.accepted):
-                    output.write(encode_line(row) if as_json else _encode_row(row))
+            first = client.page(BEYOND_LAST_ROW, 0.0).last if new else after
+            if not as_json:
+                output.print(stdout_format().style(_format_cells(FEED_HEADINGS), bold=True) + "\n")
+            for page in read_pages(client, first, follow=not once, note=_print_note):
+                for row in page.rows:
+                    if session not in (None, row.session) or (refused_only and row.accepted):
+                        continue
+                    if as_json:
+                        output.write(encode_line(row))
+                    else:
+                        output.print(format_row(row, stdout_format()) + "\n")
     except KeyboardInterrupt:
         # This is how one is meant to end it.
         raise typer.Exit(0) from None
@@ -280,6 +293,63 @@ def _read_state_file() -> str | None:
 
 
 # -------------------------------------------------------------------------------------------------------- what one sees
+INDENT: Final = "    "
+QUOTE: Final = "> "
+"""Begins every line of words that a peer chose freely, and no other line: they are not taken for words of this program."""
+NARROWEST: Final = 30
+MOST_LINES: Final = 20
+
+
+class ListDetail(NamedTuple):
+    """A paragraph beneath an entry, behind `word` where that says what it is; `quoted` if a peer wrote it."""
+
+    text: str
+    word: str = ""
+    style: str = ""
+    quoted: bool = False
+
+
+class ListEntry(NamedTuple):
+    """One thing: its columns, and what is said of it."""
+
+    cells: Sequence[str]
+    details: Sequence[ListDetail] = ()
+    style: str = "bold"
+
+
+def list_lines(headings: Sequence[str], entries: Sequence[ListEntry], width: int | None) -> Iterator[Text]:
+    """Yield the lines; `width` None is for a page on which nothing is wrapped."""
+    rows = [headings, *(tuple(map(printable, entry.cells)) for entry in entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(format_cells(row, widths)).rstrip() for row in rows]
+    yield Text(lines[0], style="dim")
+    for entry, line in zip(entries, lines[1:], strict=True):
+        yield Text(line, style=entry.style)
+        word = max((len(printable(detail.word)) for detail in entry.details), default=0)
+        for detail in entry.details:
+            yield from _detail_lines(detail, word, width)
+
+
+def _detail_lines(detail: ListDetail, word: int, width: int | None) -> Iterator[Text]:
+    mark = QUOTE if detail.quoted else ""
+    indent = INDENT + (f"{printable(detail.word).ljust(word)}  " if detail.word else "")
+    first, rest = indent + mark, " " * len(indent) + mark
+    lines = [printable(part.rstrip()) for part in detail.text.split("\n")]
+    if width is not None:
+        room = max(width - len(first), NARROWEST)
+        lines = [line for part in lines for line in textwrap.wrap(part, room, break_on_hyphens=False) or [""]]
+    for number, line in enumerate(lines[:MOST_LINES]):
+        yield Text(f"{rest if number else first}{line}".rstrip(), style=detail.style)
+    if len(lines) > MOST_LINES:
+        yield Text(f"{rest}... {len(lines) - MOST_LINES} more lines: --json has all of it", style="dim")
+
+
+def _print_list(headings: Sequence[str], entries: Sequence[ListEntry]) -> None:
+    console = _console()
+    for line in list_lines(headings, entries, console.width if console.is_terminal else None):
+        console.print(line, soft_wrap=True)
+
+
 def _console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
@@ -298,10 +368,8 @@ def _print_question(client: OperatorClient, name: str, as_json: bool) -> Waiting
 
 
 def _print_questions(waiting: Sequence[Waiting]) -> None:
-    now = time.time()
-    print_list(
-        _console(), ("question", "kind", "session", "epoch", "waits"), [_question_entry(each, now) for each in waiting]
-    )
+    headings, now = ("question", "kind", "session", "epoch", "waits"), time.time()
+    _print_list(headings, [_question_entry(each, now) for each in waiting])
 
 
 def _question_entry(each: Waiting, now: float) -> ListEntry:
@@ -341,30 +409,8 @@ def format_wait(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _follow_rows(
-    client: OperatorClient, after: int, output: Output, *, once: bool, as_json: bool
-) -> Iterator[JudgedRow]:
-    """Yield the rows as they come; the heading is there before the first."""
-    if not as_json:
-        output.write(_encode_line(_console(), format_heading()))
-    for page in read_pages(client, after, follow=not once, note=_print_note):
-        yield from page.rows
-
-
 def _print_note(text: str) -> None:
     Console(stderr=True, highlight=False).print(printable(text), style="yellow", soft_wrap=True, markup=False)
-
-
-def _encode_row(row: JudgedRow) -> bytes:
-    console = _console()
-    return _encode_line(console, format_row(row, console.width if console.is_terminal else None))
-
-
-def _encode_line(console: Console, line: Text) -> bytes:
-    """Return a line as the console would print it."""
-    with console.capture() as captured:
-        console.print(line, soft_wrap=True)
-    return captured.get().encode()
 
 
 def _print_result(done: Done, as_json: bool) -> None:
@@ -374,10 +420,83 @@ def _print_result(done: Done, as_json: bool) -> None:
     elif done.accepted:
         _console().print(f"done; {_describe_state(done)}", soft_wrap=True)
     else:
-        reason = ", ".join(done.rules) + (": " if done.rules else "") + done.reason
-        typer.secho(f"refused: {printable(reason)}; {_describe_state(done)}", fg="red", err=True)
+        reason = printable(describe_refusal(done.rules, done.reason))
+        typer.secho(f"refused: {reason}; {_describe_state(done)}", fg="red", err=True)
     raise typer.Exit(0 if done.accepted else 1)
 
 
 def _describe_state(done: Done) -> str:
     return printable(f"the episode {done.session}.{done.epoch} is in {done.state}")
+
+
+# ------------------------------------------------------------------------------------------------- what is judged, live
+FEED_COLUMNS: Final = {"time": 12, "episode": 19, "state": 12, "who": 8, "packet": 16, "verdict": 8}
+FEED_HEADINGS: Final = (*FEED_COLUMNS, "reason")
+COLUMNS_WIDTH: Final = sum(FEED_COLUMNS.values()) + len(FEED_COLUMNS)
+RETRY_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 1.0
+RETRIED_ERRORS: Final = (ConnectionFailed, RequestTimeout, RemoteError)
+"""What may mean that a server is not there."""
+BEYOND_LAST_ROW: Final = 2**53
+"""After this row there is none: an answer tells how many there are."""
+
+
+def format_row(row: JudgedRow, form: OutputFormat) -> str:
+    """Return a row of the feed; on a terminal it fits, elsewhere the reason stays whole."""
+    word = ACCEPTED if row.accepted else REFUSED
+    at = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    kind = row.kind.removesuffix("Packet") or "unreadable"
+    # Of an accepted packet, the tool that said it.
+    told = (row.reason or row.tool or "") if row.accepted else describe_refusal(row.rules, row.reason)
+    reason = clip(told, max(form.width - COLUMNS_WIDTH, 10)) if form.terminal else printable(told)
+    text = _format_cells((at, f"{row.session}.{row.epoch}", row.state or "-", row.principal, kind, word, reason))
+    start = COLUMNS_WIDTH - FEED_COLUMNS["verdict"] - 1
+    styled = form.style(word, fg="green" if row.accepted else "red")
+    return text[:start] + styled + text[start + len(word) :]
+
+
+def _format_cells(cells: Sequence[str]) -> str:
+    return " ".join([*format_cells(cells[:-1], FEED_COLUMNS.values()), cells[-1]]).rstrip()
+
+
+def read_pages(
+    client: OperatorClient,
+    after: int,
+    *,
+    follow: bool,
+    note: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> Iterator[JudgedRows]:
+    """Yield what was judged after row `after`, and with `follow` what comes, page by page.
+
+    A server that goes away is waited for; one that stays away, or was never there, is the error that says so.
+    """
+    was_there, gone_since = False, None
+    while True:
+        try:
+            page = client.page(after, WAIT_SECONDS if follow else 0.0)
+        except RETRIED_ERRORS as problem:
+            if not (follow and was_there and _is_temporary(problem)):
+                raise
+            if gone_since is None:
+                gone_since = clock()
+                note(f"the server has gone ({problem}); waiting for it")
+            if clock() - gone_since > RETRY_SECONDS:
+                raise
+            pause(PAUSE_SECONDS)
+            continue
+        was_there, gone_since = True, None
+        if page.missed:
+            note(f"{page.missed} rows are no longer kept")
+        after = next_after(page, after)
+        yield page
+        if not follow and after >= page.last:
+            return
+
+
+def _is_temporary(problem: ProctorError) -> bool:
+    """Return whether the server may answer again: it is stopping, or nobody is there; but it has refused nothing."""
+    if isinstance(problem, RemoteError):
+        return problem.code == Code.SHUTTING_DOWN
+    return not isinstance(problem.found, int)

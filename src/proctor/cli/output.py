@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
+import msgspec
 import typer
 
 from proctor.errors import ValidationError
@@ -41,19 +42,15 @@ PAGE: Final = """<!doctype html>
 """
 
 
-def escape_unprintable(text: str, escaping: Callable[[str], str]) -> str:
-    """Return `text` with `escaping` applied to every sign that is not printable: the one rule for all that is printed.
+def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
+    """Return `text` with everything escaped that is no printable sign: the one rule for all that is printed.
 
     Not printable are controls of terminals (C0, C1, DEL), of the direction of writing, and every break of a line.
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else escaping(sign) for sign in text)
-
-
-def printable(text: str) -> str:
-    """Return `text` with everything escaped that is no printable sign."""
-    return escape_unprintable(text, lambda sign: sign.encode("unicode_escape").decode("ascii"))
+    escaped = escape or (lambda sign: sign.encode("unicode_escape").decode("ascii"))
+    return "".join(sign if sign.isprintable() else escaped(sign) for sign in text)
 
 
 def printable_json(text: bytes) -> bytes:
@@ -61,12 +58,17 @@ def printable_json(text: bytes) -> bytes:
     if text.isascii() and _DELETE not in text:
         return text
     line = text.removesuffix(b"\n")
-    return escape_unprintable(line.decode(), _escape).encode() + text[len(line) :]
+    return printable(line.decode(), _escape_for_json).encode() + text[len(line) :]
 
 
-def _escape(sign: str) -> str:
+def _escape_for_json(sign: str) -> str:
     """Return a sign as JSON escapes it: four digits for each of its halves."""
     return re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex())
+
+
+def encode_line(value: Any) -> bytes:
+    """Return `value` as one line of printable JSON, with its end."""
+    return printable_json(msgspec.json.encode(value)) + b"\n"
 
 
 class Output:
@@ -88,6 +90,10 @@ class Output:
         self._held += text
         if self._at_once or len(self._held) >= BLOCK_BYTES:
             self.flush()
+
+    def print(self, text: str) -> None:
+        """Write text in the encoding of standard output."""
+        self.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
     def flush(self) -> None:
         """Write everything that was held back."""

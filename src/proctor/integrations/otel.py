@@ -36,8 +36,8 @@ from proctor.models.events import (
     Failed,
     PacketJudged,
     SessionOpened,
-    SessionResumed,
 )
+from proctor.narration.events import describe_failure, name_event
 
 EXPORT_NAME: Final = "an export of spans"
 SCOPE: Final = "proctor.ledger"
@@ -90,9 +90,8 @@ def spans_of(episode: EpisodeSummary, rows: Iterable[Row]) -> Iterator[Span]:
         yield from _tool_call_spans(trace, root, call, told)
     began = _nanoseconds(episode.opened_at) if start is None else start
     attributes = _episode_attributes(episode, opened)
-    yield Span(
-        f"episode {episode.environment}", trace, root, None, began, end or began, attributes, _describe_loss(episode)
-    )
+    loss = "the episode is lost" if episode.reason == "lost" else ""
+    yield Span(f"episode {episode.environment}", trace, root, None, began, end or began, attributes, loss)
 
 
 def _tool_call_spans(trace: bytes, root: bytes, call: "_Call | int", rows: Sequence[Row]) -> Iterator[Span]:
@@ -120,16 +119,11 @@ def _call_key(row: Row) -> _Call | int:
 
 
 def _row_span(trace: bytes, parent: bytes, row: Row) -> Span:
-    event = row.event
-    at = _row_time(row)
-    said = {
-        "proctor.row": row.number,
-        "proctor.seq": row.seq,
-        "proctor.hash": row.hash.hex(),
-        **_event_attributes(event),
-    }
+    event, at = row.event, _row_time(row)
+    place: dict[str, Any] = {"proctor.row": row.number, "proctor.seq": row.seq, "proctor.hash": row.hash.hex()}
+    said = place | _event_attributes(event)
     kept = {key: value for key, value in said.items() if value is not None}
-    return Span(_span_name(event), trace, row.hash[:8], parent, at, at, kept, _describe_error(event))
+    return Span(name_event(event), trace, row.hash[:8], parent, at, at, kept, describe_failure(event))
 
 
 def _row_time(row: Row) -> int:
@@ -141,89 +135,53 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds) * 10**9 + round(seconds % 1 * 10**6) * 1000
 
 
-def _span_name(event: Any) -> str:
-    match event:
-        case EpisodeReset() | BatchReset():
-            return "reset"
-        case EpisodeStepped() | BatchStepped():
-            return "step"
-        case PacketJudged(kind=kind):
-            return kind or "unreadable packet"
-        case EpisodeClosed():
-            return "closed"
-    tag = type(event).__struct_config__.tag
-    return str(tag)
-
-
-def _describe_error(event: Any) -> str:
-    """Return why a row is an error, in a few words; empty if it is none."""
-    match event:
-        case PacketJudged(accepted=False):
-            return f"refused by {', '.join(event.rules) or 'the door'}: {event.reason}"
-        case Failed():
-            return event.code
-        case SessionResumed(lost=str(lost)):
-            return lost
-    return ""
-
-
 def _event_attributes(event: Any) -> dict[str, Any]:
     """Return what is told of a row; None is left out."""
-    common = {"proctor.principal": event.principal, "proctor.request_id": event.request_id}
-    own: dict[str, Any] = {}
-    match event:
-        case EpisodeReset():
-            own = {"epoch": event.epoch, "seed": event.seed, "episode_id": event.episode_id}
-        case BatchReset():
-            own = {"epoch": event.epoch, "episode_id": event.episode_id}
-        case BatchStepped():
-            own = {"step": event.step}
-        case EpisodeStepped():
-            own = {name: getattr(event, name) for name in _STEP_ATTRIBUTES}
-        case PacketJudged():
-            own = {name: getattr(event, name) for name in _PACKET_ATTRIBUTES} | {
-                "verdict": "accepted" if event.accepted else "refused"
-            }
-        case AgentGranted():
-            own = {"grant": event.grant, "agent": event.agent, "tools": event.tools}
-        case Failed():
-            own = {name: getattr(event, name) for name in ("step", "code", "request", "clause", "incident", "lost")}
-        case EpisodeClosed():
-            own = {name: getattr(event, name) for name in ("steps", "reason", "outcome", "state", "obligations")}
-    return common | {f"proctor.{name}": value for name, value in own.items()}
+    names = ("principal", "request_id", *_ATTRIBUTES.get(type(event), ()))
+    said = {f"proctor.{name}": getattr(event, name) for name in names}
+    if isinstance(event, PacketJudged):
+        said["proctor.verdict"] = "accepted" if event.accepted else "refused"
+    return said
 
 
-_STEP_ATTRIBUTES: Final = ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool")
-_PACKET_ATTRIBUTES: Final = ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool")
+_ATTRIBUTES: Final[Mapping[type, tuple[str, ...]]] = {
+    EpisodeReset: ("epoch", "seed", "episode_id"),
+    BatchReset: ("epoch", "episode_id"),
+    EpisodeStepped: ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool"),
+    BatchStepped: ("step",),
+    PacketJudged: ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool"),
+    AgentGranted: ("grant", "agent", "tools"),
+    Failed: ("step", "code", "request", "clause", "incident", "lost"),
+    EpisodeClosed: ("steps", "reason", "outcome", "state", "obligations"),
+}
+"""Which fields of an event are attributes of its span, besides who caused it."""
+_EPISODE_ATTRIBUTES: Final = (
+    "chain",
+    "session",
+    "epoch",
+    "environment",
+    "target",
+    "episode_id",
+    "steps",
+    "terminated",
+    "truncated",
+    "governed",
+    "outcome",
+    "num_envs",
+    "rows",
+    "head",
+)
 
 
 def _episode_attributes(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[str, Attribute]:
-    said: dict[str, Any] = {
-        "chain": episode.chain,
-        "session": episode.session,
-        "epoch": episode.epoch,
-        "environment": episode.environment,
-        "target": episode.target,
-        "episode_id": episode.episode_id,
+    said: dict[str, Any] = {name: getattr(episode, name) for name in _EPISODE_ATTRIBUTES} | {
         "seed": episode.seed if isinstance(episode.seed, int) else None,
-        "steps": episode.steps,
         "reward": episode.total_reward,
-        "terminated": episode.terminated,
-        "truncated": episode.truncated,
         "reason": episode.reason or None,
-        "governed": episode.governed,
-        "outcome": episode.outcome,
-        "num_envs": episode.num_envs,
-        "rows": episode.rows,
-        "head": episode.head,
         "tier": None if opened is None else opened.tier,
         "version": None if opened is None else opened.server,
     }
     return {f"proctor.{name}": value for name, value in said.items() if value is not None}
-
-
-def _describe_loss(episode: EpisodeSummary) -> str:
-    return "the episode is lost" if episode.reason == "lost" else ""
 
 
 # ---------------------------------------------------------------------------------------------------------- OTLP JSON

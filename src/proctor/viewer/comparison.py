@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from proctor.episode.explanations import describe_kind
 from proctor.errors import ValidationError
 from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import Ledger
 from proctor.ledger.storage.ledger_file import StoredRow
 from proctor.models.events import BatchReset, EpisodeReset, SessionOpened
+from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
 from proctor.replay.comparison import format_value
 from proctor.viewer.branch import UNKNOWN_REWARDS, BranchBuilder, fork_name

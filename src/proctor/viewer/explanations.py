@@ -19,14 +19,6 @@ from msgspec import Struct
 
 from proctor.episode.episode_state import EpisodeState, new_episode
 from proctor.episode.events import classify_packet, classify_record
-from proctor.episode.explanations import (
-    EVENT_WORDS,
-    describe_kind,
-    describe_obligation,
-    find_way_on,
-    rule_sentence,
-    short_reason,
-)
 from proctor.episode.judge import Judge
 from proctor.episode.legal_moves import event_label, legal_next, shortest_way
 from proctor.episode.packets.enums import RecordKind
@@ -40,6 +32,14 @@ from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import Ledger
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile
 from proctor.models.events import PacketJudged, SessionOpened
+from proctor.narration.verdicts import (
+    EVENT_WORDS,
+    describe_kind,
+    describe_obligation,
+    find_way_on,
+    rule_sentence,
+    short_reason,
+)
 from proctor.viewer.documents import Explanation, RuleSentence, clean_text
 from proctor.viewer.first_difference import PACKET_MARK, read_row
 

@@ -8,8 +8,8 @@ Rule 2: places are whole numbers of a grid, four across and three down. The deci
 from typing import Final
 
 from proctor.episode.diagram import EVERY, EVERYWHERE, Diagram, Edge, machine_diagram
-from proctor.episode.explanations import STATE_WORDS
 from proctor.episode.transition_table import ProtocolState
+from proctor.narration.verdicts import STATE_WORDS
 from proctor.viewer.documents import MachineDiagram, MachineEdge, MachineState
 
 PLACES: Final[dict[ProtocolState, tuple[int, int]]] = {

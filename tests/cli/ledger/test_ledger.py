@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from proctor.cli import terminal as progress
-from proctor.cli.ledger_key import load_signer, load_signing_key, parse_public_key
+from proctor.cli.ledger_key import load_signing_key, parse_public_key
 from proctor.cli.main import main
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
@@ -487,7 +487,7 @@ def test_a_dry_run_removes_nothing(run: Run, own: Path) -> None:
 
 
 def test_one_who_says_no_is_heard(run: Run, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.cli.ledger.pruning._can_be_asked", lambda: True)
+    monkeypatch.setattr("proctor.cli.ledger._can_be_asked", lambda: True)
 
     assert run("prune", own, "free.1", stdin=b"n\n").code == 130
     assert len(run("list", own, "--json").objects) == 4
@@ -506,7 +506,7 @@ def test_the_public_key_is_printed_and_the_secret_half_is_not(run: Run, tmp_path
     assert "a new key was made" in first.err.replace("\n", " ")
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text().strip() not in first.out + first.err
-    assert load_signer({"XDG_STATE_HOME": str(tmp_path / "state")}).public.hex() == first.out.strip()
+    assert load_signing_key({"XDG_STATE_HOME": str(tmp_path / "state")}).signer.public.hex() == first.out.strip()
 
 
 def test_the_environment_goes_before_the_file() -> None:

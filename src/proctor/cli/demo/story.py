@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from proctor.cli.narration.descriptions import describe_packet, format_path
 from proctor.ledger.reader import Row
 from proctor.models.events import EpisodeClosed, EpisodeReset, EpisodeStepped, PacketJudged, SessionOpened
+from proctor.narration.values import describe_packet, format_path
 
 MOST_TRAIL: Final = 256
 IDLE: Final = "S0_IDLE"

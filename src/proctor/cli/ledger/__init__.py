@@ -8,31 +8,181 @@ Rule 4: `export` writes each format with its row of `WRITERS`, which returns wha
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 
-from proctor.cli.ledger import episode_pages, pruning, verification
-from proctor.cli.ledger.episode_pages import EpisodePage
+from proctor.cli.ledger.pages import OPEN_REASON, describe_ending, format_episode, print_episodes
 from proctor.cli.ledger_key import load_signing_key, parse_public_key
-from proctor.cli.narration.timeline import Narrator, timeline_entries
-from proctor.cli.output import Output, printable, printable_json, standard_output
+from proctor.cli.output import encode_line, printable, printable_json, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust
-from proctor.cli.terminal import OutputFormat, ProgressBar, format_count, progress_bar, stdout_format
+from proctor.cli.terminal import ProgressBar, format_time, progress_bar, stdout_format
 from proctor.errors import ValidationError
 from proctor.ledger.export.bundle import write_bundle
 from proctor.ledger.export.jsonl import encode_packets, encode_row, encode_rows, read_rows
 from proctor.ledger.export.output import new_file, report_progress, select_episodes
-from proctor.ledger.reader import EpisodeSummary, Ledger, Row
+from proctor.ledger.prune import prune as remove_episodes
+from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.ledger.verify import LedgerFinding, VerificationReport
 from proctor.ledger.verify import verify as verified
+from proctor.narration.values import format_count
+
+LedgerArgument: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="LEDGER", help="The folder of a ledger, one of its files, or a bundle.")
+]
+EpisodeArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="EPISODE", help="A chain, an episode_id, or a beginning of one.")
+]
+EpisodesArgument: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="EPISODE", help="Chains, episode_ids, or beginnings of them.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
+
+ledger = typer.Typer(
+    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True
+)
 
 
+@ledger.callback()
+def _group(context: typer.Context) -> None:
+    """List, show, verify, export and prune what is on record."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+# ----------------------------------------------------------------------------------------------------------- list, show
+@ledger.command("list")
+def list_episodes(
+    path: LedgerArgument,
+    environment: Annotated[str | None, typer.Option(metavar="NAME", help="Only of environments like this.")] = None,
+    is_open: Annotated[bool, typer.Option("--open", help="Only episodes that have not ended.")] = False,
+    governed: Annotated[bool, typer.Option("--governed", help="Only governed episodes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the episodes, the oldest first."""
+    with Ledger.open(path) as record:
+        found = [
+            each
+            for each in record.episodes()
+            if (environment or "").lower() in each.environment.lower()
+            and (each.reason == OPEN_REASON or not is_open)
+            and (each.governed or not governed)
+        ]
+        _report_unread_files(record)
+    with standard_output() as output:
+        if not as_json:
+            print_episodes(output, found)
+            return
+        for each in found:
+            output.write(encode_line({**asdict(each), "end": describe_ending(each), "file": str(each.file)}))
+
+
+@ledger.command()
+def show(
+    path: LedgerArgument,
+    episode: EpisodeArgument,
+    rows: Annotated[str | None, typer.Option(metavar="A:B", help="Only the rows from A to before B.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Give every step a line, also those that repeat.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell an episode: when, who, what, and what came of it."""
+    wanted = None if rows is None else _parse_range(rows)
+    with Ledger.open(path) as record, standard_output() as output:
+        found = record.find(episode)
+        _report_unread_files(record)
+        if as_json:
+            for row in record.rows(found.chain):
+                if wanted is None or row.seq in wanted:
+                    output.write(printable_json(encode_row(row)))
+            return
+        command = f"proctor ledger verify {path} --head HEAD"
+        for line in format_episode(stdout_format(), record, found, wanted, folded=not each, verify=command):
+            output.print(line)
+
+
+def _parse_range(text: str) -> range:
+    """Return the rows that A:B names; either may be left out."""
+    first, colon, last = text.partition(":")
+    if not colon or not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, last)):
+        raise ValidationError("these are no rows", found=text, expected="A:B, such as 10:20, 10: or :20")
+    return range(int(first or 0), int(last) if last else sys.maxsize)
+
+
+# --------------------------------------------------------------------------------------------------------------- verify
+@ledger.command()
+def verify(
+    path: LedgerArgument,
+    head: Annotated[
+        list[str] | None, typer.Option(metavar="HEAD", help="A head that you were given: CHAIN@ROWS:HASH.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="PUB", help="The public key of who signed: its digits, or a file with them.")
+    ] = None,
+    allow_unsealed: Annotated[
+        bool,
+        typer.Option("--allow-unsealed", help="Accept rows after the last seal of their chain, which nothing proves."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Check every row, chain and seal, and say what that proves."""
+    public = None if key is None else parse_public_key(key)
+    with progress_bar("verifying", unit="rows") as shown:
+        report = verified(path, heads=head or (), public=public, allow_unsealed=allow_unsealed, progress=shown.update)
+    with standard_output() as output:
+        if as_json:
+            output.write(_encode_report(report))
+        else:
+            output.print("".join(f"{line}\n" for line in _report_lines(report)))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _encode_report(report: VerificationReport) -> bytes:
+    findings = [
+        {"file": str(each.file), "chain": each.chain, "seq": each.seq, "number": each.number, "what": each.what}
+        for each in report.findings
+    ]
+    counts = {name: getattr(report, name) for name in ("rows", "chains", "seals", "unsealed", "signed", "headed")}
+    return encode_line({"ok": report.ok, "findings": findings, **counts, "says": report.says})
+
+
+def _report_lines(report: VerificationReport) -> Iterator[str]:
+    """Yield the findings, the first first, then the counts and what that proves."""
+    form = stdout_format()
+    for finding in report.findings:
+        place = printable(_describe_location(finding))
+        yield form.style(f"{place}: ", fg="red", bold=True) + printable(finding.what)
+    if not report.ok:
+        verdict = form.style(format_count(len(report.findings), "finding"), fg="red", bold=True)
+    elif report.unsealed:
+        verdict = form.style(f"no finding, but {format_count(report.unsealed, 'row')} without proof", fg="yellow")
+    else:
+        verdict = form.style("nothing is wrong", fg="green", bold=True)
+    counts = ((report.rows, "row"), (report.chains, "chain"), (report.seals, "seal"))
+    rows, chains, seals = (format_count(count, what) for count, what in counts)
+    yield f"{rows} in {chains}, {seals}: {verdict}"
+    for line in form.wrap(report.says):
+        yield form.style(line, dim=report.signed or report.headed, fg=None if report.signed else "yellow")
+
+
+def _describe_location(finding: LedgerFinding) -> str:
+    """Return where something is wrong."""
+    words = [finding.file.name]
+    words += [] if finding.number is None else [f"row {finding.number}"]
+    if finding.chain is not None:
+        words.append(finding.chain if finding.seq is None else f"{finding.chain} at {finding.seq}")
+    return ", ".join(words)
+
+
+# --------------------------------------------------------------------------------------------------------------- export
 class ExportFormat(StrEnum):
     """What an export can be."""
 
@@ -128,101 +278,6 @@ WRITERS: Final[Mapping[ExportFormat, Writer]] = {
 }
 
 
-ROWS_READ_AHEAD: Final = 200
-"""Rows that are read to know who takes part."""
-
-LedgerArgument: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="LEDGER", help="The folder of a ledger, one of its files, or a bundle.")
-]
-EpisodeArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="EPISODE", help="A chain, an episode_id, or a beginning of one.")
-]
-EpisodesArgument: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="EPISODE", help="Chains, episode_ids, or beginnings of them.")
-]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
-
-ledger = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True
-)
-
-
-@ledger.callback()
-def _group(context: typer.Context) -> None:
-    """List, show, verify, export and prune what is on record."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-@ledger.command("list")
-def list_episodes(
-    path: LedgerArgument,
-    environment: Annotated[str | None, typer.Option(metavar="NAME", help="Only of environments like this.")] = None,
-    is_open: Annotated[bool, typer.Option("--open", help="Only episodes that have not ended.")] = False,
-    governed: Annotated[bool, typer.Option("--governed", help="Only governed episodes.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """List the episodes, the oldest first."""
-    with Ledger.open(path) as record:
-        found = episode_pages.select_episodes(
-            record.episodes(), environment=environment, is_open=is_open, governed=governed
-        )
-        _report_unread_files(record)
-    with standard_output() as output:
-        if as_json:
-            for line in episode_pages.episodes_as_json(found):
-                output.write(line)
-        else:
-            _print(output, episode_pages.episodes_as_text(stdout_format(), found))
-
-
-@ledger.command()
-def show(
-    path: LedgerArgument,
-    episode: EpisodeArgument,
-    rows: Annotated[str | None, typer.Option(metavar="A:B", help="Only the rows from A to before B.")] = None,
-    each: Annotated[bool, typer.Option("--each", help="Give every step a line, also those that repeat.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Tell an episode: when, who, what, and what came of it."""
-    wanted = None if rows is None else _parse_range(rows)
-    with Ledger.open(path) as record, standard_output() as output:
-        found = record.find(episode)
-        _report_unread_files(record)
-        if as_json:
-            for row in _select_rows(record.rows(found.chain), wanted):
-                output.write(printable_json(encode_row(row)))
-        else:
-            _print(output, _format_timeline(stdout_format(), record, found, path, wanted, folded=not each))
-
-
-@ledger.command()
-def verify(
-    path: LedgerArgument,
-    head: Annotated[
-        list[str] | None, typer.Option(metavar="HEAD", help="A head that you were given: CHAIN@ROWS:HASH.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="PUB", help="The public key of who signed: its digits, or a file with them.")
-    ] = None,
-    allow_unsealed: Annotated[
-        bool,
-        typer.Option("--allow-unsealed", help="Accept rows after the last seal of their chain, which nothing proves."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
-) -> None:
-    """Check every row, chain and seal, and say what that proves."""
-    public = None if key is None else parse_public_key(key)
-    with progress_bar("verifying", unit="rows") as shown:
-        report = verified(path, heads=head or (), public=public, allow_unsealed=allow_unsealed, progress=shown.update)
-    with standard_output() as output:
-        if as_json:
-            output.write(verification.report_as_json(report))
-        else:
-            _print(output, verification.report_as_text(stdout_format(), report))
-    raise typer.Exit(0 if report.ok else 1)
-
-
 @ledger.command()
 def export(
     context: typer.Context,
@@ -269,8 +324,13 @@ def bundle(
         found = record.find(episode)
         write_bundle(record, found.chain, out)
     with standard_output() as output:
-        _print(output, [f"{printable(found.head)}\n"])
+        output.print(f"{printable(found.head)}\n")
     _print_remark(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- prune
+MOST_NAMED: Final = 20
+"""Of more episodes than that, the first are named."""
 
 
 @ledger.command()
@@ -285,62 +345,88 @@ def prune(
 ) -> None:
     """Remove whole episodes; signed tombstones stay."""
     with Ledger.open(path) as record:
-        found = pruning.select_prunable(record, episodes or [], before)
+        found = _select_prunable(record, episodes or [], before)
         _report_unread_files(record)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in pruning.describe_plan(found):
+    for line in _describe_plan(found):
         console.print(printable(line), markup=False)
     if not found or dry_run:
         return
-    pruning.confirm(yes=yes)
+    _confirm(yes=yes)
+    # What was announced is what is removed: chains by name, never a condition that is looked at again.
     why = "" if before is None else f"ended before {before}"
+    done = remove_episodes(path, [each.chain for each in found], load_signing_key().signer, time.time, why=why)
     with standard_output() as output:
-        _print(output, [pruning.prune_episodes(path, found, why)])
+        size = decimal(done.bytes)
+        output.print(f"removed {format_count(done.chains, 'episode')}, {format_count(done.rows, 'row')}, {size}\n")
 
 
+def _select_prunable(record: Ledger, names: Sequence[str], before: str | None) -> list[EpisodeSummary]:
+    """Return the episodes that are named, or all that ended before a date.
+
+    One that is open, or whose session is not over, is refused by name, and passed over if only the date was named.
+    """
+    if bool(names) == (before is not None):
+        raise ValidationError("it is not clear what to remove", expected="episodes by name, or --before DATE")
+    held = record.unfinished()
+    if before is not None:
+        limit = _parse_time(before)
+        over = (each for each in record.episodes() if each.reason != OPEN_REASON and each.chain not in held)
+        # One that was left without a word has no end: its beginning counts.
+        return [each for each in over if (each.opened_at if each.closed_at is None else each.closed_at) < limit]
+    found = select_episodes(record, names)
+    for each in found:
+        if each.reason == OPEN_REASON or each.chain in held:
+            what = "an episode" if each.reason == OPEN_REASON else "an episode of a session"
+            raise ValidationError(f"{what} that is not over stays", found=each.chain, expected="one that has ended")
+    return found
+
+
+def _parse_time(text: str) -> float:
+    """Return a date or a time in seconds since 1970; without a zone it is in UTC."""
+    try:
+        said = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValidationError("not a date", found=text, expected="2026-01-31 or 2026-01-31T12:00") from None
+    return (said if said.tzinfo is not None else said.replace(tzinfo=UTC)).timestamp()
+
+
+def _describe_plan(found: Sequence[EpisodeSummary]) -> Iterator[str]:
+    """Yield what will be removed, a line each."""
+    if not found:
+        yield "There is nothing to remove."
+        return
+    for each in found[:MOST_NAMED]:
+        facts = (each.environment, format_time(each.opened_at), format_count(each.rows, "row"), describe_ending(each))
+        yield "  ".join((each.chain, *facts))
+    if len(found) > MOST_NAMED:
+        yield f"... and {len(found) - MOST_NAMED:,} more"
+    episodes, rows = format_count(len(found), "episode"), format_count(sum(each.rows for each in found), "row")
+    yield f"To be removed: {episodes} with {rows}. A signed tombstone of each stays."
+
+
+def _confirm(*, yes: bool) -> None:
+    """Return if it may be done; one who cannot be asked must have said --yes."""
+    if yes:
+        return
+    if not _can_be_asked():
+        raise ValidationError("there is nobody to ask", expected="--yes")
+    typer.confirm("Remove them for good?", abort=True, err=True)
+
+
+def _can_be_asked() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+# ------------------------------------------------------------------------------------------------------------------ key
 @ledger.command()
 def key() -> None:
     """Print the public key that verifies what this machine signs."""
     found = load_signing_key()
     with standard_output() as output:
-        _print(output, [f"{found.signer.public.hex()}\n"])
+        output.print(f"{found.signer.public.hex()}\n")
     where = "the environment" if found.path is None else str(found.path)
     _print_remark(f"{'a new key was made; its' if found.made else 'the'} secret half is in {where}")
-
-
-# --------------------------------------------------------------------------------------------------------------- parts
-def _format_timeline(
-    page_of: OutputFormat, record: Ledger, found: EpisodeSummary, path: Path, wanted: range | None, *, folded: bool
-) -> Iterator[str]:
-    """Yield the page of an episode."""
-    narrator = Narrator()
-    # Who takes part is known after a few rows; the columns are set before the first is printed.
-    for row in islice(record.rows(found.chain), ROWS_READ_AHEAD):
-        narrator.hear(row.event)
-    page = EpisodePage(page_of, max((len(f"agent {name}") for name in narrator.agents.values()), default=0))
-    yield from page.header(found, narrator.opened, narrator.seed)
-    narrator = Narrator()
-    for entry in timeline_entries(record.rows(found.chain), narrator, folded=folded, wanted=wanted):
-        yield page.entry(entry)
-    yield from page.footer(found, narrator.count, f"proctor ledger verify {path} --head HEAD")
-
-
-def _parse_range(text: str) -> range:
-    """Return the rows that A:B names; either may be left out."""
-    first, colon, last = text.partition(":")
-    if not colon or not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, last)):
-        raise ValidationError("these are no rows", found=text, expected="A:B, such as 10:20, 10: or :20")
-    return range(int(first or 0), int(last) if last else sys.maxsize)
-
-
-def _select_rows(rows: Iterable[Row], wanted: range | None) -> Iterator[Row]:
-    return (row for row in rows if wanted is None or row.seq in wanted)
-
-
-def _print(output: Output, parts: Iterable[str]) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    for part in parts:
-        output.write(part.encode(encoding, "replace"))
 
 
 def _report_unread_files(record: Ledger) -> None:

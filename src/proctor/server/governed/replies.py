@@ -13,12 +13,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import EpisodeState
-from proctor.episode.explanations import find_way_on
 from proctor.episode.legal_moves import shortest_way
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.governance import POLICY_1, advice_for
 from proctor.episode.transition_table import Event, Position
 from proctor.episode.verdicts import Verdict
+from proctor.narration.verdicts import find_way_on
 from proctor.server.governed.episode_memory import OperatorAnswer
 from proctor.server.governed.packet_stream import PacketStream, PreJudgeRefusal
 from proctor.server.governed.policy import TokenIssuer

@@ -1,8 +1,7 @@
-"""A timeline says who did what and what came of it, and no line is wider than its terminal."""
+"""Events are told in words: who did what, and what came of it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
-from rich.cells import cell_len
 
-from proctor.cli.ledger.episode_pages import EpisodePage
-from proctor.cli.narration.descriptions import (
-    COMPASS_ACTIONS,
-    GRID_ACTIONS,
-    MOST_DECODED_BYTES,
-    POPPER_COLUMNS,
-    UNREADABLE_PACKET,
-    action_describer,
-    describe_packet,
-    format_path,
-)
-from proctor.cli.narration.timeline import (
+from proctor.envs.plume.tools import EIGHT, FOUR
+from proctor.envs.popper.rules import CONTRACT_BOARD
+from proctor.ledger.reader import Ledger, Row
+from proctor.models.arrays import pack_array
+from proctor.models.events import AgentRevoked, BatchStepped, Event, SessionClosed, SessionResumed
+from proctor.narration.events import (
     NOT_KEPT,
     Narrator,
     ResultTone,
@@ -35,17 +27,18 @@ from proctor.cli.narration.timeline import (
     describe_observation,
     timeline_entries,
 )
-from proctor.cli.terminal import OutputFormat, clip, format_duration, pad, shorten_middle, wrap_words
-from proctor.envs.plume.tools import EIGHT, FOUR
-from proctor.envs.popper.rules import CONTRACT_BOARD
-from proctor.ledger.reader import Ledger, Row
-from proctor.models.arrays import pack_array
-from proctor.models.events import AgentRevoked, BatchStepped, Event, SessionClosed, SessionResumed
+from proctor.narration.values import (
+    MOST_DECODED_BYTES,
+    PLUME_ACTIONS,
+    POPPER_COLUMNS,
+    UNREADABLE_PACKET,
+    action_describer,
+    describe_packet,
+    format_path,
+)
 from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, reset, stepped, written
 from tests.cli.streams import conforming
 from tests.memory import measured_memory
-
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def rows(events: Iterable[Event], *, values: bool = True) -> list[Row]:
@@ -211,8 +204,8 @@ def test_a_step_without_a_reward_says_so() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- actions
 def test_actions_are_called_as_the_environments_call_them() -> None:
-    assert GRID_ACTIONS == FOUR
-    assert COMPASS_ACTIONS == EIGHT
+    assert PLUME_ACTIONS["discrete_grid"] == FOUR
+    assert PLUME_ACTIONS["eight_direction_stay"] == EIGHT
     assert CONTRACT_BOARD[1] == POPPER_COLUMNS
 
 
@@ -289,81 +282,6 @@ def test_many_names_are_counted() -> None:
 
 def test_states_are_told_by_their_numbers() -> None:
     assert format_path(["S2_MODEL", "S2_MODEL", "S3_DECIDE", "S2_MODEL"]) == "S2>S3>S2"
-
-
-# ------------------------------------------------------------------------------------------------------------- the page
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(60, 200),
-    st.text(max_size=60),
-    st.text(max_size=90),
-    st.text(max_size=120),
-    st.text(max_size=60),
-    st.booleans(),
-)
-def test_no_line_is_wider_than_the_terminal(
-    width: int, who: str, what: str, result: str, remark: str, whole: bool
-) -> None:
-    page = EpisodePage(OutputFormat(width, terminal=True, coloured=True), 12)
-
-    text = page.entry(TimelineEntry(1e6, "1000000-2000000", who, what, result, ResultTone.BAD, remark, whole))
-
-    assert text.endswith("\n")
-    assert max(cell_len(ANSI.sub("", line)) for line in text.split("\n")) <= width
-
-
-def test_the_reason_of_a_refusal_is_never_cut() -> None:
-    reason = "refused by RULE: " + " ".join(f"word{number}" for number in range(40))
-    page = EpisodePage(OutputFormat(80, terminal=True, coloured=False), 7)
-
-    text = page.entry(TimelineEntry(0.0, "1", "agent", "DecisionPacket", reason, ResultTone.BAD, whole=True))
-
-    assert text.split()[5:] == reason.split()
-
-
-def test_without_a_terminal_nothing_is_cut() -> None:
-    page = EpisodePage(OutputFormat(60, terminal=False, coloured=False), 7)
-
-    text = page.entry(TimelineEntry(0.0, "1", "agent", "a" * 100, "b" * 100, remark="c" * 100))
-
-    assert text.count("\n") == 1
-    assert all(letter * 100 in text for letter in "abc")
-
-
-def test_nothing_unprintable_reaches_the_page() -> None:
-    page = EpisodePage(OutputFormat(200, terminal=True, coloured=False), 7)
-
-    text = page.entry(TimelineEntry(0.0, "1", "agent \x1b[2J", "\x07", "\x9b", ResultTone.BAD, "\u202e"))
-
-    assert text.removesuffix("\n").isprintable()
-
-
-# ------------------------------------------------------------------------------------------------------------- columns
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0.000 s"), (59.9, "59.900 s"), (60, "1m00.0s"), (119.97, "2m00.0s"), (3600, "1h00m"), (7384, "2h03m")],
-)
-def test_a_length_of_time_is_short(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
-@given(st.text(max_size=40), st.integers(0, 30))
-def test_a_cell_has_its_width(text: str, width: int) -> None:
-    assert cell_len(pad(text, width)) == width
-    assert cell_len(clip(text, width)) <= width
-
-
-@given(st.text(alphabet=st.characters(categories=["L", "N", "Zs"]), max_size=80), st.integers(4, 30))
-def test_wrapping_loses_no_sign(text: str, width: int) -> None:
-    lines = wrap_words(text, width)
-
-    assert all(cell_len(line) <= width for line in lines)
-    assert "".join("".join(lines).split()) == "".join(clip(text, 1 << 20).split())
-
-
-def test_a_name_loses_its_middle() -> None:
-    assert shorten_middle("abcdefghij", 5) == "ab…ij"
-    assert shorten_middle("abc", 5) == "abc"
 
 
 def test_the_rows_of_the_stories_are_the_rows_of_a_ledger(tmp_path: Path) -> None:

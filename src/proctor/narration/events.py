@@ -1,0 +1,421 @@
+"""An episode in words: an entry for every row, or for several steps that repeat each other. Pure.
+
+Rule 1: every kind of event has a row in `EVENT_NARRATORS`; what has none is shown by its name.
+Rule 2: `Narrator` knows what earlier rows say about later ones: who the agents are, when the episode began, what actions are called.
+Rule 3: steps that repeat the step before them (the same actor, tool and action) are shown together, up to an end.
+Rule 4: times count from the reset; how the session was opened has no entry.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Raw
+
+from proctor.errors import ValidationError
+from proctor.ledger.reader import Row
+from proctor.models.events import (
+    AgentGranted,
+    AgentRevoked,
+    BatchReset,
+    BatchStepped,
+    EpisodeClosed,
+    EpisodeReset,
+    EpisodeStepped,
+    Failed,
+    PacketJudged,
+    SessionClosed,
+    SessionOpened,
+    SessionResumed,
+)
+from proctor.models.value_text import describe_value, format_number
+from proctor.narration.values import (
+    MOST_DECODED_BYTES,
+    UNREADABLE_PACKET,
+    ActionDescriber,
+    action_describer,
+    decode_short,
+    describe_packet,
+    describe_size,
+    format_count,
+    format_path,
+)
+
+NOT_KEPT: Final = "only its digest was kept"
+UNREADABLE: Final = "cannot be read"
+
+
+class ResultTone(StrEnum):
+    """How a result is meant."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    BAD = "bad"
+    ENDED = "ended"
+    NOTED = "noted"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """What is told of one row; `remark` is what stands dimmed beside the result, `whole` asks for all of the result."""
+
+    at: float
+    step: str
+    who: str
+    what: str
+    result: str = ""
+    tone: ResultTone = ResultTone.PLAIN
+    remark: str = ""
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class EpisodeCounts:
+    """What the whole episode comes to."""
+
+    packets: int = 0
+    refused: int = 0
+    warnings: int = 0
+    failures: int = 0
+    rules: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Knows what was said before: who the agents are, when the episode began, what its actions are called."""
+
+    began: float | None = None
+    opened: SessionOpened | None = None
+    seed: str = ""
+    agents: dict[str, str] = field(default_factory=dict)
+    count: EpisodeCounts = field(default_factory=EpisodeCounts)
+    words: ActionDescriber = field(default_factory=lambda: action_describer(None))
+
+    def hear(self, event: Any) -> None:
+        """Take note of what later rows refer to."""
+        match event:
+            case SessionOpened():
+                self.opened = event
+                self.words = action_describer(event)
+            case EpisodeReset() | BatchReset() if self.began is None:
+                self.began = event.at
+                self.seed = describe_seed(event)
+            case AgentGranted():
+                self.agents[event.grant] = event.agent
+            case PacketJudged():
+                self._count_packet(event)
+            case Failed():
+                self.count.failures += 1
+
+    def _count_packet(self, event: PacketJudged) -> None:
+        self.count.packets += 1
+        self.count.warnings += len(event.warnings)
+        if not event.accepted:
+            self.count.refused += 1
+            for rule in event.rules:
+                self.count.rules[rule] = self.count.rules.get(rule, 0) + 1
+
+    def who(self, event: Any) -> str:
+        """Return who caused an event, by name where there is one."""
+        grant = getattr(event, "grant", None) or ""
+        if event.principal != "agent":
+            return str(event.principal)
+        return f"agent {self.agents.get(grant) or grant}".rstrip()
+
+    def since(self, at: float) -> float:
+        """Return the seconds since the episode began."""
+        return at - (at if self.began is None else self.began)
+
+    def narrate(self, row: Row) -> TimelineEntry:
+        """Return what is told of one row."""
+        event = row.event
+        found = EVENT_NARRATORS.get(type(event), _narrate_unknown)(event, self, row.values)
+        return TimelineEntry(self.since(event.at), found.pop("step", ""), self.who(event), **found)
+
+
+def describe_seed(event: EpisodeReset | BatchReset) -> str:
+    """Return the seed that was asked for, or the one that the environment says it drew."""
+    if event.seed is not None:
+        return describe_value(event.seed)
+    told = decode_short(event.metadata, None) if isinstance(event, EpisodeReset) else None
+    drawn = told.get("seed") if isinstance(told, dict) else None
+    return "drawn" if drawn is None else f"{describe_value(drawn)} (drawn)"
+
+
+def describe_refusal(rules: Sequence[str], reason: str) -> str:
+    """Return why a packet was refused: the rules, and the reason."""
+    return ": ".join(filter(None, (", ".join(rules), reason)))
+
+
+def describe_failure(event: Any) -> str:
+    """Return why an event is a refusal, a failure or a loss; empty if it is none."""
+    match event:
+        case PacketJudged(accepted=False):
+            by = f" by {', '.join(event.rules)}" if event.rules else ""
+            return f"refused{by}: {event.reason}".rstrip(": ")
+        case Failed():
+            return event.code
+        case SessionResumed(lost=str(lost)):
+            return lost
+    return ""
+
+
+def name_event(event: Any) -> str:
+    """Return what an event is, in a word or two."""
+    if isinstance(event, PacketJudged):
+        return event.kind or UNREADABLE_PACKET
+    return _EVENT_NAMES.get(type(event)) or str(type(event).__struct_config__.tag)
+
+
+_EVENT_NAMES: Final[Mapping[type, str]] = {
+    EpisodeReset: "reset",
+    BatchReset: "reset",
+    EpisodeStepped: "step",
+    BatchStepped: "step",
+    EpisodeClosed: "closed",
+}
+
+
+# -------------------------------------------------------------------------------------------------------- resets, steps
+def _narrate_unknown(event: Any, narrator: Narrator, values: bool) -> dict[str, Any]:
+    return {"what": type(event).__name__}
+
+
+def _narrate_reset(event: EpisodeReset, narrator: Narrator, values: bool) -> dict[str, Any]:
+    return {
+        "what": " ".join(["reset", *_describe_request(event)]),
+        "step": "0",
+        "result": "began",
+        "remark": describe_observation(event.observation, values),
+    }
+
+
+def _narrate_batch_reset(event: BatchReset, narrator: Narrator, values: bool) -> dict[str, Any]:
+    which = "batch" if bytes(event.mask) == b"null" else "some of the batch"
+    return {
+        "what": " ".join([f"reset {which}", *_describe_request(event)]),
+        "result": "began",
+        "remark": describe_observation(event.observations, values),
+    }
+
+
+def _describe_request(event: EpisodeReset | BatchReset) -> list[str]:
+    """Return the seed and the options of a reset."""
+    said = decode_short(event.options, {"options": describe_size(event.options)})
+    options = said if isinstance(said, dict) else {}
+    return [f"seed={describe_seed(event)}", *(f"{key}={describe_value(value)}" for key, value in options.items())]
+
+
+def _narrate_step(event: EpisodeStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
+    action = narrator.words(event.action)
+    return {
+        "what": action if event.tool in (None, action) else f"{event.tool} {action}",
+        "step": str(event.step),
+        "result": describe_reward(event.reward, event),
+        "tone": ResultTone.ENDED if event.terminated or event.truncated else ResultTone.PLAIN,
+        "remark": describe_observation(event.observation, values),
+    }
+
+
+def describe_reward(reward: float | None, event: EpisodeStepped) -> str:
+    """Return what a step, or several up to this one, came to."""
+    words = [] if reward is None else [f"reward {format_number(reward)}"]
+    words += ["terminated"] * event.terminated + ["truncated"] * event.truncated
+    return ", ".join(words) or "no reward"
+
+
+def _narrate_batch_step(event: BatchStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
+    rewards = _parse_numbers(event.rewards)
+    words = [f"the rewards {UNREADABLE}" if rewards is None else f"reward {format_number(sum(rewards))} in all"]
+    flags = {"terminated": _parse_numbers(event.terminations), "truncated": _parse_numbers(event.truncations)}
+    words += [f"who is {name} {UNREADABLE}" for name, found in flags.items() if found is None]
+    ended = {name: sum(map(bool, found)) for name, found in flags.items() if found is not None}
+    words += [f"{count} {name}" for name, count in ended.items() if count]
+    return {
+        "what": "step of the batch" if rewards is None else f"step of {len(rewards)}",
+        "step": str(event.step),
+        "result": ", ".join(words),
+        "tone": ResultTone.ENDED if any(ended.values()) else ResultTone.PLAIN,
+        "remark": describe_observation(event.observations, values),
+    }
+
+
+def _parse_numbers(text: Raw) -> list[float] | None:
+    """Return an array over sub-environments as a list, whichever way it was written; None if it is none, or too long."""
+    from proctor.models.arrays import NON_FINITE, unpack_array
+
+    said = decode_short(text, None)
+    try:
+        listed = unpack_array(said, most=MOST_DECODED_BYTES).tolist() if isinstance(said, dict) else said
+        return [float(NON_FINITE[each] if isinstance(each, str) else each) for each in listed]
+    # No list, one of something else than numbers, or with one that is too large.
+    except (ValidationError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def describe_observation(observation: Raw, values: bool) -> str:
+    """Return an observation in a few words."""
+    if not values:
+        return NOT_KEPT
+    said = decode_short(observation, describe_size(observation))
+    if isinstance(said, dict) and said.keys() == {"observation"}:
+        said = said["observation"]
+    return describe_value(_shorten_arrays(said))
+
+
+def _shorten_arrays(value: Any) -> Any:
+    """Return a value with packed arrays by their dtype and shape: nobody reads base64."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() >= {"dtype", "shape", "data"}:
+        return f"{value['dtype']} of shape {value['shape']}"
+    return {key: _shorten_arrays(each) for key, each in value.items()}
+
+
+# --------------------------------------------------------------------------------------------------- agents, packets
+def _narrate_grant(event: AgentGranted, narrator: Narrator, values: bool) -> dict[str, Any]:
+    until = "" if event.expires_at is None else f", for {event.expires_at - event.at:.0f} s"
+    return {
+        "what": f"grant to agent {event.agent or event.grant}",
+        "result": f"{format_count(len(event.tools), 'tool')}{until}",
+        "remark": ", ".join(event.tools),
+    }
+
+
+def _narrate_revocation(event: AgentRevoked, narrator: Narrator, values: bool) -> dict[str, Any]:
+    return {"what": f"revoke agent {narrator.agents.get(event.grant) or event.grant}", "result": "revoked"}
+
+
+def _narrate_packet(event: PacketJudged, narrator: Narrator, values: bool) -> dict[str, Any]:
+    what = {"what": describe_packet(event.kind, event.line), "step": str(event.step)}
+    if not event.accepted:
+        return {**what, "result": describe_failure(event), "tone": ResultTone.BAD, "whole": True}
+    return {
+        **what,
+        "result": f"accepted {format_path(event.path) or format_path([event.state])}".rstrip(),
+        "tone": ResultTone.GOOD,
+        "remark": f"warning: {'; '.join(event.warnings)}" if event.warnings else "",
+    }
+
+
+def _narrate_failure(event: Failed, narrator: Narrator, values: bool) -> dict[str, Any]:
+    did = "" if bytes(event.action) == b"null" else f" {narrator.words(event.action)}"
+    words = [f"{'failed' if event.incident else 'refused'}: {event.code}"]
+    words += [event.clause] if event.clause else []
+    words += [f"incident {event.incident}"] if event.incident else []
+    words += ["the episode is lost"] if event.lost else []
+    return {
+        "what": f"{event.request or 'the server'}{did}",
+        "step": str(event.step),
+        "result": ", ".join(words),
+        "tone": ResultTone.BAD,
+        "whole": True,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ ends
+def _narrate_episode_end(event: EpisodeClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
+    words = [] if event.outcome is None else [event.outcome]
+    words += [f"in {format_path([event.state])}"] if event.state else []
+    words += [f"still open: {'; '.join(event.obligations)}"] if event.obligations else []
+    tone = {"conforming": ResultTone.GOOD, "violated": ResultTone.BAD}.get(event.outcome or "", ResultTone.NOTED)
+    return {
+        "what": f"episode over ({event.reason})",
+        "step": str(event.steps),
+        "result": ", ".join(words) or _REASONS.get(event.reason, "over"),
+        "tone": ResultTone.BAD if event.reason == "lost" else tone,
+        "whole": True,
+    }
+
+
+_REASONS: Final[Mapping[str, str]] = {
+    "reset": "the next episode began",
+    "closed": "the session was closed",
+    "lost": "lost: nobody can know where it stood",
+}
+
+
+def _narrate_resumption(event: SessionResumed, narrator: Narrator, values: bool) -> dict[str, Any]:
+    return {
+        "what": "taken up after a restart",
+        "step": str(event.step),
+        "result": "rebuilt, every digest as it was" if event.lost is None else f"lost: {event.lost}",
+        "tone": ResultTone.GOOD if event.lost is None else ResultTone.BAD,
+        "whole": True,
+    }
+
+
+def _narrate_session_end(event: SessionClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
+    return {"what": f"session over: {event.reason}", "result": f"{event.episodes} episodes"}
+
+
+EVENT_NARRATORS: Final[Mapping[type, Callable[[Any, Narrator, bool], dict[str, Any]]]] = {
+    EpisodeReset: _narrate_reset,
+    EpisodeStepped: _narrate_step,
+    BatchReset: _narrate_batch_reset,
+    BatchStepped: _narrate_batch_step,
+    AgentGranted: _narrate_grant,
+    AgentRevoked: _narrate_revocation,
+    PacketJudged: _narrate_packet,
+    Failed: _narrate_failure,
+    EpisodeClosed: _narrate_episode_end,
+    SessionResumed: _narrate_resumption,
+    SessionClosed: _narrate_session_end,
+}
+"""Returns the fields of an entry that an event decides; the bool says whether observations were kept."""
+
+
+# --------------------------------------------------------------------------------------------------------- the timeline
+@dataclass(slots=True)
+class _StepRun:
+    """Steps that are told together; `like` is what they share."""
+
+    like: tuple[str, str | None, bytes] | None
+    first: EpisodeStepped
+    last: Row
+    steps: int = 1
+    reward: float = 0.0
+
+
+def timeline_entries(
+    rows: Iterable[Row], narrator: Narrator, *, folded: bool = True, wanted: range | None = None
+) -> Iterator[TimelineEntry]:
+    """Yield the story of these rows, of which only those with a `seq` in `wanted` are told; `folded` is rule 3."""
+    run: _StepRun | None = None
+    for row in rows:
+        event = row.event
+        narrator.hear(event)
+        if wanted is not None and row.seq not in wanted:
+            continue
+        step = event if isinstance(event, EpisodeStepped) else None
+        like = None if step is None else (narrator.who(step), step.tool, bytes(step.action))
+        if folded and step is not None and run is not None and run.like == like and not _is_end(run.last.event):
+            run.last, run.steps, run.reward = row, run.steps + 1, run.reward + (step.reward or 0.0)
+            continue
+        if run is not None:
+            yield _narrate_run(run, narrator)
+            run = None
+        if step is not None:
+            run = _StepRun(like, step, row, reward=step.reward or 0.0)
+        elif not isinstance(event, SessionOpened):
+            yield narrator.narrate(row)
+    if run is not None:
+        yield _narrate_run(run, narrator)
+
+
+def _is_end(event: Any) -> bool:
+    return bool(event.terminated or event.truncated)
+
+
+def _narrate_run(run: _StepRun, narrator: Narrator) -> TimelineEntry:
+    entry, last = narrator.narrate(run.last), run.last.event
+    if run.steps == 1 or not isinstance(last, EpisodeStepped):
+        return entry
+    return replace(
+        entry,
+        at=narrator.since(run.first.at),
+        step=f"{run.first.step}-{last.step}",
+        what=f"{entry.what} x{run.steps}",
+        result=entry.result if last.reward is None else describe_reward(run.reward, last),
+    )
