@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bench.measure import Gap
 from proctor.contracts.spatial import GridSize
+from proctor.envs.plume.config import ComponentKind
 from proctor.envs.plume.env import PlumeSearchEnv, start_cells
-from proctor.envs.plume.factories import ComponentKind
 
 SOURCE: Final = Path(__file__).with_name("anchor.c")
 FLAGS: Final = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.envs.plume.vector import kernels, sensor_kernels
+from proctor.envs.plume.vector import kernels
 from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
 from proctor.envs.vector.compiler import compiled
 
@@ -43,7 +43,7 @@ def _roll(
             starts,
             record,
         )
-        sensor_kernels.smell_product(cells[new], along_x, along_y, observation)
+        kernels.smell_product(cells[new], along_x, along_y, observation)
 
 
 def kernel_loop(batch: BatchedPlumeSearch) -> Callable[[NDArray[np.int64]], None]:

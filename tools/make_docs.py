@@ -13,7 +13,7 @@ from msgspec.inspect import Field, FloatType, IntType, ListType, StructType, Typ
 
 from proctor.contracts.clauses import CLAUSES
 from proctor.contracts.lifecycle import TABLE, EnvironmentState, diagram, reachable
-from proctor.envs.plume.factories import ComponentKind, component_types
+from proctor.envs.plume.config import ComponentKind, component_types
 from proctor.episode.diagram import draw_machine, rows_everywhere
 from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.transition_table import STATES, Guard, Position, TableOption, TransitionRow

@@ -165,7 +165,7 @@ def test_column_popper_is_checked_as_an_environment_and_as_a_game(report_of: Rea
         ("proctor.envs.plume.sensors:AntennaePair", Subject.SENSOR),
         ("proctor.envs.plume.rewards:SparseGoalReward", Subject.REWARD),
         ("proctor.envs.plume.fields:GaussianPlume", Subject.FIELD),
-        ("proctor.envs.plume.puffs:PuffPlume", Subject.FIELD),
+        ("proctor.envs.plume.fields:PuffPlume", Subject.FIELD),
     ],
 )
 def test_a_class_is_known_by_its_members_and_made_on_a_small_site(

@@ -9,8 +9,7 @@ import gymnasium as gym
 import pytest
 
 from proctor.cli.main import main
-from proctor.envs.plume.config import EnvironmentConfig
-from proctor.envs.plume.factories import ComponentKind, component_types
+from proctor.envs.plume.config import ComponentKind, EnvironmentConfig, component_types
 from proctor.envs.plume.policies import POLICIES
 from proctor.envs.popper.policies import POLICIES as POPPER_POLICIES
 

@@ -49,9 +49,8 @@ from proctor.envs.plume.actions import (
     RunTumbleActions,
 )
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume
+from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, PuffPlume
 from proctor.envs.plume.movies import MoviePlume
-from proctor.envs.plume.puffs import PuffPlume
 from proctor.envs.plume.rewards import ShapedReward, SparseGoalReward, StepPenaltyReward
 from proctor.envs.plume.sensors import (
     AntennaePair,

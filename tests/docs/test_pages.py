@@ -53,13 +53,14 @@ def test_a_stale_page_is_named_and_written_anew(
     ],
 )
 def test_the_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.envs.plume.factories import unregister_component
+    from proctor.envs.plume import config
 
+    # What a page registers is forgotten after it.
+    monkeypatch.setattr(config, "_REGISTRY", {kind: dict(known) for kind, known in config._REGISTRY.items()})
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": page.stem}
     for block in code_blocks(page):
         exec(compile(block, page.name, "exec"), namespace)  # the pages of this repository, as a reader would run them
-    unregister_component("observation", "log")
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from proctor import viewer
-from proctor.envs.plume.drawing.field_images import make_thumbnail, paint_field
-from proctor.envs.plume.drawing.picture import tint
+from proctor.envs.plume.drawing.picture import paint_field, tint
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.plume.fields import make_thumbnail
 from tests.system import programs
 
 pytestmark = pytest.mark.system

@@ -23,7 +23,7 @@ from rich.text import Text
 from proctor.contracts.clauses import Subject
 from proctor.contracts.conformance import Finding, Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.factories import Site
+from proctor.envs.plume.config import Site
 from proctor.envs.popper.conformance import check_column_popper
 from proctor.envs.settings import import_member, resolve_id
 from proctor.errors import ProctorError, ValidationError

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.envs.evaluation import find_policies
-from proctor.envs.plume.factories import ComponentKind, component_types
+from proctor.envs.plume.config import ComponentKind, component_types
 from proctor.envs.registration import register
 from proctor.envs.settings import Tree, find_creator, is_plume, list_keywords, make_env
 

@@ -10,7 +10,7 @@ Rule 4: what an injected part must bring, and what it may answer, is checked her
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypedDict, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -129,6 +129,29 @@ class RewardFunction(Protocol):
 
     def get_metadata(self) -> Metadata:
         """Return `type` and `parameters`."""
+
+
+class DescribedPart:
+    """What parts of ours share: metadata from two class attributes."""
+
+    type_name: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]] = ()
+    """The attributes that make one part of the type differ from another."""
+
+    def get_metadata(self) -> Metadata:
+        """Return the part's type and parameters."""
+        return {
+            "type": self.type_name,
+            "parameters": {name: _describe(getattr(self, name)) for name in self.parameters},
+        }
+
+
+def _describe(value: Any) -> Any:
+    if hasattr(value, "get_metadata"):
+        return value.get_metadata()
+    if isinstance(value, dict):
+        return {name: _describe(part) for name, part in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def list_members(protocol: type) -> tuple[str, ...]:

@@ -21,9 +21,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from proctor.envs.evaluation import Env
-from proctor.envs.plume.config import EnvironmentConfig
+from proctor.envs.plume.config import ComponentKind, EnvironmentConfig
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import ComponentKind
 from proctor.envs.registration import register
 from proctor.errors import RenderingError, ValidationError
 

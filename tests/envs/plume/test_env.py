@@ -25,8 +25,7 @@ from proctor.contracts.lifecycle import EnvironmentState
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.fields import GaussianPlume
-from proctor.envs.plume.puffs import PuffField, PuffPlume
+from proctor.envs.plume.fields import GaussianPlume, PuffField, PuffPlume
 from proctor.envs.plume.rewards import SparseGoalReward, StepPenaltyReward
 from proctor.envs.plume.sensors import ConcentrationSensor, HistorySensor
 from proctor.errors import ComponentError, RenderingError, StateError, ValidationError

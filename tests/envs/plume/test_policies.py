@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.evaluation import make_policy, play_episode, run_episodes
+from proctor.envs.plume.config import ComponentKind
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import ComponentKind
 from proctor.envs.plume.policies import POLICIES, fit_slope, search_pattern, turn_by_quarters
 from proctor.errors import ValidationError
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import ConcentrationField, VaryingPlume
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.puffs import PuffField, PuffPlume, compute_puff_values
+from proctor.envs.plume.fields import PuffField, PuffPlume, compute_puff_values
 from proctor.errors import ValidationError
 
 GRID = GridSize(20, 12)

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 
 from proctor.cli.play.game import GameResult, GameState, KeyHelp
 from proctor.envs.evaluation import Env
+from proctor.envs.plume.config import ComponentKind
 from proctor.envs.plume.drawing.terminal import picture
-from proctor.envs.plume.factories import ComponentKind
 from proctor.errors import ValidationError
 
 Parameters: TypeAlias = Mapping[str, Any]

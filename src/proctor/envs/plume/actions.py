@@ -10,14 +10,14 @@ Rule 3: cells are interned: grids of up to `INTERNED_CELLS` cells share one tabl
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from proctor.contracts.arguments import is_choice, parse_count, parse_number
-from proctor.contracts.components import Metadata
+from proctor.contracts.components import DescribedPart, Metadata
 from proctor.contracts.spatial import FARTHEST, AgentState, Coordinates, GridSize, normalize_heading
 from proctor.errors import ValidationError
 
@@ -56,40 +56,45 @@ def move_along(orientation: float, step_size: int) -> Move:
     return round(step_size * math.cos(angle)), round(step_size * math.sin(angle))
 
 
-class _DiscreteActions:
-    """What all processors over `Discrete(n)` share: the space, and which values are actions."""
+SpaceT = TypeVar("SpaceT", bound=spaces.Space[Any])
 
-    type_name: ClassVar[str]
+
+class _Actions(DescribedPart, Generic[SpaceT]):
+    """What all processors share; a subclass makes the space."""
+
     movement_model: ClassVar[str]
+    _space: SpaceT
+
+    @property
+    def action_space(self) -> SpaceT:
+        """The legal actions; one instance."""
+        return self._space
+
+    def get_metadata(self) -> Metadata:
+        """Return the processor's type, parameters and movement model."""
+        return {**super().get_metadata(), "movement_model": self.movement_model}
+
+
+class _DiscreteActions(_Actions[spaces.Discrete]):
+    """What all processors over `Discrete(n)` share: which values are actions."""
+
+    parameters: ClassVar[tuple[str, ...]] = ("step_size", "n_actions")
 
     def __init__(self, n_actions: int, step_size: int) -> None:
         self.step_size = parse_count("step_size", step_size, 1, FARTHEST)
-        self._n_actions = n_actions
+        self.n_actions = n_actions
         self._space = spaces.Discrete(n_actions)
-
-    @property
-    def action_space(self) -> spaces.Discrete:
-        """The legal actions; one instance."""
-        return self._space
 
     def validate_action(self, action: Any) -> bool:
         """Return whether `action` is an int, a numpy integer or a 0-d integer array within range; bools are not."""
         if type(action) is int:
-            return 0 <= action < self._n_actions
-        return is_choice(action, self._n_actions)
+            return 0 <= action < self.n_actions
+        return is_choice(action, self.n_actions)
 
     def _parse_action(self, action: Any) -> int:
         if not self.validate_action(action):
             raise invalid_action_error(self, action, "ACT-PROC-P1")
         return int(action)
-
-    def get_metadata(self) -> Metadata:
-        """Return the processor's type, parameters and movement model."""
-        return {
-            "type": self.type_name,
-            "parameters": {"step_size": self.step_size, "n_actions": self._n_actions},
-            "movement_model": self.movement_model,
-        }
 
 
 def _off_grid_error(position: Coordinates, grid: GridSize) -> ValidationError:
@@ -139,7 +144,7 @@ class _CompassActions(_DiscreteActions):
 
     def process_action(self, action: Any, current_state: AgentState, grid_size: GridSize) -> AgentState:
         """Return the state one move further; the orientation stays."""
-        if type(action) is not int or not 0 <= action < self._n_actions:
+        if type(action) is not int or not 0 <= action < self.n_actions:
             action = self._parse_action(action)
         if grid_size is not self._grid:
             self._use_grid(grid_size)
@@ -210,6 +215,7 @@ class RunTumbleActions(_DiscreteActions):
     """
 
     type_name = "run_tumble"
+    parameters = ("step_size", "n_actions", "n_headings")
     movement_model = "run_or_turn_to_heading"
 
     def __init__(self, n_headings: int = 8, step_size: int = 1) -> None:
@@ -222,12 +228,6 @@ class RunTumbleActions(_DiscreteActions):
         if action == 0:
             return _move_forward(current_state, self.step_size, grid_size)
         return _turn_to(current_state, (action - 1) * 360.0 / self.n_headings)
-
-    def get_metadata(self) -> Metadata:
-        """Return the processor's type, parameters and movement model."""
-        metadata = super().get_metadata()
-        metadata["parameters"]["n_headings"] = self.n_headings
-        return metadata
 
 
 def parse_velocity(action: object) -> NDArray[np.float32] | None:
@@ -244,21 +244,17 @@ def parse_velocity(action: object) -> NDArray[np.float32] | None:
     return values.astype(np.float32) if bool(np.all(np.abs(values.astype(np.float64)) <= 1.0)) else None
 
 
-class ContinuousActions:
+class ContinuousActions(_Actions[spaces.Box]):
     """Velocities (vx, vy) in [-1, 1], times `max_speed`, rounded half to even to whole cells."""
 
     type_name = "continuous"
+    parameters = ("max_speed",)
     movement_model = "velocity_control"
 
     def __init__(self, max_speed: float = 2.0) -> None:
         # Below 0.5 every velocity would be rounded to no move at all.
         self.max_speed = parse_number("max_speed", max_speed, least=0.5, most=FARTHEST)
         self._space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """The legal actions; one instance."""
-        return self._space
 
     def validate_action(self, action: Any) -> bool:
         """Return whether `action` is a real, finite array or sequence of shape (2,) within bounds."""
@@ -271,11 +267,3 @@ class ContinuousActions:
             raise invalid_action_error(self, action, "ACT-PROC-P1")
         vx, vy = velocity.tolist()
         return _move(current_state, round(vx * self.max_speed), round(vy * self.max_speed), grid_size)
-
-    def get_metadata(self) -> Metadata:
-        """Return the processor's type, parameters and movement model."""
-        return {
-            "type": self.type_name,
-            "parameters": {"max_speed": self.max_speed},
-            "movement_model": self.movement_model,
-        }

@@ -38,10 +38,8 @@ from proctor.contracts.guarded_env import NO_SNAPSHOT, GuardedEnv
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, guard
 from proctor.contracts.spatial import MAX_SIDE, AgentState, Coordinates, GridSize, normalize_heading
 from proctor.envs.plume.actions import invalid_action_error
-from proctor.envs.plume.config import EnvironmentConfig
-from proctor.envs.plume.drawing.field_images import describe_field, describe_plume
-from proctor.envs.plume.factories import ComponentKind, Site, build
-from proctor.envs.plume.fields import check_source
+from proctor.envs.plume.config import ComponentKind, EnvironmentConfig, Site, build
+from proctor.envs.plume.fields import check_source, describe_field, describe_plume
 from proctor.errors import ComponentError, ValidationError
 
 

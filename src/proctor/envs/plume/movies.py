@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from proctor.contracts.arguments import parse_count
 from proctor.contracts.chance import Chance
-from proctor.contracts.components import Metadata
+from proctor.contracts.components import DescribedPart
 from proctor.contracts.spatial import MOST_STEPS, Coordinates, GridSize
-from proctor.envs.plume.drawing.field_images import make_thumbnail
-from proctor.envs.plume.fields import Array, make_read_only, off_grid_error
+from proctor.envs.plume.fields import Array, make_read_only, make_thumbnail, off_grid_error
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
 MOST_UNPACKED: Final = 2**31
@@ -147,8 +146,11 @@ class MovieFrame:
         return make_thumbnail(self.field_array)
 
 
-class MoviePlume:
+class MoviePlume(DescribedPart):
     """A recorded plume; `frames` is an array (t, y, x) with values in [0, 1]."""
+
+    type_name = "movie"
+    parameters = ("steps_per_frame", "first_frame", "at_end")
 
     def __init__(self, frames: ArrayLike, steps_per_frame: int = 1, first_frame: int = 0, at_end: str = "hold") -> None:
         movie: Any = frames
@@ -201,17 +203,6 @@ class MoviePlume:
                 clause="FIELD-2",
             )
         return MovieFrame(values, number)
-
-    def get_metadata(self) -> Metadata:
-        """Return the plume's type and parameters."""
-        return {
-            "type": "movie",
-            "parameters": {
-                "steps_per_frame": self.steps_per_frame,
-                "first_frame": self.first_frame,
-                "at_end": self.at_end,
-            },
-        }
 
     def describe(self) -> dict[str, Any]:
         """Return the static part of a scene; each frame brings its own picture."""

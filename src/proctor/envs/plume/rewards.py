@@ -4,11 +4,11 @@ from math import sqrt
 from typing import Any
 
 from proctor.contracts.arguments import parse_number
-from proctor.contracts.components import ConcentrationField, Metadata, RewardFunction
+from proctor.contracts.components import ConcentrationField, DescribedPart, RewardFunction
 from proctor.contracts.spatial import AgentState, Coordinates
 
 
-class _GoalReward:
+class _GoalReward(DescribedPart):
     """One value within `goal_radius` of the source (inclusive), another elsewhere."""
 
     def __init__(self, source_location: Coordinates, goal_radius: float, at_goal: float, elsewhere: float) -> None:
@@ -33,16 +33,18 @@ class _GoalReward:
 class SparseGoalReward(_GoalReward):
     """1.0 when the agent is within `goal_radius` of the source (inclusive), else 0.0."""
 
+    type_name = "sparse_goal"
+    parameters = ("goal_radius",)
+
     def __init__(self, source_location: Coordinates, goal_radius: float) -> None:
         super().__init__(source_location, goal_radius, at_goal=1.0, elsewhere=0.0)
-
-    def get_metadata(self) -> Metadata:
-        """Return the reward's type and parameters."""
-        return {"type": "sparse_goal", "parameters": {"goal_radius": self.goal_radius}}
 
 
 class StepPenaltyReward(_GoalReward):
     """`goal_reward` at the goal, `-step_penalty` elsewhere."""
+
+    type_name = "step_penalty"
+    parameters = ("goal_radius", "goal_reward", "step_penalty")
 
     def __init__(
         self,
@@ -55,24 +57,16 @@ class StepPenaltyReward(_GoalReward):
         self.step_penalty = parse_number("step_penalty", step_penalty)
         super().__init__(source_location, goal_radius, self.goal_reward, -self.step_penalty)
 
-    def get_metadata(self) -> Metadata:
-        """Return the reward's type and parameters."""
-        return {
-            "type": "step_penalty",
-            "parameters": {
-                "goal_radius": self.goal_radius,
-                "goal_reward": self.goal_reward,
-                "step_penalty": self.step_penalty,
-            },
-        }
 
-
-class ShapedReward:
+class ShapedReward(DescribedPart):
     """Another reward plus `discount * potential(next) - potential(prev)`, which leaves the optimal policy unchanged.
 
     The potential is `-scale * distance to the source`, and 0 in the terminal state: without that zero, ending the
     episode would itself be paid for.
     """
+
+    type_name = "shaped"
+    parameters = ("inner", "scale", "discount")
 
     def __init__(
         self, inner: RewardFunction, source_location: Coordinates, scale: float = 0.01, discount: float = 0.99
@@ -91,14 +85,3 @@ class ShapedReward:
         """Return the inner reward plus the change of potential."""
         reward = self.inner.compute_reward(prev_state, action, next_state, plume_field)
         return reward + (self.discount * self._potential(next_state) - self._potential(prev_state))
-
-    def get_metadata(self) -> Metadata:
-        """Return the reward's type and parameters."""
-        return {
-            "type": "shaped",
-            "parameters": {
-                "inner": self.inner.get_metadata(),
-                "scale": self.scale,
-                "discount": self.discount,
-            },
-        }

@@ -7,7 +7,7 @@ Rule 2: a noisy sensor draws from `env_state["chance"]` at (its channel, the tim
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from proctor.contracts.arguments import parse_count, parse_number
 from proctor.contracts.chance import Stream
-from proctor.contracts.components import EnvState, Metadata, Observation, ObservationModel, check_members
+from proctor.contracts.components import DescribedPart, EnvState, Observation, ObservationModel, check_members
 from proctor.contracts.spatial import FARTHEST, Coordinates
 from proctor.envs.plume.actions import clamp_to_grid
 from proctor.errors import ComponentError, ValidationError
@@ -28,16 +28,27 @@ _empty = np.empty
 Floats = NDArray[np.float32]
 
 
-class ConcentrationSensor:
+SpaceT = TypeVar("SpaceT", bound=spaces.Space[Any])
+
+
+class _Sensor(DescribedPart, Generic[SpaceT]):
+    """What all sensors share; a subclass makes the space."""
+
+    _space: SpaceT
+
+    @property
+    def observation_space(self) -> SpaceT:
+        """What observations look like; one instance."""
+        return self._space
+
+
+class ConcentrationSensor(_Sensor[spaces.Box]):
     """The concentration at the agent's cell, `Box(0, 1, (1,), float32)`."""
+
+    type_name = "concentration"
 
     def __init__(self) -> None:
         self._space = spaces.Box(0.0, 1.0, (1,), np.float32)
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """What observations look like; one instance."""
-        return self._space
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the concentration here."""
@@ -45,32 +56,22 @@ class ConcentrationSensor:
         observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position)
         return observation
 
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {"type": "concentration", "parameters": {}}
 
-
-class BinaryHitSensor:
+class BinaryHitSensor(_Sensor[spaces.MultiBinary]):
     """1 where the concentration reaches `threshold`, else 0; `MultiBinary(1)`."""
+
+    type_name = "binary_hit"
+    parameters = ("threshold",)
 
     def __init__(self, threshold: float = 0.1) -> None:
         self.threshold = parse_number("threshold", threshold)
         self._space = spaces.MultiBinary(1)
-
-    @property
-    def observation_space(self) -> spaces.MultiBinary:
-        """What observations look like; one instance."""
-        return self._space
 
     def get_observation(self, env_state: EnvState) -> NDArray[np.int8]:
         """Return whether there is a hit here."""
         observation = np.empty(1, INT8)
         observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold
         return observation
-
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {"type": "binary_hit", "parameters": {"threshold": self.threshold}}
 
 
 def poisson_count(mean: float, uniform: float, most: int) -> int:
@@ -85,8 +86,11 @@ def poisson_count(mean: float, uniform: float, most: int) -> int:
     return count
 
 
-class PoissonHitSensor:
+class PoissonHitSensor(_Sensor[spaces.Box]):
     """A count of odor hits, Poisson with mean `rate * concentration`, at most `most`; `Box(0, most, (1,), float32)`."""
+
+    type_name = "poisson_hits"
+    parameters = ("rate", "most", "channel")
 
     def __init__(self, rate: float = 5.0, most: int = 20, channel: int = 0) -> None:
         # Beyond 700, exp(-rate) vanishes, and with it every chance of a small count.
@@ -94,11 +98,6 @@ class PoissonHitSensor:
         self.most = parse_count("most", most, 1, 1_000_000)
         self.channel = parse_count("channel", channel, 0, 2**32 - 1)
         self._space = spaces.Box(0.0, float(self.most), (1,), np.float32)
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """What observations look like; one instance."""
-        return self._space
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the number of hits in this step."""
@@ -108,30 +107,21 @@ class PoissonHitSensor:
         observation[0] = poisson_count(mean, uniform, self.most)
         return observation
 
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {
-            "type": "poisson_hits",
-            "parameters": {"rate": self.rate, "most": self.most, "channel": self.channel},
-        }
 
-
-class AntennaePair:
+class AntennaePair(_Sensor[spaces.Box]):
     """The concentration at the tips of two antennae, (left, right), which turn with the heading.
 
     A tip is `reach` cells away, `angle` degrees to either side of the heading, rounded to a cell and clamped to the
     grid.
     """
 
+    type_name = "antennae"
+    parameters = ("reach", "angle")
+
     def __init__(self, reach: float = 2.0, angle: float = 45.0) -> None:
         self.reach = parse_number("reach", reach, above=0.0, most=FARTHEST)
         self.angle = parse_number("angle", angle, least=-360.0, most=360.0)
         self._space = spaces.Box(0.0, 1.0, (2,), np.float32)
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """What observations look like; one instance."""
-        return self._space
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the concentrations left and right."""
@@ -147,24 +137,17 @@ class AntennaePair:
             observation[side] = env_state["plume_field"].sample(tip)
         return observation
 
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {"type": "antennae", "parameters": {"reach": self.reach, "angle": self.angle}}
 
-
-class WindSensor:
+class WindSensor(_Sensor[spaces.Box]):
     """The wind at the agent's cell, (u, v) in cells per step, clipped to `limit`; needs a plume with wind."""
 
+    type_name = "wind"
+    parameters = ("limit",)
     needs_wind = True
 
     def __init__(self, limit: float = 10.0) -> None:
         self.limit = parse_number("limit", limit, above=0.0, most=FARTHEST)
         self._space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """What observations look like; one instance."""
-        return self._space
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the wind here."""
@@ -177,10 +160,6 @@ class WindSensor:
             observation[axis] = min(max(speed, -self.limit), self.limit)
         return observation
 
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {"type": "wind", "parameters": {"limit": self.limit}}
-
 
 def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:
     """Return what `model` observes and remembers, whether or not it has a memory."""
@@ -191,8 +170,11 @@ def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple
     return model.get_observation(env_state), None
 
 
-class HistorySensor:
+class HistorySensor(_Sensor[spaces.Box]):
     """The last `length` observations of another sensor, oldest first, as one flat row; zeros before the episode."""
+
+    type_name = "history"
+    parameters = ("sensor", "length")
 
     def __init__(self, sensor: ObservationModel, length: int = 4) -> None:
         check_members("observation_model", sensor)
@@ -206,11 +188,6 @@ class HistorySensor:
         high = np.maximum(np.tile(row.high, self.length), 0).astype(np.float32)
         self._space = spaces.Box(low, high, dtype=np.float32)
 
-    @property
-    def observation_space(self) -> spaces.Box:
-        """What observations look like; one instance."""
-        return self._space
-
     def observe(self, env_state: EnvState, memory: Any) -> tuple[Floats, Any]:
         """Return the history up to now and what to remember."""
         rows, inner_memory = memory if memory is not None else (np.zeros(self._space.shape, np.float32), None)
@@ -223,16 +200,12 @@ class HistorySensor:
         """Return the history up to now, from the memory in `env_state`."""
         return self.observe(env_state, env_state.get("memory"))[0]
 
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and parameters."""
-        return {
-            "type": "history",
-            "parameters": {"sensor": self.sensor.get_metadata(), "length": self.length},
-        }
 
-
-class DictSensor:
+class DictSensor(_Sensor[spaces.Dict]):
     """Several sensors under names, one level deep; `Dict`."""
+
+    type_name = "dict"
+    parameters = ("sensors",)
 
     def __init__(self, sensors: Mapping[str, ObservationModel]) -> None:
         if not sensors:
@@ -246,11 +219,6 @@ class DictSensor:
         self.needs_wind = any(getattr(sensor, "needs_wind", False) for sensor in self.sensors.values())
         self._space = spaces.Dict({name: sensor.observation_space for name, sensor in self.sensors.items()})
 
-    @property
-    def observation_space(self) -> spaces.Dict:
-        """What observations look like; one instance."""
-        return self._space
-
     def observe(self, env_state: EnvState, memory: Any) -> tuple[dict[str, Observation], Any]:
         """Return all observations and what to remember."""
         before = memory if memory is not None else {}
@@ -260,8 +228,3 @@ class DictSensor:
     def get_observation(self, env_state: EnvState) -> dict[str, Observation]:
         """Return all observations, from the memory in `env_state`."""
         return self.observe(env_state, env_state.get("memory"))[0]
-
-    def get_metadata(self) -> Metadata:
-        """Return the sensor's type and the metadata of its parts."""
-        sensors = {name: sensor.get_metadata() for name, sensor in self.sensors.items()}
-        return {"type": "dict", "parameters": {"sensors": sensors}}

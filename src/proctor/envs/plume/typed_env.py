@@ -7,8 +7,8 @@ from gymnasium import spaces
 from proctor.contracts.toolboxes import toolbox_from_methods
 from proctor.contracts.tools import Toolbox
 from proctor.envs.gym_adapter import AdaptedEnvironment, space_toolbox
+from proctor.envs.plume.config import ComponentKind
 from proctor.envs.plume.env import PlumeSearchEnv
-from proctor.envs.plume.factories import ComponentKind
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.plume.tools import describe_rules, find_describer, make_tools
 from proctor.errors import ComponentError

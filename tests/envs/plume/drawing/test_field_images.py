@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from proctor.contracts.chance import Chance
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.drawing.field_images import make_thumbnail, paint_field
-from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume
+from proctor.envs.plume.drawing.picture import paint_field
+from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, PuffPlume, make_thumbnail
 from proctor.envs.plume.movies import MoviePlume
-from proctor.envs.plume.puffs import PuffPlume
 
 GRID = GridSize(16, 9)
 SOURCE = Coordinates(5, 3)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from proctor.envs.drawing.raster import GROUND, MARK, Picture
-from proctor.envs.plume.drawing.field_images import make_thumbnail
 from proctor.envs.plume.drawing.picture import AGENT, MARGIN, TRAIL, draw, tint
+from proctor.envs.plume.fields import make_thumbnail
 from proctor.errors import RenderingError
 from tests.envs.plume.scenes import scene
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from proctor.envs.plume.drawing.field_images import SIDE, make_thumbnail, paint_thumbnail
+from proctor.envs.plume.drawing.picture import paint_thumbnail
+from proctor.envs.plume.fields import SIDE, make_thumbnail
 
 sides = st.integers(1, 130)
 

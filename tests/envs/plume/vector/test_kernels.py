@@ -8,12 +8,12 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from proctor.contracts import chance
-from proctor.envs.plume.vector import kernels, puff_kernels, sensor_kernels
+from proctor.envs.plume.vector import kernels
 from proctor.envs.vector import compiled_chance, compiled_episodes
 from tests.envs.interpreted import without_compiler
 from tests.envs.plume.mirror import Mirror
 
-MODULES = (compiled_chance, compiled_episodes, kernels, puff_kernels, sensor_kernels)
+MODULES = (compiled_chance, compiled_episodes, kernels)
 
 
 CASES: list[dict[str, Any]] = [
@@ -59,8 +59,8 @@ def test_no_kernel_is_left_out_of_the_interpreted_run() -> None:
         "step",
         "start",
         "restart",
-        "begin",
-        "advance",
+        "begin_puffs",
+        "advance_puffs",
         "smell_puffs",
         "poisson_hits",
         "draw",

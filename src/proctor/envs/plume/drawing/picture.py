@@ -5,6 +5,7 @@ Rule 2: +y is up. Only `PlumeLayout` knows that rows count downwards.
 Rule 3: what stays the same during an episode is drawn once (`_draw_backdrop`); a frame is a copy of it plus small stamps.
 """
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ from proctor.envs.drawing.raster import (
     rotate,
     stamp,
 )
-from proctor.envs.plume.drawing.field_images import paint_field
-from proctor.envs.plume.fields import Array
+from proctor.envs.plume.fields import Array, compute_advected_values, compute_gaussian_values, compute_puff_values
+from proctor.errors import RenderingError
 
 INNER: Final = 496  # pixels of the grid's longer side
 NARROW: Final = 48  # pixels of the shorter side at least; a narrower grid is stretched
@@ -311,3 +312,40 @@ def _palette() -> Picture:
 
 
 _PALETTE: Final = _palette()
+
+
+def paint_thumbnail(image: Mapping[str, Any], xs: Array, ys: Array) -> Array:
+    """Return the thumbnail at continuous cell coordinates, bilinear between its cells."""
+    columns, rows = image["size"]
+    width, height = image["covers"]
+    levels = np.frombuffer(base64.b64decode(image["levels"]), np.uint8).reshape(rows, columns) / 255.0
+    column = np.clip((xs + 0.5) * columns / width - 0.5, 0, columns - 1)
+    row = np.clip((ys + 0.5) * rows / height - 0.5, 0, rows - 1)
+    left, low = column.astype(int), row.astype(int)
+    right, high = np.minimum(left + 1, columns - 1), np.minimum(low + 1, rows - 1)
+    along, up = column - left, (row - low)[:, np.newaxis]
+    bottom = levels[low][:, left] * (1 - along) + levels[low][:, right] * along
+    top = levels[high][:, left] * (1 - along) + levels[high][:, right] * along
+    values: Array = bottom * (1 - up) + top * up
+    return values
+
+
+_PAINTERS = {
+    "gaussian": lambda static, frame, source, xs, ys: compute_gaussian_values(static, source, xs, ys),
+    "advected": lambda static, frame, source, xs, ys: compute_advected_values(static, source, xs, ys),
+    "puffs": lambda static, frame, source, xs, ys: compute_puff_values(frame, xs, ys),
+    "image": lambda static, frame, source, xs, ys: paint_thumbnail(frame or static, xs, ys),
+}
+
+
+def paint_field(
+    static: Mapping[str, Any], frame: Mapping[str, Any] | None, source: Point, xs: Array, ys: Array
+) -> Array:
+    """Return the field's values, shape (len(ys), len(xs)), at continuous cell coordinates (cell centres are whole)."""
+    painter = _PAINTERS.get(str(static.get("kind")))
+    if painter is None:
+        raise RenderingError(
+            "unknown kind of field", found=static.get("kind"), expected=f"one of {', '.join(_PAINTERS)}"
+        )
+    values: Array = painter(static, frame, source, xs, ys)
+    return np.clip(values, 0.0, 1.0)

@@ -18,12 +18,12 @@ from rich.segment import Segment
 
 from proctor.envs.drawing.console import has_colours, style
 from proctor.envs.drawing.raster import MARK, Colour, Floats, Point
-from proctor.envs.plume.drawing.field_images import paint_field
 from proctor.envs.plume.drawing.picture import (
     AGENT,
     TRAIL,
     PlumeFrame,
     PlumeStatic,
+    paint_field,
     read_frame,
     read_static,
     tint,

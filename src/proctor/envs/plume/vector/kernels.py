@@ -1,4 +1,4 @@
-"""The batched plume search as loops over arrays: one entry per sub-environment, no objects.
+"""The batched plume search, its puffs and its sensors as loops over arrays: one entry per sub-environment, no objects.
 
 Rule 1: every operation is the one that the single environment makes, in its order; results are equal bit for bit.
 Rule 2: what the caller may keep (cells, counters, totals, distances) is read from one block and written to another;
@@ -9,7 +9,9 @@ Rule 3: the main loops have no branches and few arrays each, so that they become
 Blocks, rows x N: `cells` int32: x, y, step count. `sums` float64: total reward, distance to the source, this step's
 reward. `flags` bool: terminated, truncated, goal reached, has ended, made a step (and did not begin). `seeds` int64: root seed, episodes since that root, this
 episode's seed, episodes in all. `starts` int64, 3 x (height + 1): free cells before each row, and the first and the
-last + 1 of the cells that the row skips. `record`: one `RULES`. `before` bool: who had ended before this step. `orientation` float64.
+last + 1 of the cells that the row skips. `record`: one `RULES`, or one `WEATHER` for puffs. `before` bool: who had ended before
+this step. `orientation` float64. `puffs` float64, 6 x N x capacity: x, y, own drift along x and y, variance, strength. `air` float64,
+4 x N: the wind's noise along x and y, the wind along x and y.
 """
 
 import math
@@ -18,7 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from proctor.contracts.chance import Stream
-from proctor.envs.vector.compiled_chance import draw, integer_from_bits
+from proctor.envs.plume.fields import FAR
+from proctor.envs.plume.sensors import poisson_count
+from proctor.envs.vector.compiled_chance import draw, integer_from_bits, normal_from_bits, uniform_from_bits
 from proctor.envs.vector.compiled_episodes import first_illegal, next_episode
 from proctor.envs.vector.compiler import compiled, inlined
 
@@ -238,3 +242,144 @@ def step(
     if rules.shaped:
         _shape(old_sums, sums, flags[0], rules.scale, rules.discount)
     return restart(before, cells, sums, flags, orientation, seeds, starts, record)
+
+
+# ------------------------------------------------------------------------------------------------------------ puffs
+WEATHER: Final = np.dtype(
+    [
+        ("source_x", np.float64),
+        ("source_y", np.float64),
+        ("wind_x", np.float64),
+        ("wind_y", np.float64),
+        ("memory", np.float64),
+        ("kick", np.float64),
+        ("drift", np.float64),
+        ("growth", np.float64),
+        ("first_variance", np.float64),
+        ("release_every", np.int64),
+        ("capacity", np.int64),
+        ("warm_up", np.int64),
+    ]
+)
+
+_WIND: Final = int(Stream.WIND)
+_PUFF: Final = int(Stream.PUFF)
+
+
+@compiled
+def _blow(i: Any, seed: Any, tick: Any, air: Any, weather: Any) -> None:
+    """Move the wind of sub-environment `i` to `tick`."""
+    air[0, i] = weather.memory * air[0, i] + weather.kick * normal_from_bits(draw(seed, _WIND, tick, 0))
+    air[1, i] = weather.memory * air[1, i] + weather.kick * normal_from_bits(draw(seed, _WIND, tick, 1))
+    air[2, i] = weather.wind_x + air[0, i]
+    air[3, i] = weather.wind_y + air[1, i]
+
+
+@compiled
+def _tick(i: Any, seed: Any, tick: Any, puffs: Any, air: Any, weather: Any) -> None:
+    """Move the puffs of sub-environment `i` to `tick`, and release one where it is due."""
+    _blow(i, seed, tick, air, weather)
+    u, v = air[2, i], air[3, i]
+    for k in range(weather.capacity):
+        puffs[0, i, k] = puffs[0, i, k] + (u + puffs[2, i, k])
+        puffs[1, i, k] = puffs[1, i, k] + (v + puffs[3, i, k])
+        puffs[4, i, k] = puffs[4, i, k] + weather.growth
+        puffs[5, i, k] = weather.first_variance / puffs[4, i, k] if puffs[5, i, k] > 0.0 else 0.0
+    if tick % weather.release_every == 0:
+        slot = (tick // weather.release_every) % weather.capacity
+        puffs[0, i, slot] = weather.source_x
+        puffs[1, i, slot] = weather.source_y
+        puffs[2, i, slot] = weather.drift * normal_from_bits(draw(seed, _PUFF, tick, 0))
+        puffs[3, i, slot] = weather.drift * normal_from_bits(draw(seed, _PUFF, tick, 1))
+        puffs[4, i, slot] = weather.first_variance
+        puffs[5, i, slot] = 1.0
+
+
+@compiled
+def begin_puffs(which: Any, seeds: Any, puffs: Any, air: Any, record: Any) -> None:
+    """Blow the plume of every marked sub-environment from nothing to its first step."""
+    weather = record[0]
+    for i in range(which.size):
+        if which[i]:
+            puffs[:, i, :] = 0.0
+            puffs[4, i, :] = weather.first_variance
+            air[:, i] = 0.0
+            for tick in range(weather.warm_up + 1):
+                _tick(i, seeds[i], tick, puffs, air, weather)
+
+
+@compiled
+def advance_puffs(but: Any, seeds: Any, steps: Any, puffs: Any, air: Any, record: Any) -> None:
+    """Blow the plume of every sub-environment but the marked ones to its present step."""
+    weather = record[0]
+    for i in range(steps.size):
+        if not but[i]:
+            _tick(i, seeds[i], weather.warm_up + steps[i], puffs, air, weather)
+
+
+@compiled
+def smell_puffs(cells: Any, puffs: Any, out: Any) -> None:
+    """Write the concentrations: near puffs added in the order of their slots, capped at 1."""
+    x, y = cells[0], cells[1]
+    for i in range(out.size):
+        here_x, here_y = np.float64(x[i]), np.float64(y[i])
+        total = 0.0
+        for k in range(puffs.shape[2]):
+            strength = puffs[5, i, k]
+            if strength > 0.0:
+                dx = puffs[0, i, k] - here_x
+                dy = puffs[1, i, k] - here_y
+                exponent = (dx * dx + dy * dy) / (2.0 * puffs[4, i, k])
+                if exponent <= FAR:
+                    total += strength * math.exp(-exponent)
+        out[i] = min(total, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------- sensors
+_SENSOR: Final = int(Stream.SENSOR)
+
+
+@compiled
+def smell_product(cells: Any, along_x: Any, along_y: Any, out: Any) -> None:
+    """Write the concentrations of a field that is a product of two rows (the Gaussian)."""
+    x, y = cells[0], cells[1]
+    for i in range(out.size):
+        # An unsigned index spares the check for a negative one.
+        out[i] = along_y[np.uint32(y[i])] * along_x[np.uint32(x[i])]
+
+
+@compiled
+def smell_table(cells: Any, table: Any, out: Any) -> None:
+    """Write the concentrations of a field that is an array [y, x]."""
+    x, y = cells[0], cells[1]
+    for i in range(out.size):
+        out[i] = table[np.uint32(y[i]), np.uint32(x[i])]
+
+
+@compiled
+def threshold_hits(concentration: Any, threshold: Any, out: Any) -> None:
+    """Write where the concentration reaches the threshold."""
+    for i in range(out.size):
+        out[i] = concentration[i] >= threshold
+
+
+_poisson_count = compiled(poisson_count)
+
+
+@compiled
+def poisson_hits(concentration: Any, seeds: Any, steps: Any, rate: Any, most: Any, channel: Any, out: Any) -> None:
+    """Write Poisson counts of mean `rate * concentration`."""
+    for i in range(out.size):
+        uniform = uniform_from_bits(draw(seeds[i], _SENSOR, steps[i], channel))
+        out[i] = _poisson_count(rate * concentration[i], uniform, most)
+
+
+@compiled
+def antenna_tips(cells: Any, orientation: Any, reach: Any, angle: Any, width: Any, height: Any, tips: Any) -> None:
+    """Write the cells (2 x N) where the tips of the antennae at `angle` to the heading are."""
+    for i in range(orientation.size):
+        direction = math.radians(orientation[i] + angle)
+        x = cells[0, i] + round(reach * math.cos(direction))
+        y = cells[1, i] + round(reach * math.sin(direction))
+        tips[0, i] = min(max(x, 0), width - 1)
+        tips[1, i] = min(max(y, 0), height - 1)
