@@ -46,7 +46,7 @@ from proctor.ledger.reader import Ledger, ledger_files
 from proctor.ledger.storage.sqlite import Durability
 from proctor.ledger.verify import verify
 from proctor.models.events import encode_event
-from proctor.replay.driver_cache import DriverCache
+from proctor.replay.driver import DriverCache
 from proctor.replay.replayer import replay_episode
 
 ECHO: Final = "bench.control_env:quick"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -155,3 +155,24 @@ class Flickering(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         return np.full((4, 4, 3), next(_EVER) % 256, np.uint8)
+
+
+class Seeded(gym.Env[Any, Any]):
+    """Says which seed it drew, also where an option named it; ends after a few steps."""
+
+    asked: ClassVar[list[Any]] = []
+    """What the resets of all of them were asked for, in order."""
+    observation_space = gym.spaces.Discrete(1000)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.asked.append((seed, options))
+        if seed is None:
+            seed = (options or {}).get("seed", int(self.np_random.integers(2**31)))
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(3, 6))
+        return int(self.np_random.integers(1000)), {"seed": seed}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return int(self.np_random.integers(1000)), 1.0, self.left == 0, False, {}

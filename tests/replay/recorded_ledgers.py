@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ class Sitting:
     encoding: Encoding = PLAIN
     transforms: Sequence[dict[str, Any]] = ()
 
+    def of(self, target: str) -> Sitting:
+        return replace(self, target=target)
+
 
 def record(folder: Path, *sittings: Sitting, observations: Any = "all", boot: str = "boot") -> Path:
     """Play the sessions one after the other, on record; return the ledger's folder."""
@@ -67,6 +70,24 @@ def record(folder: Path, *sittings: Sitting, observations: Any = "all", boot: st
     finally:
         writer.close()
     return folder
+
+
+def record_unfinished(folder: Path, sitting: Sitting) -> Path:
+    """Play a session that nobody closes; return the ledger's folder."""
+    folder.mkdir(exist_ok=True)
+    writer = LedgerWriter(folder, boot="boot", server="1", signer=None, durability="off")
+    try:
+        session, _ = make_session("boot0", sitting, writer)
+        asyncio.run(_sat(session, sitting, 0, closing=False))
+    finally:
+        writer.close()
+    return folder
+
+
+def make_session(name: str, sitting: Sitting, writer: LedgerWriter) -> tuple[Session, ResponseBuilder]:
+    """Return a session that is not open yet, and what builds its responses; call it where no event loop runs."""
+    target = Target(sitting.target, sitting.settings)
+    return _session(name, target, describe_target(target), sitting, writer)
 
 
 @contextmanager
@@ -94,10 +115,12 @@ async def _played(writer: LedgerWriter, sittings: Sequence[Sitting], boot: str) 
             key = msgspec.json.encode([sitting.target, sitting.settings])
             with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
                 card = cards.setdefault(key, cards.get(key) or thread.submit(describe_target, target).result(PATIENCE))
-            await _sat(_session(f"{boot}{number}", target, card, sitting, writer), sitting, number)
+            await _sat(_session(f"{boot}{number}", target, card, sitting, writer)[0], sitting, number)
 
 
-def _session(name: str, target: Target, card: EnvDescription, sitting: Sitting, writer: LedgerWriter) -> Session:
+def _session(
+    name: str, target: Target, card: EnvDescription, sitting: Sitting, writer: LedgerWriter
+) -> tuple[Session, ResponseBuilder]:
     pipeline = plan_of(list(sitting.transforms)).pipeline(sitting.num_envs)
     account: ResponseBuilder = (
         SingleResponseBuilder(pipeline, extended=True)
@@ -117,10 +140,10 @@ def _session(name: str, target: Target, card: EnvDescription, sitting: Sitting, 
     )
     ticks = iter(range(10**9))
     clock = lambda: 1000.0 + 0.001 * next(ticks)  # noqa: E731  # a millisecond passes with every look
-    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=300.0)
+    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=300.0), account
 
 
-async def _sat(session: Session, sitting: Sitting, number: int) -> None:
+async def _sat(session: Session, sitting: Sitting, number: int, *, closing: bool = True) -> None:
     await session.open()
     for place, play in enumerate(sitting.plays):
         options = Raw(msgspec.json.encode(play.options))
@@ -128,7 +151,8 @@ async def _sat(session: Session, sitting: Sitting, number: int) -> None:
         rng = np.random.default_rng([number, place])
         acts = sample(sitting, rng, play.steps) if play.actions is None else play.actions
         await (_stepped(session, acts) if sitting.num_envs is None else _batch_stepped(session, sitting, acts))
-    await session.close("done")
+    if closing:
+        await session.close("done")
 
 
 async def _stepped(session: Session, actions: Sequence[Any]) -> None:

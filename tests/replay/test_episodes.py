@@ -16,7 +16,7 @@ import pytest
 
 from proctor.ledger.reader import Ledger
 from proctor.models.events import SessionOpened
-from proctor.replay.driver import EnvOutput
+from proctor.replay.comparison import EnvOutput
 from proctor.replay.replayer import replay_rows
 from tests.envs.plume.catalogue import ACTIONS, SENSORS
 from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, record

@@ -247,7 +247,7 @@ def test_rows_without_a_beginning_are_refused(rows: list[Row]) -> None:
     ("seq", "fields"),
     [
         (1, {"options": Raw(b"[1]")}),
-        (1, {"metadata": Raw(b'"\xff"'), "seed": None}),
+        (1, {"metadata": Raw(b'{"seed":"\xff"}'), "seed": None}),
         (4, {"observation": Raw(b'{"observation":["\xff"]}')}),
         (4, {"metadata": Raw(b"{")}),
     ],

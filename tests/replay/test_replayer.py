@@ -14,8 +14,8 @@ from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import SessionOpened
-from proctor.replay import driver_cache as supplies
-from proctor.replay.driver_cache import DriverCache, make_driver
+from proctor.replay import driver as supplies
+from proctor.replay.driver import DriverCache, make_driver
 from proctor.replay.replayer import PROGRESS_EVERY, ReplayResult, replay_episode, replay_rows
 from tests.replay.recorded_ledgers import PLUME, Play, Sitting, chains, record, rows_of
 

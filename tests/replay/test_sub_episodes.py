@@ -17,11 +17,10 @@ from proctor.ledger.reader import Row
 from proctor.models.control import MOST_ENVS
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.models.wire import Encoding
+from proctor.replay.batches import SubEpisode, SubEpisodeReplay, replay_sub_episodes, sub_episodes
 from proctor.replay.comparison import Difference, parse_array
 from proctor.replay.fork import state_at
 from proctor.replay.replayer import replay_rows
-from proctor.replay.sub_episode_replay import SubEpisodeReplay, replay_sub_episodes
-from proctor.replay.sub_episode_tracker import SubEpisode, sub_episodes
 from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, chains, opened, record, rows_of
 
 MODES = ["next_step", "same_step", "disabled"]
@@ -68,7 +67,7 @@ def test_seeds_that_were_drawn_are_read_from_the_infos(tmp_path: Path, target: s
 def test_a_batch_whose_seeds_nobody_knows_cannot_be_replayed(tmp_path: Path) -> None:
     rows = rows_of(record(tmp_path / "ledger", batch("CartPole-v1", "same_step", Play(seed=None, steps=3))))
 
-    with pytest.raises(ValidationError, match="begun without seeds"):
+    with pytest.raises(ValidationError, match="begun without a seed"):
         differences(rows)
 
 

@@ -17,7 +17,7 @@ from proctor.cli.replay_options import TrustOption, command_with_trust, parse_ac
 from proctor.cli.terminal import progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
-from proctor.replay.trust import check_episode
+from proctor.replay.replayer import check_episode
 from proctor.viewer.comparison import fork_episode as forked
 from proctor.viewer.episode import find_episode
 from proctor.viewer.single_file import build_page, save_page

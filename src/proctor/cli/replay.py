@@ -3,7 +3,7 @@
 Rule 1: exit code 0 if every episode is identical, 1 if one differs or cannot be replayed, 2 if the command line is wrong.
 Rule 2: a difference is told with its step and both values. Changed code or versions are notes, never a difference.
 Rule 3: what comes from a record is printed without anything that could steer a terminal.
-Rule 4: without --trust nothing is replayed if one of the episodes needs trust (`replay/trust.py`).
+Rule 4: without --trust nothing is replayed if one of the episodes needs trust (`replay/replayer.py`).
 """
 
 import sys
@@ -25,12 +25,11 @@ from proctor.cli.replay_options import TrustOption, command_with_trust, parse_ac
 from proctor.cli.terminal import progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.replay.batches import SubEpisodeReplay, replay_sub_episodes
 from proctor.replay.comparison import format_value
-from proctor.replay.driver_cache import DriverCache
+from proctor.replay.driver import DriverCache
 from proctor.replay.fork import BranchStep, EpisodeSnapshot, ForkResult, StepOutcome, fork_episode, state_at
-from proctor.replay.replayer import ReplayResult, open_rows, replay_episode
-from proctor.replay.sub_episode_replay import SubEpisodeReplay, replay_sub_episodes
-from proctor.replay.trust import UntrustedRecord, check_episode
+from proctor.replay.replayer import ReplayResult, UntrustedRecord, check_episode, open_rows, replay_episode
 
 DIFFERS: Final = 1
 MOST_LINES: Final = 10

@@ -1,6 +1,6 @@
 """What the commands that replay share: the option `--trust`, and lists of actions.
 
-Rule: without `--trust` nothing is made that is not registered here (`replay/trust.py`), and the error says which command does so.
+Rule: without `--trust` nothing is made that is not registered here (`replay/replayer.py`), and the error says which command does so.
 """
 
 import shlex

@@ -5,6 +5,7 @@ Rule 2: a chain that is not as it was written is said to be so; what to do about
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from proctor.ledger.rows import (
     RowBody,
     RunBegan,
     encode_opening_row,
+    lacks_observation,
     parse_event_or_statement,
     read_body,
 )
@@ -56,6 +58,12 @@ class UnfinishedSession:
     agent_steps_before: int = 0
     damage: str = ""
     """Why its latest chain cannot be trusted; empty: it is as it was written."""
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The events as rows, of which the number and the hash are not known any more."""
+        for seq, (event, digest) in enumerate(zip(self.events, self.digests, strict=True), 1):
+            yield Row(0, self.opened.session, seq, event, digest, not lacks_observation(event, digest), b"")
 
 
 @dataclass(frozen=True, slots=True)

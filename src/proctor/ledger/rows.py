@@ -11,8 +11,9 @@ Rule 4: reading a body takes a few times its bytes of memory, whatever it says: 
 Rule 5: most rows are read only as far as an audit or a list needs it: that is a `PartialRow`.
 """
 
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -39,6 +40,8 @@ MAX_BODY_BYTES: Final = 2**26
 """Bytes of a row's body."""
 MAX_CONTAINER_BYTES: Final = 2**22
 """Bytes of the lists and objects in a body that are read into Python's own, which take up to thirty times as many."""
+MOST_VALUES: Final = 2**21
+"""Values of one field that are read into Python's own."""
 
 
 class _LedgerStatement(
@@ -233,6 +236,18 @@ def _check_container_bytes(statement: bytes | Raw) -> None:
     """Raise a ValidationError for a statement that would take much more memory than it has bytes."""
     if memoryview(statement).nbytes > MAX_CONTAINER_BYTES and count_container_bytes(statement) > MAX_CONTAINER_BYTES:
         raise ValidationError("a row has too many values", expected=f"at most {MAX_CONTAINER_BYTES} bytes of them")
+
+
+def decode_value(text: bytes | Raw, decode: Callable[[bytes | Raw], Any] = msgspec.json.decode) -> Any:
+    """Return what a JSON text of a row says; a ValidationError for one that would take much more memory than it has bytes."""
+    check_value_count(text)
+    return decode(text)
+
+
+def check_value_count(text: bytes | Raw) -> None:
+    """Raise a ValidationError for a JSON text of so many values that reading it would take much more memory than it has bytes."""
+    if memoryview(text).nbytes > MOST_VALUES and sum(map(bytes(text).count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise ValidationError("a row has too many values", expected=f"at most {MOST_VALUES} of them in one field")
 
 
 def _without_scene(

@@ -10,11 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from proctor.replay.batches import replay_sub_episodes, sub_episodes
     from proctor.replay.comparison import Difference
     from proctor.replay.fork import fork_episode, state_at
     from proctor.replay.replayer import ReplayResult, replay_episode, replay_rows
-    from proctor.replay.sub_episode_replay import replay_sub_episodes
-    from proctor.replay.sub_episode_tracker import sub_episodes
 
 __all__ = [
     "Difference",
@@ -33,9 +32,9 @@ _HOMES: Final = {
     "fork_episode": "fork",
     "replay_episode": "replayer",
     "replay_rows": "replayer",
-    "replay_sub_episodes": "sub_episode_replay",
+    "replay_sub_episodes": "batches",
     "state_at": "fork",
-    "sub_episodes": "sub_episode_tracker",
+    "sub_episodes": "batches",
 }
 
 

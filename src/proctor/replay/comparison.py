@@ -2,13 +2,14 @@
 
 Rule 1: compared is what the environment decides: observation, metadata, raw reward, the two flags, and the scene where one
     was recorded. Observations that were not stored are compared by their digest.
-Rule 2: rewards as they were paid belong to the server, which transformed them: of them only the sum of their parts is checked.
+Rule 2: rewards as they were paid belong to the server, which transformed them. A server that goes on from its record compares them
+    bit by bit; for anybody else only the sum of their parts is checked.
 Rule 3: pixels are for people: that a picture is drawn differently now is told, and is no difference.
 Rule 4: how many episodes a batch had before this one is no part of the record of this one, so it is not compared.
 Rule 5: equal means equal values: 1 is not 1.0, 0.0 is not -0.0 and true is not 1, but the order of an object's keys, and
     how a compressed array was compressed, say nothing. Texts that are the same byte for byte are never parsed.
-Rule 6: what was recorded is parsed only if it is about as long as what came now, or short: as Python's objects a text of a stranger
-    can take many times its bytes. Of a longer one the length is the difference.
+Rule 6: what was recorded is parsed only if it is about as long as what came now, or short, and a large array of it is unpacked only
+    where there is one like it now: as Python's objects a text of a stranger can take many times its bytes.
 """
 
 import math
@@ -19,25 +20,43 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.ledger.rows import decode_value
 from proctor.models.arrays import array_to_lists, read_packed_form, unpack_array
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
 from proctor.models.pixels import has_pixels, same_pixels
-from proctor.replay.batch_driver import BatchOutput
-from proctor.replay.driver import NULL, EnvOutput
+from proctor.replay.recorded_requests import EnvironmentEvent, EnvironmentRequest
 
+NULL: Final = b"null"
 ALWAYS_PARSED_BYTES: Final = 2**21
 """Bytes of a recorded text that is parsed, however long the other is."""
+MOST_UNPACKED_BYTES: Final = 2**24
+"""Bytes of the packed arrays of a recorded value that are read as lists."""
+REWARD_TOLERANCE: Final = 1e-9
+"""How exactly a reward is the sum of its parts: rounding is no difference."""
+EPISODE_STATISTICS: Final = ("episode", "_episode")
+"""What a batch says of the episodes that it had in all."""
+MALFORMED_ROW_ERRORS: Final = (
+    msgspec.DecodeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
+"""What comes of a row that says something else than its fields promise; a server never wrote it."""
 ABSENT: Final = "(nothing)"
 """Stands for a value that one of the two does not have."""
 
 _decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
 _sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
+# --------------------------------------------------------------------------------------------------------------- values
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What differs, where in it (a JSON pointer; empty: the whole), and both values, which JSON can say."""
@@ -85,34 +104,19 @@ def find_digest_difference(what: str, recorded: str, found: bytes) -> Difference
 
 def find_value_difference(what: str, recorded: Any, found: Any) -> Difference | None:
     """Return the first place where two values that JSON can say differ."""
-    place = _find_first_place(unpack_arrays(recorded), unpack_arrays(found), "")
+    place = _find_first_place(recorded, found, "")
     return None if place is None else Difference(what, place[1], place[2], place[0])
 
 
-def unpack_arrays(value: Any) -> Any:
-    """Return a value with every packed array in it as nested lists."""
-    if isinstance(value, list):
-        return [unpack_arrays(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    array = _unpack_array(value)
-    return {key: unpack_arrays(each) for key, each in value.items()} if array is None else array
-
-
-def _unpack_array(value: dict[str, Any]) -> Any:
-    if "dtype" not in value:
-        return None
-    try:
-        read_packed_form(value)
-        return array_to_lists(unpack_array(value))
-    except ValidationError:
-        return None  # an object that only looks like one
-
-
 def _find_first_place(recorded: Any, found: Any, where: str) -> tuple[str, Any, Any] | None:
-    """Return where two plain values first differ, and what stands there."""
+    """Return where two values first differ, and what stands there."""
     if recorded is ABSENT or found is ABSENT:
         return where, recorded, found
+    form, other = _read_form(recorded), _read_form(found)
+    if form is not None and form == other and form.size > MOST_UNPACKED_BYTES:
+        return _find_place_in_arrays(unpack_array(recorded), unpack_array(found), where)
+    recorded = recorded if form is None or form.size > MOST_UNPACKED_BYTES else _unpack(recorded)
+    found = found if other is None or other.size > MOST_UNPACKED_BYTES else _unpack(found)
     parts = _pair_members(recorded, found)
     if parts is None:
         return None if _sorted(recorded) == _sorted(found) else (where, recorded, found)
@@ -134,16 +138,121 @@ def _escape_pointer(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-REWARD_TOLERANCE: Final = 1e-9
-"""How exactly a reward is the sum of its parts: rounding is no difference."""
-EPISODE_STATISTICS: Final = ("episode", "_episode")
-"""What a batch says of the episodes that it had in all."""
+def _find_place_in_arrays(
+    recorded: np.ndarray[Any, Any], found: np.ndarray[Any, Any], where: str
+) -> tuple[str, Any, Any] | None:
+    """Return where two arrays of one form first differ, and what stands there."""
+    bits = f"u{recorded.itemsize}"
+    same = recorded.view(bits) == found.view(bits)
+    if recorded.dtype.kind == "f":
+        same |= np.isnan(recorded) & np.isnan(found)
+    if same.all():
+        return None
+    index = np.unravel_index(int(np.argmin(same)), same.shape)
+    place = "".join(f"/{each}" for each in index)
+    return f"{where}{place}", array_to_lists(recorded[index]), array_to_lists(found[index])
 
-MALFORMED_ROW_ERRORS: Final = (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError)
-"""What comes of a row that says something else than its fields promise; a server never wrote it."""
 
-EnvironmentEvent = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
-"""The events that move an environment."""
+# --------------------------------------------------------------------------------------------------------------- arrays
+class _ArrayForm(Struct, frozen=True):
+    """What a packed array says of itself; `size` is in bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+
+def _read_form(value: Any) -> _ArrayForm | None:
+    """Return the form of a packed array; None: it is something else, or an object that only looks like one."""
+    if not isinstance(value, dict) or "dtype" not in value:
+        return None
+    try:
+        dtype, shape = read_packed_form(value)
+    except ValidationError:
+        return None
+    return _ArrayForm(dtype.str, shape, dtype.itemsize * math.prod(shape))
+
+
+def _unpack(value: Any) -> Any:
+    """Return a packed array as nested lists; one whose data cannot be read is itself."""
+    try:
+        return array_to_lists(unpack_array(value))
+    except ValidationError:
+        return value
+
+
+def unpack_arrays(value: Any, most: int = MOST_UNPACKED_BYTES) -> Any:
+    """Return a value with every packed array in it as nested lists; a ValidationError if they have more than `most` bytes together."""
+    left = most
+
+    def unpack(part: Any) -> Any:
+        nonlocal left
+        if isinstance(part, list):
+            return list(map(unpack, part))
+        if not isinstance(part, dict):
+            return part
+        form = _read_form(part)
+        if form is None:
+            return {key: unpack(each) for key, each in part.items()}
+        left -= form.size
+        if left < 0:
+            raise ValidationError("a row has arrays that are too large", expected=f"at most {most} bytes of them")
+        return _unpack(part)
+
+    return unpack(value)
+
+
+def parse_array(said: bytes | Raw) -> Any:
+    """Return an array of a batch, listed or packed."""
+    return np.asarray(unpack_arrays(decode_value(said)))
+
+
+# ----------------------------------------------------------------------------------------------------------------- rows
+class EnvOutput(Struct, frozen=True, gc=False):
+    """What an environment answered: the fields of an event that the environment decides, as JSON texts."""
+
+    observation: bytes
+    metadata: bytes
+    reward: float | None
+    terminated: bool
+    truncated: bool
+    scene: bytes = NULL
+
+
+class BatchOutput(Struct, frozen=True, gc=False):
+    """What a batch answered, as JSON texts; a reset has no rewards and no flags."""
+
+    observation: bytes
+    metadata: bytes
+    reward: bytes = NULL
+    terminated: bytes = NULL
+    truncated: bytes = NULL
+
+
+def output_from_event(event: EnvironmentEvent) -> EnvOutput | BatchOutput:
+    """Return what the environment answered, as an event says."""
+    match event:
+        case EpisodeStepped():
+            return EnvOutput(
+                bytes(event.observation),
+                bytes(event.metadata),
+                event.raw_reward,
+                event.terminated,
+                event.truncated,
+                bytes(event.scene),
+            )
+        case EpisodeReset():
+            return EnvOutput(bytes(event.observation), bytes(event.metadata), None, False, False, bytes(event.scene))
+        case BatchStepped():
+            texts = (event.observations, event.infos, event.raw_rewards, event.terminations, event.truncations)
+            return BatchOutput(*map(bytes, texts))
+        case BatchReset():
+            return BatchOutput(bytes(event.observations), bytes(event.infos))
+
+
+def has_scene(event: EnvironmentEvent) -> bool:
+    """Return whether a picture of the row was recorded."""
+    return isinstance(event, EpisodeReset | EpisodeStepped) and bytes(event.scene) != NULL
 
 
 class RowComparison(Struct, frozen=True, gc=False):
@@ -166,21 +275,25 @@ class RowComparison(Struct, frozen=True, gc=False):
         return not self.differences
 
 
-def compare_row(row: Row, event: EnvironmentEvent, step: int, found: EnvOutput | BatchOutput) -> RowComparison:
-    """Return the row beside what came now."""
+def compare_row(
+    request: EnvironmentRequest, found: EnvOutput | BatchOutput, *, paid: EnvironmentEvent | None = None
+) -> RowComparison:
+    """Return the row of a request beside what came now; `paid` is the event that a server with the same transforms would state."""
+    row, event, step = request.row, request.event, request.step
     # Most steps are the same byte for byte; only of the others it is asked where they differ.
-    if type(event) is EpisodeStepped and type(found) is EnvOutput and _is_same(row, event, found):
+    if paid is None and type(event) is EpisodeStepped and type(found) is EnvOutput and _is_same(row, event, found):
         return RowComparison(row, event, step, found)
-    differences = tuple(_COMPARE[type(event)](row, event, found))
-    return RowComparison(row, event, step, found, differences, _has_new_pixels(event, found))
+    recorded = output_from_event(event)
+    payment = _compare_reward_parts(event) if paid is None else _compare_payment(event, paid)
+    differences = (*_compare_outputs(row, recorded, found, begins=request.reset is not None), *payment)
+    return RowComparison(row, event, step, found, differences, _has_new_pixels(recorded, found))
 
 
-def _has_new_pixels(event: EnvironmentEvent, found: EnvOutput | BatchOutput) -> bool:
-    """Return whether a row and what came now have pixels, and not the same."""
-    if isinstance(event, BatchReset | BatchStepped) or isinstance(found, BatchOutput):
-        return False
-    recorded = bytes(event.scene)
-    return has_pixels(recorded) and has_pixels(found.scene) and not same_pixels(recorded, found.scene)
+def compare_failure(request: EnvironmentRequest, problem: Exception) -> RowComparison:
+    """Return a row beside nothing, because the environment raised."""
+    what = "step" if request.reset is None else "reset"
+    difference = Difference(what, "an answer", str(problem))
+    return RowComparison(request.row, request.event, request.step, None, (difference,))
 
 
 def _is_same(row: Row, event: EpisodeStepped, found: EnvOutput) -> bool:
@@ -198,42 +311,44 @@ def _is_same(row: Row, event: EpisodeStepped, found: EnvOutput) -> bool:
     )
 
 
-def compare_failure(row: Row, event: EnvironmentEvent, step: int, problem: Exception) -> RowComparison:
-    """Return a row beside nothing, because the environment raised."""
-    what = "reset" if isinstance(event, EpisodeReset | BatchReset) else "step"
-    return RowComparison(row, event, step, None, (Difference(what, "an answer", str(problem)),))
+def _has_new_pixels(recorded: EnvOutput | BatchOutput, found: EnvOutput | BatchOutput) -> bool:
+    """Return whether a row and what came now have pixels, and not the same."""
+    if not isinstance(recorded, EnvOutput) or not isinstance(found, EnvOutput):
+        return False
+    return has_pixels(recorded.scene) and has_pixels(found.scene) and not same_pixels(recorded.scene, found.scene)
 
 
-def _compare_reset(row: Row, event: EpisodeReset, found: EnvOutput) -> Iterator[Difference]:
-    return _compare_observation(row, event, found)
-
-
-def _compare_step(row: Row, event: EpisodeStepped, found: EnvOutput) -> Iterator[Difference]:
-    yield from _compare_observation(row, event, found)
-    if not same_number(event.raw_reward, found.reward):
-        yield Difference("reward", event.raw_reward, found.reward)
-    if event.terminated is not found.terminated:
-        yield Difference("terminated", event.terminated, found.terminated)
-    if event.truncated is not found.truncated:
-        yield Difference("truncated", event.truncated, found.truncated)
-    if event.reward != event.raw_reward or event.parts:
-        yield from _compare_reward_parts(event)
-
-
-def _compare_observation(row: Row, event: EpisodeReset | EpisodeStepped, found: EnvOutput) -> Iterator[Difference]:
+def _compare_outputs(
+    row: Row, recorded: EnvOutput | BatchOutput, found: EnvOutput | BatchOutput, *, begins: bool
+) -> Iterator[Difference]:
     if row.values:
-        observation = find_difference("observation", bytes(event.observation), found.observation)
+        observation = find_difference("observation", recorded.observation, found.observation)
     else:
         observation = find_digest_difference("observation", row.digest or "", found.observation)
     if observation is not None:
         yield observation
-    metadata = find_difference("metadata", bytes(event.metadata), found.metadata)
+    metadata = find_difference("metadata", recorded.metadata, found.metadata)
+    if metadata is not None and isinstance(found, BatchOutput):
+        # Only now: most infos say nothing of counts, and are the same byte for byte.
+        metadata = find_difference("metadata", *map(_remove_statistics, (recorded.metadata, found.metadata)))
     if metadata is not None:
         yield metadata
-    if found.scene != NULL and not has_pixels(found.scene):
-        scene = find_difference("scene", bytes(event.scene), found.scene)
+    if isinstance(recorded, EnvOutput) and isinstance(found, EnvOutput) and NULL not in (recorded.scene, found.scene):
+        scene = None if has_pixels(found.scene) else find_difference("scene", recorded.scene, found.scene)
         if scene is not None:
             yield scene
+    for what in () if begins else ("reward", "terminated", "truncated"):
+        difference = _find_part_difference(what, getattr(recorded, what), getattr(found, what))
+        if difference is not None:
+            yield difference
+
+
+def _find_part_difference(what: str, recorded: Any, found: Any) -> Difference | None:
+    """Return how rewards or flags differ: a batch's, or those of one environment."""
+    if isinstance(found, bytes):
+        return find_difference(what, recorded, found)
+    same = recorded is found if isinstance(found, bool) else same_number(recorded, found)
+    return None if same else Difference(what, recorded, found)
 
 
 def same_number(recorded: float | None, found: float | None) -> bool:
@@ -243,70 +358,36 @@ def same_number(recorded: float | None, found: float | None) -> bool:
     return recorded == found and (recorded != 0.0 or math.copysign(1.0, recorded) == math.copysign(1.0, found))
 
 
-def _compare_reward_parts(event: EpisodeStepped) -> Iterator[Difference]:
-    if event.raw_reward is None or event.reward is None:
-        if event.raw_reward is not event.reward:
-            yield Difference("paid reward", event.reward, event.raw_reward)
-        return
-    total = event.raw_reward + sum(event.parts.values())
-    if not math.isclose(total, event.reward, rel_tol=REWARD_TOLERANCE, abs_tol=REWARD_TOLERANCE):
-        yield Difference("paid reward", event.reward, total)
-
-
-def _compare_batch_reset(row: Row, event: BatchReset, found: BatchOutput) -> Iterator[Difference]:
-    return _compare_batch_observations(row, event, found)
-
-
-def _compare_batch_step(row: Row, event: BatchStepped, found: BatchOutput) -> Iterator[Difference]:
-    yield from _compare_batch_observations(row, event, found)
-    pairs = (
-        ("reward", event.raw_rewards, found.rewards),
-        ("terminated", event.terminations, found.terminations),
-        ("truncated", event.truncations, found.truncations),
-    )
-    for what, recorded, now in pairs:
-        difference = find_difference(what, bytes(recorded), now)
-        if difference is not None:
-            yield difference
-    if event.parts:
-        yield from _compare_batch_reward_parts(event)
-
-
-def _compare_batch_observations(row: Row, event: BatchReset | BatchStepped, found: BatchOutput) -> Iterator[Difference]:
-    if row.values:
-        observations = find_difference("observation", bytes(event.observations), found.observations)
-    else:
-        observations = find_digest_difference("observation", row.digest or "", found.observations)
-    if observations is not None:
-        yield observations
-    infos = find_difference("metadata", bytes(event.infos), found.infos)
-    if infos is not None:
-        # Only now: most infos say nothing of counts, and are the same byte for byte.
-        infos = find_difference("metadata", _remove_statistics(bytes(event.infos)), _remove_statistics(found.infos))
-    if infos is not None:
-        yield infos
-
-
 def _remove_statistics(infos: bytes) -> bytes:
-    told = msgspec.json.decode(infos)
-    return msgspec.json.encode({key: value for key, value in told.items() if key not in EPISODE_STATISTICS})
+    """Return infos without what they say of all episodes; those of a stranger that are very long stay as they are."""
+    try:
+        told = decode_value(infos, msgspec.json.Decoder(dict[str, Raw]).decode)
+    except ValidationError:
+        return infos
+    return _encode({key: value for key, value in told.items() if key not in EPISODE_STATISTICS})
 
 
-def _compare_batch_reward_parts(event: BatchStepped) -> Iterator[Difference]:
-    raw, paid, *parts = (parse_array(each) for each in (event.raw_rewards, event.rewards, *event.parts.values()))
-    total = sum(parts, start=raw)
-    if not np.allclose(total, paid, rtol=REWARD_TOLERANCE, atol=REWARD_TOLERANCE):
-        yield Difference("paid reward", paid.tolist(), total.tolist())
+def _compare_payment(event: EnvironmentEvent, paid: EnvironmentEvent) -> Iterator[Difference]:
+    """Yield how what was paid for a row, and what its transforms carried over, differ from what is stated now."""
+    for what in ("reward", "rewards", "parts", "pipeline"):
+        if hasattr(event, what):
+            difference = find_difference(what, _encode(getattr(event, what)), _encode(getattr(paid, what)))
+            if difference is not None:
+                yield difference
 
 
-def parse_array(said: bytes | msgspec.Raw) -> Any:
-    """Return an array of a batch, listed or packed."""
-    return np.asarray(unpack_arrays(msgspec.json.decode(said)))
-
-
-_COMPARE: Final[dict[type, Any]] = {
-    EpisodeReset: _compare_reset,
-    EpisodeStepped: _compare_step,
-    BatchReset: _compare_batch_reset,
-    BatchStepped: _compare_batch_step,
-}
+def _compare_reward_parts(event: EnvironmentEvent) -> Iterator[Difference]:
+    """Yield how what was paid differs from the sum of its parts."""
+    if isinstance(event, BatchStepped) and event.parts:
+        raw, paid, *parts = (parse_array(each) for each in (event.raw_rewards, event.rewards, *event.parts.values()))
+        total = sum(parts, start=raw)
+        if not np.allclose(total, paid, rtol=REWARD_TOLERANCE, atol=REWARD_TOLERANCE):
+            yield Difference("paid reward", paid.tolist(), total.tolist())
+    elif isinstance(event, EpisodeStepped) and (event.reward != event.raw_reward or event.parts):
+        if event.raw_reward is None or event.reward is None:
+            if event.raw_reward is not event.reward:
+                yield Difference("paid reward", event.reward, event.raw_reward)
+            return
+        total = event.raw_reward + sum(event.parts.values())
+        if not math.isclose(total, event.reward, rel_tol=REWARD_TOLERANCE, abs_tol=REWARD_TOLERANCE):
+            yield Difference("paid reward", event.reward, total)

@@ -6,9 +6,10 @@ Rule 2: a branch is never recorded, and the record is never changed.
 Rule 3: a branch has pictures where the record has: its scenes are asked for only if the reset's was recorded.
 """
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,20 @@ import numpy as np
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
+from proctor.ledger.rows import decode_value
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
-from proctor.replay.batch_driver import BatchDriver, BatchOutput
-from proctor.replay.comparison import Difference, RowComparison, parse_array, unpack_arrays
-from proctor.replay.driver import NULL, EnvironmentFailure, EnvOutput, call_environment
-from proctor.replay.driver_cache import Driver, DriverCache
+from proctor.replay.comparison import (
+    MOST_UNPACKED_BYTES,
+    BatchOutput,
+    Difference,
+    EnvOutput,
+    RowComparison,
+    has_scene,
+    output_from_event,
+    parse_array,
+    unpack_arrays,
+)
+from proctor.replay.driver import BatchDriver, Driver, DriverCache, EnvironmentFailure, call_environment
 from proctor.replay.replayer import open_rows, read_opening, replay_rows
 
 NOT_STORED: Final = "(not stored)"
@@ -166,13 +176,13 @@ class _ReplayProgress:
             self._first = each
         event, found = each.event, each.found
         if isinstance(event, EpisodeReset):
-            self.has_scenes = bytes(event.scene) != NULL
+            self.has_scenes = has_scene(event)
         elif isinstance(event, EpisodeStepped) and isinstance(found, EnvOutput):
             self._total_reward += event.reward or 0.0
             self._raw_total += found.reward or 0.0
         elif isinstance(event, BatchStepped) and isinstance(found, BatchOutput):
             self._total_reward = self._total_reward + parse_array(event.rewards)
-            self._raw_total = self._raw_total + parse_array(found.rewards)
+            self._raw_total = self._raw_total + parse_array(found.reward)
 
     def missing_step_error(self, step: int) -> ValidationError:
         """Return why the step was not reached."""
@@ -224,27 +234,27 @@ def _encode_action(driver: Driver, action: Any) -> bytes:
     return _encode({"action": action} if bare and list(fields) == ["action"] else action)
 
 
-def _outcome_from_output(action: Any, found: EnvOutput | BatchOutput) -> StepOutcome:
+def _outcome_from_output(
+    action: Any,
+    found: EnvOutput | BatchOutput,
+    read: Callable[[bytes], Any] = _decode,
+    most: int = sys.maxsize,
+) -> StepOutcome:
     if isinstance(found, EnvOutput):
-        observation, metadata = _decode(found.observation), _decode(found.metadata)
-        scene = _decode(found.scene)
+        observation, metadata, scene = map(read, (found.observation, found.metadata, found.scene))
         return StepOutcome(action, observation, found.reward, found.terminated, found.truncated, metadata, scene)
-    texts = (found.observations, found.rewards, found.terminations, found.truncations, found.infos)
-    return StepOutcome(action, *(unpack_arrays(_decode(each)) for each in texts))
+    texts = (found.observation, found.reward, found.terminated, found.truncated, found.metadata)
+    return StepOutcome(action, *(unpack_arrays(read(each), most) for each in texts))
 
 
 def _outcome_from_row(row: Row) -> StepOutcome | None:
+    """Return what a recorded step led to; a ValidationError if it says more than can be read."""
     event = row.event
-    if isinstance(event, EpisodeStepped):
-        observation = _decode(event.observation) if row.values else NOT_STORED
-        flags = (event.terminated, event.truncated)
-        seen = (_decode(event.metadata), _decode(event.scene))
-        return StepOutcome(_decode(event.action), observation, event.raw_reward, *flags, *seen)
-    if isinstance(event, BatchStepped):
-        observations = unpack_arrays(_decode(event.observations)) if row.values else NOT_STORED
-        texts = (event.raw_rewards, event.terminations, event.truncations, event.infos)
-        return StepOutcome(_decode(event.actions), observations, *(unpack_arrays(_decode(each)) for each in texts))
-    return None
+    if not isinstance(event, EpisodeStepped | BatchStepped):
+        return None
+    action = decode_value(event.action if isinstance(event, EpisodeStepped) else event.actions)
+    outcome = _outcome_from_output(action, output_from_event(event), decode_value, MOST_UNPACKED_BYTES)
+    return outcome if row.values else replace(outcome, observation=NOT_STORED)
 
 
 def _to_json_number(total: Any) -> Any:

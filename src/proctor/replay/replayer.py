@@ -9,29 +9,26 @@ Rule 5: an episode whose seed nobody knows is replayed only where the episodes b
     its generator may draw what it drew. If that fails, the episode cannot be replayed, which is not a difference.
 """
 
+import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
+from proctor.envs.settings import is_registered
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
-from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, SessionOpened
-from proctor.replay.batch_driver import BatchOutput
+from proctor.models.events import SessionOpened
 from proctor.replay.comparison import (
     MALFORMED_ROW_ERRORS,
     Difference,
-    EnvironmentEvent,
     RowComparison,
     compare_failure,
     compare_row,
 )
-from proctor.replay.driver import EnvironmentFailure, EnvOutput, SingleDriver
-from proctor.replay.driver_cache import Driver, DriverCache
-from proctor.replay.seeds import find_batch_seeds, find_seed, unknown_seed_error
-
-ENVIRONMENT_EVENTS: Final = frozenset({EpisodeReset, EpisodeStepped, BatchReset, BatchStepped})
+from proctor.replay.driver import Driver, DriverCache, EnvironmentFailure
+from proctor.replay.recorded_requests import EnvironmentRequest, RecordReader, unknown_seed_error
 
 
 def replay_rows(
@@ -42,39 +39,34 @@ def replay_rows(
     The environment is made in this process; a ValidationError says why it cannot be made, or that nobody knows the seed.
     With a `driver_cache` it may be the one that the episode before has left, and stays there for the next.
     """
-    is_own = driver_cache is None
     own_cache = DriverCache() if driver_cache is None else driver_cache
     try:
         yield from _replay_rows(opened, rows, own_cache)
     finally:
-        if is_own:
+        if driver_cache is None:
             own_cache.drop()
 
 
 def _replay_rows(opened: SessionOpened, rows: Iterable[Row], driver_cache: DriverCache) -> Iterator[RowComparison]:
+    reader = RecordReader(opened.num_envs)
     driver: Driver | None = None
-    goes_on = False
-    step = 0
+    is_unseeded = False
     for row in rows:
-        kind = type(row.event)
-        if kind not in ENVIRONMENT_EVENTS:
-            continue
-        event = cast("EnvironmentEvent", row.event)
-        # Counted here: with a batch's reset by a mask the session's own count begins anew.
-        step += kind is EpisodeStepped or kind is BatchStepped
         try:
+            request = reader.read(row)
+            if request is None:
+                continue
             if driver is None:
-                driver = driver_cache.driver(opened, _reset_number(event))
-                goes_on = _continues_previous_episode(driver, event)
-            each = compare_row(row, event, step, apply_event(driver, event))
-        except EnvironmentFailure as problem:
-            driver_cache.drop()
-            each = compare_failure(row, event, step, problem)
+                driver = driver_cache.driver(opened, 1 if request.reset is None else request.reset.nth)
+            is_unseeded = is_unseeded or _lacks_seed(request, driver.resets)
+            each = _carry_out(driver, request)
         except ValidationError:
             raise
         except MALFORMED_ROW_ERRORS as problem:
             raise ValidationError(f"row {row.seq} of {row.chain} cannot be read: {problem}") from problem
-        if goes_on and each.differences:
+        if each.found is None:
+            driver_cache.drop()
+        if is_unseeded and each.differences:
             # That it goes on from the episode before was no more than a hope.
             raise unknown_seed_error()
         yield each
@@ -82,36 +74,20 @@ def _replay_rows(opened: SessionOpened, rows: Iterable[Row], driver_cache: Drive
             return
 
 
-def _continues_previous_episode(driver: Driver, event: EnvironmentEvent) -> bool:
-    """Return whether nobody knows the seed of an episode, but its environment may draw it again; raise if it cannot."""
-    if not isinstance(event, EpisodeReset) or find_seed(event) is not None:
+def _carry_out(driver: Driver, request: EnvironmentRequest) -> RowComparison:
+    try:
+        return compare_row(request, driver.carry_out(request))
+    except EnvironmentFailure as problem:
+        return compare_failure(request, problem)
+
+
+def _lacks_seed(request: EnvironmentRequest, resets: int) -> bool:
+    """Return whether nobody knows the seed of a reset, but its environment may draw it again; raise if it cannot."""
+    if request.reset is None or request.reset.is_seeded:
         return False
-    if driver.resets and driver.resets == event.nth - 1:
-        return True
-    raise unknown_seed_error()
-
-
-def apply_event(driver: Driver, event: EnvironmentEvent) -> EnvOutput | BatchOutput:
-    """Carry out what a row says; raise `EnvironmentFailure` if the environment does not answer."""
-    if isinstance(driver, SingleDriver):
-        if type(event) is EpisodeStepped:
-            return driver.step(event)
-        if isinstance(event, EpisodeReset):
-            return driver.begin(event, find_seed(event))
-    elif isinstance(event, BatchStepped):
-        return driver.step(event)
-    elif isinstance(event, BatchReset):
-        return driver.begin(event, find_batch_seeds(event, driver.vector.num_envs))
-    raise ValidationError(
-        "this record mixes one environment and a batch", found=type(event).__name__, expected="one or the other"
-    )
-
-
-def _reset_number(event: EnvironmentEvent) -> int:
-    """Return which reset of its environment an episode began with."""
-    if not isinstance(event, EpisodeReset | BatchReset):
-        raise ValidationError("this record does not begin with a reset", found=f"step {event.step}", expected="a reset")
-    return event.nth
+    if not resets or resets != request.reset.nth - 1:
+        raise unknown_seed_error()
+    return True
 
 
 PROGRESS_EVERY: Final = 256
@@ -248,3 +224,48 @@ class _ReplayTotals:
             return []
         pictures = "one picture is" if self._redrawn == 1 else f"{self._redrawn} pictures are"
         return [f"{pictures} not as recorded; pixels are for people, and make no difference"]
+
+
+SHOWN: Final = 80
+"""Characters of a target that are told."""
+
+
+class UntrustedRecord(ValidationError):
+    """A record names what is made only for who trusts it."""
+
+
+def check_episode(ledger: Ledger, chain: str, *, trusting: str) -> None:
+    """Raise an UntrustedRecord if a replay of the episode needs trust; `trusting` is the command that has it.
+
+    An episode whose beginning cannot be read is another ValidationError.
+    """
+    with open_rows(ledger, chain) as rows:
+        check_opening(read_opening(rows, chain), trusting=trusting)
+
+
+def check_opening(opened: SessionOpened, *, trusting: str) -> None:
+    """Raise an UntrustedRecord if the environment of a session is made only with trust."""
+    if not is_registered(opened.target):
+        raise UntrustedRecord(
+            "to make the environment of this episode would import and run what its record names, which is no environment "
+            f"that is registered here; if you trust the record: `{trusting}`",
+            found=opened.target[:SHOWN],
+            expected="an episode of a registered environment",
+        )
+    if _names_a_file(opened.settings):
+        raise UntrustedRecord(
+            "to make the environment of this episode would open a file that its record names; "
+            f"if you trust the record: `{trusting}`",
+            expected="an episode whose settings name no file",
+        )
+
+
+def _names_a_file(setting: object) -> bool:
+    """Return whether a setting, or one inside it, could be the name of something that lies on this machine."""
+    if isinstance(setting, Mapping):
+        return any(map(_names_a_file, setting.values()))
+    if isinstance(setting, list):
+        return any(map(_names_a_file, setting))
+    if not isinstance(setting, str):
+        return False
+    return os.sep in setting or os.path.exists(setting)  # noqa: PTH110  # a Path raises for some texts

@@ -27,7 +27,7 @@ from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.governor import Governor, find_governor
 from proctor.server.runtime.results import RequestError, make_refusal
-from proctor.server.sessions.history import SessionHistory
+from proctor.server.sessions.rebuild import SessionHistory
 from proctor.server.sessions.session import Session
 
 MOST_TOKEN: Final = 1024

@@ -241,7 +241,7 @@ def _export_parquet(record: Ledger, names: Sequence[str], out: Path | None, aske
 
 def _export_minari(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
     from proctor.integrations.minari import export_minari
-    from proctor.replay.trust import check_episode
+    from proctor.replay.replayer import check_episode
 
     path = _require_path(out, "plume-v0")
     found = select_episodes(record, names)

@@ -29,8 +29,7 @@ from proctor.server.control.recorded_replies import RecordedReplies
 from proctor.server.grants import GrantService
 from proctor.server.runtime.results import RequestError
 from proctor.server.sessions.episode_status import Loss
-from proctor.server.sessions.history import SessionHistory, read_history
-from proctor.server.sessions.rebuild import rebuild_session
+from proctor.server.sessions.rebuild import SessionHistory, read_history, rebuild_session
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_factory import SessionFactory
 

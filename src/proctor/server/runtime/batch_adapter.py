@@ -5,7 +5,7 @@ refused while a sub-environment waits for its reset.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -108,13 +108,13 @@ class BatchAdapter:
         except StateError as problem:
             raise refusal_from_error(problem) from None
 
-    def _check_seed(self, seed: int | list[int] | None) -> Any:
+    def _check_seed(self, seed: int | Sequence[int | None] | None) -> Any:
         """Return the seed or the seeds, or refuse what the single environments would refuse."""
         count = self._vector.num_envs
-        if isinstance(seed, list) and len(seed) != count:
+        if isinstance(seed, Sequence) and len(seed) != count:
             raise make_refusal(Code.VALIDATION_ERROR, "not one seed each", expected=f"{count} seeds")
-        last = [] if seed is None else seed if isinstance(seed, list) else [seed, seed + count - 1]
-        if not all(0 <= each <= LARGEST_SEED for each in last):
+        last = [] if seed is None else seed if isinstance(seed, Sequence) else [seed, seed + count - 1]
+        if not all(each is None or 0 <= each <= LARGEST_SEED for each in last):
             raise make_refusal(
                 Code.VALIDATION_ERROR,
                 "not a seed",

@@ -10,7 +10,7 @@ Rule 3: what the environment raises, an exit too, is logged here with an inciden
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
@@ -48,7 +48,7 @@ MaybeLater: TypeAlias = AnswerT | Awaitable[AnswerT]
 class ResetRequest(msgspec.Struct, frozen=True):
     """What a reset asks for, checked in shape."""
 
-    seed: int | list[int] | None
+    seed: int | Sequence[int | None] | None
     episode_id: str
     options: dict[str, Any] | None
     mask: list[bool] | None = None
@@ -74,7 +74,7 @@ class EnvAdapter:
         """Begin an episode."""
         self._guard(LifecycleMethod.RESET)
         seed = order.seed
-        if isinstance(seed, list) or order.mask is not None:
+        if isinstance(seed, Sequence) or order.mask is not None:
             raise make_refusal(
                 Code.VALIDATION_ERROR, "this session has one environment", expected="one seed and no mask"
             )

@@ -1,18 +1,18 @@
-"""A session of an earlier run of the server, brought to where its record ends.
+"""A session of an earlier run of the server: where its record says that it stands, and the session brought there.
 
-Rule 1: nothing is believed that does not come out again. Every reset and step on record is carried out once more, through
-    the same response builder, and what would be stated now is compared with what was stated then, bit by bit; times and ids are
-    taken from the record.
+Rule 1: nothing is believed that does not come out again. Every reset and step on record is carried out once more, as `replay` reads
+    it, through the same response builder, and what would be stated now is compared with what was stated then; times and ids
+    are taken from the record.
 Rule 2: what differs, or cannot be done again, has lost its episode, and the reason is said plainly. The session lives on:
-    a reset begins the next.
+    a reset begins the next. An episode that was begun without a seed, and does not say which it drew, is tried without one.
 Rule 3: nothing is stated here, and nobody is answered. Whoever takes the session up does that.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,28 +20,134 @@ from proctor.errors import ProctorError
 from proctor.ledger.writer import UnfinishedSession
 from proctor.models.control import Code
 from proctor.models.events import (
+    AgentGranted,
+    AgentRevoked,
     BatchReset,
     BatchStepped,
+    EpisodeClosed,
     EpisodeReset,
     EpisodeStepped,
     Event,
+    Failed,
+    PacketJudged,
+    SessionResumed,
 )
+from proctor.replay.comparison import Difference, compare_row, output_from_event
+from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
 from proctor.server.rewards.pipeline import Pipeline
+from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import Executor
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.runtime.timeouts import await_with_timeout
-from proctor.server.sessions.episode_status import EpisodeStatus, Loss
-from proctor.server.sessions.history import AnyStep, SessionHistory, find_difference, read_history
-from proctor.server.sessions.resets import AnyReset, reset_for_replay, reset_from_event
-from proctor.server.sessions.response_builder import ResponseBuilder, StepContext
+from proctor.server.sessions.episode_status import EpisodeStatus, Loss, SessionPosition
+from proctor.server.sessions.resets import AnyReset, reset_from_event
+from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_recorder import encode_transition
 
+ENDED: Final = "ended"
+"""The reason to close an episode that has come to its end: it stays as it is until the next."""
+GOES_ON: Final = ("reset", "lost", ENDED)
+"""The reasons to close an episode after which its session can have another."""
+NO_NEXT_EPISODE: Final = Loss(
+    Code.EPISODE_LOST, "it was closed, and the next one had not begun when the server was ended"
+)
+AnyStep = EpisodeStepped | BatchStepped
 MOST_BYTES: Final = 4 * 2**20
 """Of the replies that are told again."""
 ROWS_AT_ONCE: Final = 64
 """After so many rows others have their turn on the event loop."""
 AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(slots=True)
+class SessionHistory:
+    """What can be told without the environment."""
+
+    position: SessionPosition = field(default_factory=SessionPosition)
+    granted: dict[str, AgentGranted] = field(default_factory=dict)
+    """By name: the grants of the latest episode that nobody took back."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """What the agents of all its grants are called."""
+    packets: list[PacketJudged] = field(default_factory=list)
+    closed: EpisodeClosed | None = None
+    """What was said of the latest episode when it was closed."""
+    closing: str | None = None
+    """Why the session was being closed when the server was ended; None: it was not."""
+
+    def caller(self, step: AnyStep) -> Caller | None:
+        """Return the agent that took a step; None: it was the orchestrator."""
+        if isinstance(step, BatchStepped) or step.grant is None:
+            return None
+        return Caller(step.grant, self.agents.get(step.grant, ""), step.tool or "")
+
+    def _begin(self, event: AnyReset) -> None:
+        was = self.position
+        self.position = SessionPosition(
+            event.epoch, 0, was.total_steps, event.episode_id, event.nth, False, None, EpisodeStatus()
+        )
+
+    def _step(self, event: AnyStep) -> None:
+        self.position.step = event.step
+        self.position.total_steps += 1
+        if isinstance(event, EpisodeStepped):
+            self.position.standing.move(event)
+
+    def _grant(self, event: AgentGranted) -> None:
+        self.granted[event.grant] = event
+        self.agents[event.grant] = event.agent
+
+    def _revoke(self, event: AgentRevoked) -> None:
+        self.granted.pop(event.grant, None)
+
+    def _fail(self, event: Failed) -> None:
+        if event.lost:
+            self._note_loss(event.code, f"a {event.request or 'request'} failed before the server was ended")
+
+    def _resume(self, event: SessionResumed) -> None:
+        if event.lost is not None:
+            self._note_loss(Code.EPISODE_LOST, event.lost)
+
+    def _close(self, event: EpisodeClosed) -> None:
+        self.position.concluded = True
+        self.closed = event
+        if event.reason not in GOES_ON:
+            self.closing = event.reason
+        if event.reason != ENDED:
+            self._note_loss(NO_NEXT_EPISODE.code, NO_NEXT_EPISODE.message)
+
+    def _note_loss(self, code: str, message: str) -> None:
+        """Note a loss; what was asked of a lost episode later is no other one."""
+        if self.position.loss is None:
+            self.position.loss = Loss(code, message)
+
+    def take(self, event: Event) -> None:
+        """Take the next event into account."""
+        taken: Any = _HANDLERS.get(type(event))
+        if taken is not None:
+            taken(self, event)
+
+
+_HANDLERS: Final[dict[type, Any]] = {
+    EpisodeReset: SessionHistory._begin,
+    BatchReset: SessionHistory._begin,
+    EpisodeStepped: SessionHistory._step,
+    BatchStepped: SessionHistory._step,
+    AgentGranted: SessionHistory._grant,
+    AgentRevoked: SessionHistory._revoke,
+    PacketJudged: lambda history, event: history.packets.append(event),
+    Failed: SessionHistory._fail,
+    SessionResumed: SessionHistory._resume,
+    EpisodeClosed: SessionHistory._close,
+}
+
+
+def read_history(events: list[Event], steps_before: int = 0) -> SessionHistory:
+    """Return what the events of a session's latest episode say; `steps_before` were taken in earlier ones."""
+    history = SessionHistory(SessionPosition(total_steps=steps_before))
+    for event in events:
+        history.take(event)
+    return history
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +220,8 @@ class _RecordedRun:
         self._pipeline = pipeline
         self._history = history
         self._episode_id = ""
-        self._is_warm = False
+        self._resets = 0
+        """Of the environment that is there now."""
 
     def list_last(self, most: int) -> list[AnsweredRequest]:
         """Return the last requests, of whose replies nothing is known."""
@@ -143,14 +250,16 @@ class _RecordedRun:
 
     async def _replay_events(self, executor: Executor) -> str | None:
         """Carry out all that is on record; return what came out differently."""
-        for index, (event, digest) in enumerate(zip(self._found.events, self._found.digests, strict=True)):
-            data, why = b"", None
-            if isinstance(event, EpisodeReset | BatchReset):
-                data, why = await self._begin(executor, event, digest)
-            elif isinstance(event, EpisodeStepped | BatchStepped):
-                data, why = await self._step(executor, event, digest)
-            if why is not None:
-                return why
+        reader = RecordReader(self._session.spec.num_envs)
+        for index, row in enumerate(self._found.rows):
+            request = reader.read(row)
+            data = b""
+            if request is not None:
+                data, now = await self._carry_out(executor, request)
+                differences = compare_row(request, output_from_event(now), paid=now).differences
+                if differences:
+                    return _describe_differences(request, differences)
+            event: Any = row.event
             if event.request_id is not None:
                 self._keep(AnsweredRequest(event, data))
             if index % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
@@ -163,11 +272,32 @@ class _RecordedRun:
         while len(self.answered) > 1 and sum(len(each.data) for each in self.answered) > MOST_BYTES:
             self.answered.popleft()
 
-    async def _begin(self, executor: Executor, event: AnyReset, digest: str | None) -> tuple[bytes, str | None]:
-        order = reset_for_replay(event)
-        if not self._is_warm:
-            await self._warm_up(executor, event)
+    async def _carry_out(self, executor: Executor, request: EnvironmentRequest) -> tuple[bytes, Any]:
+        """Return the data of the reply to a recorded request, and the event that would be stated now."""
+        event = request.event
+        if isinstance(event, EpisodeReset | BatchReset):
+            return await self._begin(executor, event, request.reset)  # type: ignore[arg-type]  # a reset has one
+        outcome = await self._await_answer(executor, executor.step(bytes(request.action)))
+        caller = self._history.caller(event)
+        context = StepContext(
+            event.session, event.epoch, event.step, self._episode_id, event.at, event.request_id, caller
+        )
+        data, now = self._responses.build_step(outcome, bytes(request.action), context)
+        if caller is not None and isinstance(now, EpisodeStepped):
+            self.steps.append(now)
+        return data, now
+
+    async def _begin(self, executor: Executor, event: AnyReset, reset: RecordedReset) -> tuple[bytes, Any]:
+        carried = msgspec.json.decode(event.pipeline)
+        if not self._resets and self._pipeline and carried is not None:
+            self._pipeline.restore(carried)
+        order = ResetRequest(reset.seed, event.episode_id, reset.options, reset.mask)
+        # Some environments count their resets, so those before the first on record are done, too.
+        for _ in range(reset.count_missing(self._resets)):
+            await self._await_answer(executor, executor.reset(order))
+            self._resets += 1
         outcome = await self._await_answer(executor, executor.reset(order))
+        self._resets += 1
         context = StepContext(
             event.session, event.epoch, 0, event.episode_id, event.at, event.request_id, nth=event.nth
         )
@@ -175,32 +305,7 @@ class _RecordedRun:
         self._episode_id = event.episode_id
         if isinstance(outcome, EnvOutcome) and self._history.position.step == 0:
             self._history.position.standing = EpisodeStatus(outcome.terminated, outcome.truncated)
-        unseeded = "" if event.seed is not None else ", which was asked for without a seed"
-        return self._responses.add_head(data, self._session.head), _describe_difference(
-            f"the reset{unseeded}", event, now, digest
-        )
-
-    async def _warm_up(self, executor: Executor, event: AnyReset) -> None:
-        """Do what came before the first reset on record: earlier resets, which some environments count, and rewards."""
-        self._is_warm = True
-        carried = msgspec.json.decode(event.pipeline)
-        if self._pipeline and carried is not None:
-            self._pipeline.restore(carried)
-        order = reset_for_replay(event)
-        for _ in range(event.nth - 1):
-            await self._await_answer(executor, executor.reset(order))
-
-    async def _step(self, executor: Executor, event: AnyStep, digest: str | None) -> tuple[bytes, str | None]:
-        action = bytes(event.actions if isinstance(event, BatchStepped) else event.action)
-        outcome = await self._await_answer(executor, executor.step(action))
-        caller = self._history.caller(event)
-        context = StepContext(
-            event.session, event.epoch, event.step, self._episode_id, event.at, event.request_id, caller
-        )
-        data, now = self._responses.build_step(outcome, action, context)
-        if caller is not None and isinstance(now, EpisodeStepped):
-            self.steps.append(now)
-        return data, _describe_difference(f"step {event.step}", event, now, digest)
+        return self._responses.add_head(data, self._session.head), now
 
     async def _await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
         if executor.enforces_timeout:
@@ -211,6 +316,10 @@ class _RecordedRun:
         )
 
 
-def _describe_difference(what: str, recorded: Event, now: Event, digest: str | None) -> str | None:
-    fields = find_difference(recorded, now, digest)
-    return None if fields is None else f"{what} came out differently when it was done again: {fields}"
+def _describe_differences(request: EnvironmentRequest, differences: Iterable[Difference]) -> str:
+    """Return what came out differently, by the names of the fields."""
+    event: Any = request.event
+    unseeded = "" if request.reset is None or event.seed is not None else ", which was asked for without a seed"
+    what = f"step {event.step}" if request.reset is None else f"the reset{unseeded}"
+    names = ", ".join(dict.fromkeys(each.what for each in differences))
+    return f"{what} came out differently when it was done again: {names}"

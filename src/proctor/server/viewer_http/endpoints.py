@@ -189,7 +189,7 @@ def _read_page(source: LedgerSource, query: ChainQuery) -> bytes:
 
 def run_fork(source: LedgerSource, order: ForkOrder, *, trusts: bool) -> bytes:
     """Return the fork that was ordered; without trust, only of an environment that is installed and registered here."""
-    from proctor.replay.trust import check_episode
+    from proctor.replay.replayer import check_episode
     from proctor.viewer.comparison import fork_episode
 
     with source.ledger() as ledger:

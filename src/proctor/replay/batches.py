@@ -1,13 +1,23 @@
-"""Every sub-episode of a batch, replayed alone with the single environment and compared element by element.
+"""The sub-episodes of a batch: which there are in its record, and each replayed alone with the single environment.
 
-Rule 1: the batch promises that each of its episodes is one of the single environment with the same seed; this is the test.
-Rule 2: compared are observation, reward, flags and what the infos say of this sub-environment, by value: a batch says
-    numbers in arrays, of which each element has the array's type.
-Rule 3: one that has no known seed, or whose observations were not stored, is left out, and that is said.
+Rule 1: a batch's record has one row per message. A sub-episode is seen first in the row of step `first` (0: the reset), its
+    actions are those of the steps `first` + 1 to `last`, whatever the mode by which it began.
+
+        mode        begins in the row of                              its last observation is in
+        next_step   the step after an end, whose action it ignores    the row that ended it
+        same_step   the very step that ended the one before           `final_obs` of the row that ended it
+        disabled    the next reset whose mask marks it                the row that ended it
+
+    Steps are counted from the reset that began the chain; the session counts anew with every reset by a mask.
+Rule 2: what began by itself began with the seed that the infos report, and without options.
+Rule 3: the batch promises that each of its episodes is one of the single environment with the same seed; a replay tests it. Compared are
+    observation, reward, flags and what the infos say of this sub-environment, by value: a batch says numbers in arrays, of
+    which each element has the array's type.
+Rule 4: one that has no known seed, or whose observations were not stored, is left out, and that is said.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
@@ -18,23 +28,135 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.ledger.rows import decode_value
 from proctor.models.control import StepBatch
-from proctor.models.events import BatchStepped, SessionOpened
+from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.models.spaces import Codec, codec_of
 from proctor.models.wire import PLAIN
 from proctor.replay.comparison import (
     EPISODE_STATISTICS,
     MALFORMED_ROW_ERRORS,
     Difference,
+    EnvOutput,
     find_difference,
     find_value_difference,
     parse_array,
     same_number,
     unpack_arrays,
 )
-from proctor.replay.driver import EnvironmentFailure, EnvOutput, SingleDriver
-from proctor.replay.driver_cache import call_factory, find_target
-from proctor.replay.sub_episode_tracker import BatchRow, SubEpisode, SubEpisodeTracker
+from proctor.replay.driver import EnvironmentFailure, SingleDriver, call_factory, check_num_envs, find_target
+from proctor.replay.recorded_requests import RecordedReset, find_each_seed, read_info_seeds, read_reset
+
+DEFAULT_MODE: Final = "next_step"
+
+
+@dataclass(frozen=True, slots=True)
+class SubEpisode:
+    """One episode of one sub-environment; see the rules at the head. `seed` is None where nobody said it."""
+
+    index: int
+    seed: int | None
+    first: int
+    last: int
+    terminated: bool = False
+    truncated: bool = False
+    seq: int = 0
+    """The row of its first observation."""
+    options: dict[str, Any] | None = None
+    """Those of the reset that began it."""
+
+    @property
+    def steps(self) -> int:
+        """How many actions it had."""
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A row of a batch: who goes on in it, who ends with it and who begins in it."""
+
+    row: Row
+    event: BatchReset | BatchStepped
+    step: int
+    goes_on: tuple[int, ...]
+    """Whose actions are carried out."""
+    ended: tuple[SubEpisode, ...]
+    begun: tuple[SubEpisode, ...]
+
+
+def sub_episodes(rows: Iterable[Row]) -> list[SubEpisode]:
+    """Return every sub-episode in a batch's chain in the order of their beginnings, also those that never ended."""
+    course = SubEpisodeTracker()
+    found: dict[tuple[int, int], SubEpisode] = {}
+    for row in rows:
+        turn = course.add_row(row)
+        if turn is not None:
+            found.update({(sub.seq, sub.index): sub for sub in (*turn.begun, *turn.ended)})
+    found.update({(sub.seq, sub.index): sub for sub in course.list_running()})
+    return [found[key] for key in sorted(found)]
+
+
+class SubEpisodeTracker:
+    """Follows the rows of a batch's chain, from the first."""
+
+    def __init__(self) -> None:
+        self._mode = DEFAULT_MODE
+        self._num_envs = 0
+        self._step = 0
+        self._running: dict[int, SubEpisode] = {}
+
+    def add_row(self, row: Row) -> BatchRow | None:
+        """Return what a row means for the sub-episodes; None: nothing."""
+        event = row.event
+        if isinstance(event, SessionOpened):
+            self._open(event)
+        elif isinstance(event, BatchReset):
+            return self._add_reset(row, event)
+        elif isinstance(event, BatchStepped):
+            return self._add_step(row, event)
+        return None
+
+    def list_running(self) -> tuple[SubEpisode, ...]:
+        """Return the sub-episodes that have not ended, up to the latest step."""
+        return tuple(replace(sub, last=self._step) for sub in self._running.values())
+
+    def _open(self, event: SessionOpened) -> None:
+        if event.num_envs is None:
+            raise ValidationError("this is no batch", found=event.session, expected="the chain of a batch")
+        check_num_envs(event)
+        self._num_envs = event.num_envs
+        self._mode = event.autoreset_mode or DEFAULT_MODE
+
+    def _add_reset(self, row: Row, event: BatchReset) -> BatchRow:
+        reset = read_reset(event, self._num_envs)
+        which = [i for i in range(self._num_envs) if reset.mask is None or reset.mask[i]]
+        ended = tuple(self._end(i) for i in which if i in self._running)
+        begun = self._begin(which, find_each_seed(event, self._num_envs), row.seq, reset.options)
+        return BatchRow(row, event, self._step, (), ended, begun)
+
+    def _add_step(self, row: Row, event: BatchStepped) -> BatchRow:
+        goes_on = tuple(self._running)
+        self._step += 1
+        terminated, truncated = parse_array(event.terminations), parse_array(event.truncations)
+        over = [i for i in goes_on if terminated[i] or truncated[i]]
+        # Under next_step, whoever does not run begins with this row; under same_step, whoever ends with it.
+        waiting = [i for i in range(self._num_envs) if i not in self._running]
+        begins = {"next_step": waiting, "same_step": over}.get(self._mode, [])
+        ended = tuple(self._end(i, bool(terminated[i]), bool(truncated[i])) for i in over)
+        seeds = read_info_seeds(event.infos) if begins else {}
+        return BatchRow(row, event, self._step, goes_on, ended, self._begin(begins, seeds, row.seq, None))
+
+    def _begin(
+        self, which: Iterable[int], seeds: Mapping[int, int], seq: int, options: dict[str, Any] | None
+    ) -> tuple[SubEpisode, ...]:
+        begun = tuple(SubEpisode(i, seeds.get(i), self._step, self._step, seq=seq, options=options) for i in which)
+        self._running.update({sub.index: sub for sub in begun})
+        return begun
+
+    def _end(self, index: int, terminated: bool = False, truncated: bool = False) -> SubEpisode:
+        sub = self._running.pop(index)
+        return replace(sub, last=self._step, terminated=terminated, truncated=truncated)
+
 
 FINAL_KEYS: Final = ("final_info", "final_obs")
 """What speaks of the episode before, where another has begun in the same step."""
@@ -107,14 +229,14 @@ class BatchRowReader:
     def _each_action(self) -> list[Any]:
         event = self._turn.event
         said = _actions(event.actions).actions if isinstance(event, BatchStepped) else b"[]"
-        return self._slices.actions.each(_decode(said))
+        return self._slices.actions.each(decode_value(said))
 
     @cached_property
     def _each_observation(self) -> list[Any] | None:
         """None: the values were not stored."""
         if not self._turn.row.values:
             return None
-        return self._slices.observations.each(_decode(self._turn.event.observations))
+        return self._slices.observations.each(decode_value(self._turn.event.observations))
 
     @cached_property
     def _outcomes(self) -> tuple[Any, Any, Any]:
@@ -125,7 +247,7 @@ class BatchRowReader:
 
     @cached_property
     def _infos(self) -> dict[str, Any]:
-        told: dict[str, Any] = unpack_arrays(_decode(self._turn.event.infos))
+        told: dict[str, Any] = unpack_arrays(decode_value(self._turn.event.infos))
         return told
 
     @cached_property
@@ -248,7 +370,7 @@ class _SubEpisodeDriver:
             self._running.discard(sub.index)
             if sub.seed is not None and self._is_chosen(sub):
                 self._running.add(sub.index)
-                begin = partial(self._driver(sub.index).restart, sub.seed, sub.options)
+                begin = partial(self._driver(sub.index).begin, RecordedReset(sub.seed, None, sub.options))
                 self._compare(sub.index, said, begin, begins=True)
 
     def read_results(self, subs: Iterable[SubEpisode]) -> Iterator[SubEpisodeReplay]:
