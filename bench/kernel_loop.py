@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from proctor.envs.plume.vector import kernels
 from proctor.envs.plume.vector.batched_env import BatchedPlumeSearch
-from proctor.envs.vector.compiler import compiled
+from proctor.envs.vector.kernels import compiled
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 Rule 1: nothing is consumed. A draw can be repeated, skipped or made in any order and gives the same bits, so a
     refused step leaves no trace, and an episode replays from its seed alone.
-Rule 2: `proctor.envs.vector.compiled_chance` says the same for numba. A test compares them bit for bit; change both or none.
+Rule 2: `proctor.envs.vector.kernels` says the same for numba. A test compares them bit for bit; change both or none.
 Rule 3: only integer operations and single IEEE operations, so that every platform agrees.
 """
 

@@ -25,7 +25,7 @@ from proctor.envs.popper.rewards import PARTS
 from proctor.errors import RenderingError, StateError, ValidationError
 from tests.envs.mirror import plain
 from tests.envs.popper.games import actions, boards, settings_of_a_game
-from tests.envs.popper.test_schedule import STANDARD_FALLS
+from tests.envs.popper.test_rules import STANDARD_FALLS
 
 FALL = 3
 FULL = [[1, 2, 1], [2, 3, 2]] * 6

@@ -119,10 +119,8 @@ def test_a_policy_that_knows_the_rules_needs_a_column_popper(name: str) -> None:
 
 
 def test_only_the_search_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("policy", "kernels", "open_end_values"):
-        monkeypatch.delitem(sys.modules, f"proctor.envs.popper.beam_search.{module}", raising=False)
-    for module in ("proctor.envs.vector.compiler", "proctor.envs.vector.compiled_chance"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    for module in ("popper.beam_search", "popper.beam_search_kernels", "vector.kernels"):
+        monkeypatch.delitem(sys.modules, f"proctor.envs.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     env = ColumnPopperEnv()
     for name in ("random", "toggler", "greedy"):

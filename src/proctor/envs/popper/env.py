@@ -19,8 +19,7 @@ from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, 
 from proctor.envs.popper.board import NOBODY, Board
 from proctor.envs.popper.game import NO_ACTION, Game, first_board
 from proctor.envs.popper.rewards import RewardTable
-from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, PopperRules, parse_rules
-from proctor.envs.popper.schedule import STANDARD_CURVE
+from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, STANDARD_CURVE, PopperRules, parse_rules
 from proctor.errors import ValidationError
 
 

@@ -201,7 +201,7 @@ def _make_toggler(env: Env) -> Policy:
 
 
 def _make_search_policy(rules: PopperRules) -> Policy:
-    from proctor.envs.popper.beam_search.policy import SearchPolicy
+    from proctor.envs.popper.beam_search import SearchPolicy
 
     return SearchPolicy(rules)
 

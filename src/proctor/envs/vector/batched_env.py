@@ -70,7 +70,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
     `_reset_info`. Its `step` begins with `_parse_actions`, and it keeps `_ended` and `_seeds`:
 
     - `_seeds`: int64, rows x N: root seed, episodes since that root, this episode's seed, episodes in all. `reset`
-      writes all rows; where an episode begins by itself, the subclass does (`compiled_episodes.next_episode`).
+      writes all rows; where an episode begins by itself, the subclass does (`kernels.next_episode`).
     - `_ended`: who has ended and not begun again. Replaced with every step, never written to.
     """
 

@@ -9,11 +9,11 @@ from gymnasium.vector import AutoresetMode
 
 from proctor.contracts import chance
 from proctor.envs.plume.vector import kernels
-from proctor.envs.vector import compiled_chance, compiled_episodes
+from proctor.envs.vector import kernels as shared_kernels
 from tests.envs.interpreted import without_compiler
 from tests.envs.plume.mirror import Mirror
 
-MODULES = (compiled_chance, compiled_episodes, kernels)
+MODULES = (shared_kernels, kernels)
 
 
 CASES: list[dict[str, Any]] = [

@@ -7,14 +7,14 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.schedule import parse_schedule
-from proctor.envs.popper.vector import board_kernels, kernels, view_kernels
+from proctor.envs.popper.rules import parse_schedule
+from proctor.envs.popper.vector import kernels
 from proctor.envs.popper.vector.batched_env import BatchedColumnPopper
-from proctor.envs.vector import compiled_chance, compiled_episodes
+from proctor.envs.vector import kernels as shared_kernels
 from tests.envs.interpreted import without_compiler
 from tests.envs.mirror import Mirror
 
-MODULES = (compiled_chance, compiled_episodes, board_kernels, kernels, view_kernels)
+MODULES = (shared_kernels, kernels)
 CASES: list[dict[str, Any]] = [
     {"number_pool": (1, 2)},
     {"reward_preset": "dense", "strict_invalid": True, "columns": 4},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.popper.vector.info import EAGER_METHODS, PENDING, LazyDict
+from proctor.envs.popper.vector.batched_env import EAGER_METHODS, PENDING, LazyDict
 
 CONTENT = {"a": 1, "b": 2}
 

@@ -22,9 +22,16 @@ import numpy as np
 from proctor.contracts.chance import Stream
 from proctor.envs.plume.fields import FAR
 from proctor.envs.plume.sensors import poisson_count
-from proctor.envs.vector.compiled_chance import draw, integer_from_bits, normal_from_bits, uniform_from_bits
-from proctor.envs.vector.compiled_episodes import first_illegal, next_episode
-from proctor.envs.vector.compiler import compiled, inlined
+from proctor.envs.vector.kernels import (
+    compiled,
+    draw,
+    first_illegal,
+    inlined,
+    integer_from_bits,
+    next_episode,
+    normal_from_bits,
+    uniform_from_bits,
+)
 
 RULES: Final = np.dtype(
     [

@@ -3,24 +3,181 @@
 Rule 1: the rules of `proctor.envs.vector.batched_env` hold; what is here is what happens in an episode.
 Rule 2: the state of an instant is a `BatchSnapshot`: arrays that no later step writes to. `info` is made from it when
     somebody looks.
+Rule 3: to whoever looks, a `LazyDict` is a dict like any other: its keys are there from the start, a value is made when it
+    is asked for, and whatever shows all values (a loop over items, a copy, a comparison) makes all of them. Only code in C
+    that reads a dict's storage directly, such as msgspec's encoders, needs `dict(info)`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from proctor.envs.popper.env import ColumnPopperEnv, ContractColumnPopperEnv
-from proctor.envs.popper.game import Game
+from proctor.envs.popper.env import VERSION, ColumnPopperEnv, ContractColumnPopperEnv
+from proctor.envs.popper.game import FULL_DROP, OVERFLOW, Game
 from proctor.envs.popper.rewards import PARTS
 from proctor.envs.popper.rules import PopperRules
-from proctor.envs.popper.vector import kernels, view_kernels
-from proctor.envs.popper.vector.board_kernels import PLACES
-from proctor.envs.popper.vector.info import EVENTS, INT8, BatchSnapshot, SnapshotSettings
-from proctor.envs.popper.vector.view_kernels import BEGAN
+from proctor.envs.popper.vector import kernels
 from proctor.envs.vector.batched_env import BOOL, INT32, BatchedEnv, Mask, make_final_info, pack_record
+
+
+class _Pending:
+    """Stands where a value has not been made yet."""
+
+
+PENDING: Final = _Pending()
+
+EAGER_METHODS: Final = (
+    "__eq__",
+    "__ior__",
+    "__iter__",
+    "__ne__",
+    "__or__",
+    "__repr__",
+    "__ror__",
+    "copy",
+    "items",
+    "pop",
+    "popitem",
+    "setdefault",
+    "values",
+)
+"""The methods of a dict that show more than one value, or hand one out in another way than by its key.
+
+A loop over the keys is one of them, because code in C copies the values of a dict that loops in the usual way.
+"""
+
+
+class LazyDict(dict[str, Any]):
+    """The keys of `template`, whose values are `PENDING`, each made by `make(key)` at the first look."""
+
+    __slots__ = ("_make",)
+    __hash__ = None  # like any dict
+
+    def __init__(self, template: Mapping[str, Any], make: Callable[[str], Any]) -> None:
+        super().__init__(template)
+        self._make = make
+
+    def __getitem__(self, key: str) -> Any:
+        value = dict.__getitem__(self, key)
+        if value is PENDING:
+            value = self._make(key)
+            dict.__setitem__(self, key, value)
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of `key`, or the default if there is no such key."""
+        return self[key] if key in self else default  # noqa: SIM401  # this is what get() is
+
+    def _make_all(self) -> None:
+        for key in dict.keys(self):
+            self[key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (dict(self),))
+
+
+def _make_eager(name: str) -> Callable[..., Any]:
+    plain = getattr(dict, name)
+
+    def look(self: LazyDict, *arguments: Any, **named: Any) -> Any:
+        self._make_all()
+        return plain(self, *arguments, **named)
+
+    look.__name__ = name
+    return look
+
+
+for _name in EAGER_METHODS:
+    setattr(LazyDict, _name, _make_eager(_name))
+
+
+INT8: Final = np.dtype(np.int8)
+EVENTS: Final = 7
+"""The first parts of a reward are what events are worth; the others are what changes are worth."""
+FAULTS: Final = np.array([None, OVERFLOW, FULL_DROP, None], object)
+"""By the number of the end in `kernels`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """The settings that an instant is read by."""
+
+    height: int
+    duration_ms: int
+    weights: NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class BatchSnapshot:
+    """The position after a step and what the step did, as `kernels` describes the arrays; nobody writes to them.
+
+    The info speaks of the sub-environments that `everyone` marks; of the reward's parts where a step was made.
+    """
+
+    tops: NDArray[np.int8]
+    clock: NDArray[np.int32]
+    seeds: NDArray[np.int64]
+    events: NDArray[np.int8]
+    shaping: NDArray[np.float64] | None
+    everyone: Mask
+    settings: SnapshotSettings
+
+    def copy(self) -> "BatchSnapshot":
+        """Return a snapshot of its own, to be changed."""
+        arrays = {name: getattr(self, name).copy() for name in ("tops", "clock", "events")}
+        return replace(self, **arrays)
+
+    def info(self) -> dict[str, Any]:
+        """Return the info of a step."""
+        return LazyDict(_STEP, self._make_value)
+
+    def reset_info(self) -> dict[str, Any]:
+        """Return the info of a reset, which has no reward."""
+        return LazyDict(_RESET, self._make_value)
+
+    def _make_value(self, key: str) -> Any:
+        if key == "_reward_parts":
+            return self.everyone & (self.events[0] != kernels.BEGAN)
+        return self.everyone if key.startswith("_") else INFO_VALUES[key](self)
+
+    def remaining_seconds(self) -> NDArray[np.float64]:
+        """Return the seconds until time is up."""
+        left: NDArray[np.float64] = np.maximum(self.settings.duration_ms - self.clock[0], 0) / 1000
+        return left
+
+    def masks(self) -> NDArray[np.int8]:
+        """Return 1 for each action that is valid, N x (columns + 1)."""
+        valid: NDArray[np.int8] = np.empty(self.tops.shape, INT8)
+        kernels.masks(self.tops, self.settings.height, valid)
+        return valid.T
+
+    def parts(self) -> dict[str, NDArray[np.float64]]:
+        """Return the parts of the rewards."""
+        parts: NDArray[np.float64] = np.zeros((len(PARTS), self.seeds.size))
+        kernels.part_rewards(self.events, self.settings.weights, parts)
+        if self.shaping is not None:
+            parts[EVENTS:] = self.shaping
+        return dict(zip(PARTS, parts, strict=True))
+
+
+INFO_VALUES: Final[Mapping[str, Callable[[BatchSnapshot], Any]]] = {
+    "score": lambda now: now.clock[3].copy(),
+    "time_left": BatchSnapshot.remaining_seconds,
+    "pops_this_step": lambda now: np.maximum(now.events[0], 0).astype(np.int32),
+    "fall_interval": lambda now: now.clock[4] / 1000,
+    "seed": lambda now: now.seeds,
+    "version": lambda now: np.full(now.seeds.size, VERSION, object),
+    "action_mask": BatchSnapshot.masks,
+    "fault": lambda now: FAULTS[now.events[1]],
+    "reward_parts": BatchSnapshot.parts,
+}
+"""How each value of the info is made."""
+
+_STEP: Final = dict.fromkeys((*INFO_VALUES, *(f"_{key}" for key in INFO_VALUES)), PENDING)
+_RESET: Final = {key: PENDING for key in _STEP if not key.endswith("reward_parts")}
 
 
 class BatchedColumnPopper(BatchedEnv):
@@ -87,7 +244,7 @@ class BatchedColumnPopper(BatchedEnv):
         board_shape, selection_shape, *_ = self._shapes_of
         boards: NDArray[np.int32] = np.empty(board_shape, INT32)
         selections: NDArray[np.int32] = np.empty(selection_shape, INT32)
-        view_kernels.observe(self._cells, self._tops, boards, selections)
+        kernels.observe(self._cells, self._tops, boards, selections)
         return self._make_observations(boards, selections)
 
     def _make_observations(self, boards: NDArray[np.int32], selections: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
@@ -149,7 +306,7 @@ class BatchedColumnPopper(BatchedEnv):
     def _shaping(self, events: NDArray[np.int8], reward: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add what the changes of pairs and crowding were worth to the rewards, and return it."""
         shaping: NDArray[np.float64] = np.empty((len(PARTS) - EVENTS, self.num_envs))
-        view_kernels.shape_rewards(events, self._shapes, self._snapshot_settings.weights, shaping)
+        kernels.shape_rewards(events, self._shapes, self._snapshot_settings.weights, shaping)
         reward += shaping[0]
         reward += shaping[1]
         return shaping
@@ -183,14 +340,14 @@ class BatchedContractColumnPopper(BatchedColumnPopper):
 def _make_worths(rules: PopperRules) -> NDArray[np.float64]:
     """Return what a step is worth by its outcome, from `BEGAN`, which is no step, to a column that pops as a whole."""
     game = Game(rules)
-    of_steps = [game.worth(outcome, False, None)[0] for outcome in range(int(BEGAN) + 1, rules.height + 1)]
+    of_steps = [game.worth(outcome, False, None)[0] for outcome in range(int(kernels.BEGAN) + 1, rules.height + 1)]
     return np.array([0.0, *of_steps])
 
 
 def _pack_pool(values: Sequence[int]) -> NDArray[np.int8]:
     """Return the number pool as kernels read it: the values, and from `PLACES` on the place of each value."""
-    pool = np.zeros(2 * PLACES, INT8)
+    pool = np.zeros(2 * kernels.PLACES, INT8)
     pool[: len(values)] = values
     for place, value in enumerate(values):
-        pool[PLACES + value] = place
+        pool[kernels.PLACES + value] = place
     return pool

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from proctor.envs.popper.board import TRIPLE
-from proctor.envs.vector.compiled_chance import mix
-from proctor.envs.vector.compiler import compiled
+from proctor.envs.vector.kernels import compiled, mix
 
 ROOT: Final = -1
 """Instead of a first move: the line has none yet. Instead of a column: none holds."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.envs.popper.beam_search import kernels
-from proctor.envs.popper.beam_search.kernels import SearchModel, make_workspace, move
-from proctor.envs.popper.beam_search.policy import make_search_model
+from proctor.envs.popper import beam_search_kernels as kernels
+from proctor.envs.popper.beam_search import make_search_model
+from proctor.envs.popper.beam_search_kernels import SearchModel, make_workspace, move
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.vector import compiled_chance
+from proctor.envs.vector import kernels as shared_kernels
 from tests.envs.interpreted import without_compiler
 from tests.envs.popper.games import boards
 
@@ -58,7 +58,7 @@ def test_a_move_is_the_games(board: Any, source: int, target: int) -> None:
 @settings(max_examples=30)
 def test_interpreted_it_finds_the_same(board: Any, held: int, falls: list[int]) -> None:
     compiled = found(board, held=held, falls=tuple(falls))
-    with without_compiler([compiled_chance, kernels]):
+    with without_compiler([shared_kernels, kernels]):
         interpreted = found(board, held=held, falls=tuple(falls))
 
     assert compiled == pytest.approx(interpreted)
@@ -82,7 +82,7 @@ def test_pairs_at_open_ends_count_where_there_is_no_table() -> None:
     board = np.zeros((5, 3), np.int64)
     board[:2] = [[1, 2, 1], [2, 1, 2]]
     compiled = found(board, outlook, falls=(0,))
-    with without_compiler([compiled_chance, kernels]):
+    with without_compiler([shared_kernels, kernels]):
         interpreted = found(board, outlook, falls=(0,))
 
     assert divmod(compiled[0], 3) in {(0, 2), (2, 0)}

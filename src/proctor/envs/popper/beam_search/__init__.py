@@ -1,1 +1,0 @@
-"""The strongest policy of Column Popper, a beam search over moves."""
