@@ -372,7 +372,7 @@ def a_spawn_makes_no_three(turn: JudgedStep) -> str | None:
     return f"{threes[0][0]} fell upon two of its kind: {threes[0]}" if threes else None
 
 
-def _scheduled_games() -> Iterator[GamePlan]:
+def _games_on_schedule() -> Iterator[GamePlan]:
     return iter((GamePlan(toggling), GamePlan(solver()), GamePlan(solver(), seed=1)))
 
 
@@ -384,7 +384,7 @@ def _find_unscheduled_fall(turn: JudgedStep, due: Iterable[int]) -> str | None:
     return f"{turn.grown} blocks fell at {turn.elapsed / 1000:g} s, expected {expected}"
 
 
-@each_turn("POP-FALL-1", _scheduled_games)
+@each_turn("POP-FALL-1", _games_on_schedule)
 def rows_fall_by_the_schedule(turn: JudgedStep) -> str | None:
     return _find_unscheduled_fall(turn, FALLS)
 
