@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from gymnasium import spaces
 
 from proctor.contracts.conformance.env_driver import EnvDriver, accepts_keyword
-from proctor.contracts.conformance.report import KEPT, CannotTell, CheckProbe, Outcome, shorten
+from proctor.contracts.conformance.report import CannotTell, Cases, CheckProbe, shorten
 from proctor.contracts.conformance.samples import samples
 from proctor.envs.popper.conformance.model import (
     ACTION_MS,
@@ -48,6 +48,8 @@ class JudgedStep:
 
     settings: dict[str, Any]
     number: int
+    undisturbed: bool
+    """Whether no fall was asked for up to here, so that rows fall by the schedule alone."""
     before: BoardPosition
     action: int
     effect: ActionEffect
@@ -110,13 +112,15 @@ def play(probe: CheckProbe, game: GamePlan) -> Iterator[JudgedStep]:
 
 def turns(drive: EnvDriver, game: GamePlan, observation: Any, info: dict[str, Any]) -> Iterator[JudgedStep]:
     """Yield every turn from what a reset has shown, until the game ends or time should be up."""
-    position = read_position(observation["board"])
+    position, undisturbed = read_position(observation["board"]), True
     for number in range(1, STEPS + 1):
         action = game.policy(number, position)
+        undisturbed = undisturbed and action < len(position.stacks)
         observation, reward, terminated, truncated, now = drive.step(action)
         turn = JudgedStep(
             game.settings,
             number,
+            undisturbed,
             position,
             action,
             position.after(action),
@@ -154,32 +158,43 @@ def takes_no(settings: Iterable[str]) -> CannotTell:
     return CannotTell(f"the factory or the environment's constructor takes no {names}")
 
 
-def check_turns(
-    probe: CheckProbe,
-    games: Iterable[GamePlan],
-    problem: Callable[[JudgedStep], str | None],
+def turns_of(
+    games: Callable[[], Iterable[GamePlan]],
     *,
     when: Callable[[JudgedStep], bool] = lambda turn: True,
-    enough: Callable[[JudgedStep], bool] | None = None,
     situation: str = "a turn",
-) -> Outcome:
-    """Return the outcome of asking `problem` about the turns that `when` picks; `situation` says in words which.
+    until: Callable[[JudgedStep], bool] | None = None,
+    key: str = "",
+    key_on_reset: bool = True,
+) -> Cases:
+    """Return the cases of a check: the turns of `games` that `when` picks; `situation` says in words which.
 
-    With `enough` the first such turn that it accepts keeps the clause, and there must be one.
+    With `until` the first turn that it accepts is the last case, and there must be one. `key` is what the info must have for
+    the check, and the contract leaves open.
     """
-    seen = False
-    for game in playable(probe, games):
-        for turn in filter(when, play(probe, game)):
-            found = problem(turn)
-            if found is not None:
-                return probe.broken(found)
-            if enough is None:
-                seen = True
-            elif enough(turn):
-                return KEPT
-    if not seen:
-        raise CannotTell(f"no game showed {situation}")
-    return KEPT
+
+    def iterate_turns(probe: CheckProbe) -> Iterator[tuple[JudgedStep]]:
+        if key:
+            _require_key(probe, key, key_on_reset)
+        seen = False
+        for game in playable(probe, games()):
+            for turn in filter(when, play(probe, game)):
+                yield (turn,)
+                if until is None:
+                    seen = True
+                elif until(turn):
+                    return
+        if not seen:
+            raise CannotTell(f"no game showed {situation}")
+
+    return iterate_turns
+
+
+def _require_key(probe: CheckProbe, key: str, on_reset: bool) -> None:
+    drive = EnvDriver(probe)
+    _, info = drive.reset(seed=0)
+    if key not in (info if on_reset else drive.step(0)[4]):
+        raise CannotTell(f"the info has no {key!r}")
 
 
 # ---------------------------------------------------------------------------------------------------------- policies
