@@ -93,7 +93,7 @@ REFUSED_SETTINGS: Final[dict[str, tuple[str, dict[str, tuple[Any, ...]]]]] = {
 """By clause: the check's name, and what the constructor must refuse."""
 
 
-def _find_accepted(probe: CheckProbe, refused: dict[str, tuple[Any, ...]]) -> str | None:
+def _find_legal_value(probe: CheckProbe, refused: dict[str, tuple[Any, ...]]) -> str | None:
     """Return which of these values the constructor takes, by keyword; keywords that it does not know are left out."""
     known = {name: values for name, values in refused.items() if accepts_keyword(probe, name)}
     if not known:
@@ -109,7 +109,7 @@ def _find_accepted(probe: CheckProbe, refused: dict[str, tuple[Any, ...]]) -> st
 
 CHECKS.update(
     {
-        clause: make_check(name, partial(_find_accepted, refused=refused))
+        clause: make_check(name, partial(_find_legal_value, refused=refused))
         for clause, (name, refused) in REFUSED_SETTINGS.items()
     }
 )
@@ -124,7 +124,7 @@ def _is_the_contracts(probe: CheckProbe) -> bool:
 def refuses_a_board_of_a_wrong_size(probe: CheckProbe) -> str | None:
     others = [side - 1 for side in BOARD] if _is_the_contracts(probe) else [0, 0]
     sides = zip(("height", "columns"), others, strict=True)
-    return _find_accepted(probe, {name: (*NO_COUNTS, other) for name, other in sides})
+    return _find_legal_value(probe, {name: (*NO_COUNTS, other) for name, other in sides})
 
 
 # ------------------------------------------------------------------------------------------------------------ spaces
@@ -198,7 +198,7 @@ def a_game_begins_as_the_options_ask(probe: CheckProbe) -> str | None:
     return None
 
 
-def _find_accepted_option(
+def _find_legal_option(
     probe: CheckProbe, list_options: Callable[[list[list[int]]], Iterable[dict[str, Any]]]
 ) -> str | None:
     """Return what reset() answers to the first of the options, made from a good board, that it does not refuse."""
@@ -220,7 +220,7 @@ def refuses_a_board_that_cannot_be(probe: CheckProbe) -> str | None:
         boards: tuple[Any, ...] = (good[1:], [row[1:] for row in good], stranger, hole, [[]], "full")
         return ({"board": board} for board in boards)
 
-    return _find_accepted_option(probe, list_options)
+    return _find_legal_option(probe, list_options)
 
 
 @CHECKS.add("POP-RESET-P2")
@@ -230,7 +230,7 @@ def refuses_a_selection_that_cannot_be(probe: CheckProbe) -> str | None:
         selections = (*empty, len(board[0]), -1, 0.5, [1, 1], [0, 2], [1], "left")
         return ({"board": board, "selection": selection} for selection in selections)
 
-    return _find_accepted_option(probe, list_options)
+    return _find_legal_option(probe, list_options)
 
 
 # -------------------------------------------------------------------------------------------------------- invariants
