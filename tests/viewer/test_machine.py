@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
+from math import dist
+from operator import mul
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.episode.diagram import EVERY, machine_diagram, rows_everywhere
 from proctor.episode.transition_table import STATES, TABLE, ProtocolState, TransitionRow, starting_states
 from proctor.viewer.documents import MachineDiagram
-from proctor.viewer.machine import PLACES, build_machine, machine_from_picture
+from proctor.viewer.machine import BENDS, PLACES, build_machine, machine_from_picture
 
 
 def hops_of(row: TransitionRow) -> set[tuple[str, str]]:
@@ -32,7 +36,8 @@ def test_every_state_is_there_once_with_a_place_of_its_own_and_words() -> None:
     states = build_machine().states
 
     assert [state.name for state in states] == [state.value for state in ProtocolState]
-    assert len({(state.x, state.y) for state in states}) == len(states) == len(PLACES)
+    assert set(PLACES) == {EVERY, *ProtocolState}
+    assert len(set(PLACES.values())) == len(PLACES)
     assert all(state.words.endswith(".") and state.label.startswith(state.name[:2]) for state in states)
 
 
@@ -59,28 +64,52 @@ def test_what_is_legal_everywhere_is_told_once() -> None:
     assert all(edge.labels and edge.line in ("solid", "dashed", "dotted") for edge in found.edges)
 
 
-def test_only_two_straight_lines_would_run_through_another_state() -> None:
-    """The places leave room: a page bends those two, and need bend no other."""
-    crossed = {
-        (edge.source, edge.target)
-        for edge in build_machine().edges
-        for name, (x, y) in PLACES.items()
-        if edge.source in list(ProtocolState) and name not in (edge.source, edge.target)
-        if near(PLACES[ProtocolState(edge.source)], PLACES[ProtocolState(edge.target)], (x, y))
+@pytest.mark.parametrize("shape", ["wide", "tall"])
+def test_no_arrow_runs_through_a_box_of_others(shape: str) -> None:
+    found = build_machine()
+    picture = getattr(found, shape)
+
+    hit = {
+        (edge.source, edge.target, name)
+        for edge, path in zip(found.edges, picture.paths, strict=True)
+        for name, (x, y, width, height) in picture.boxes.items()
+        if name not in (edge.source, edge.target)
+        if any(abs(at - x) < width / 2 and abs(down - y) < height / 2 for at, down in points_of(path))
     }
-
-    assert crossed == {("S6_EXECUTE", "S2_MODEL"), ("S4_VERIFY", "S9_SAFEMODE")}
-
-
-def near(one: tuple[int, int], other: tuple[int, int], place: tuple[int, int]) -> bool:
-    """Return whether the line between two places comes close to a third."""
-    points = ((one[0] + (other[0] - one[0]) * t / 100, one[1] + (other[1] - one[1]) * t / 100) for t in range(101))
-    return any(abs(x - place[0]) < 0.36 and abs(y - place[1]) < 0.22 for x, y in points)
+    assert hit == set()
 
 
-def test_neighbours_stand_apart() -> None:
-    for one, other in combinations(PLACES.values(), 2):
-        assert max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= 1
+def points_of(path: str) -> Iterator[tuple[float, float]]:
+    """Yield the points of one cubic curve."""
+    numbers = list(map(float, re.findall(r"-?[\d.]+", path)))
+    for t in (at / 60 for at in range(61)):
+        weights = ((1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t * t, t**3)
+        across, down = (sum(map(mul, weights, numbers[first::2])) for first in (0, 1))
+        yield across, down
+
+
+@pytest.mark.parametrize(("shape", "narrowest", "widest"), [("wide", 500, 800), ("tall", 250, 340)])
+def test_boxes_and_arrows_lie_inside_the_picture_and_boxes_stand_apart(shape: str, narrowest: int, widest: int) -> None:
+    picture = getattr(build_machine(), shape)
+
+    edges = [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for x, y, w, h in picture.boxes.values()]
+    assert narrowest < picture.width < widest
+    assert all(0 < left and 0 < top and right < picture.width and low < picture.height for left, top, right, low in edges)
+    assert all(0 < x < picture.width and 0 < y < picture.height for path in picture.paths for x, y in points_of(path))
+    assert all(a[2] < b[0] or b[2] < a[0] or a[3] < b[1] or b[3] < a[1] for a, b in combinations(edges, 2))
+
+
+def test_two_arrows_between_the_same_boxes_there_and_back_keep_apart() -> None:
+    found = build_machine()
+    ways = {(edge.source, edge.target): path for edge, path in zip(found.edges, found.wide.paths, strict=True)}
+    middles = [list(points_of(path))[30] for pair, path in ways.items() if pair[::-1] in ways and pair[0] != pair[1]]
+
+    assert middles
+    assert all(dist(one, other) > 8 for one, other in combinations(middles, 2))
+
+
+def test_every_bend_is_of_an_arrow_that_is_there() -> None:
+    assert set(BENDS) <= pairs_of(build_machine())
 
 
 @given(st.lists(st.sampled_from(TABLE), unique=True, max_size=12))

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sqlite3
+import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from hashlib import sha256
@@ -26,9 +27,10 @@ from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.comparison import fork_episode
 from proctor.viewer.documents import EpisodeHead
 from proctor.viewer.machine import build_machine
-from proctor.viewer.single_file import PageContents, assemble_page, build_page, embed_json
+from proctor.viewer.single_file import PageContents, assemble_page, build_page, bundle_modules, embed_json
 from tests.ledger import session_events
 from tests.ledger.session_events import batch_reset, batch_step, reset, step, written
+from tests.system import programs
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
 
@@ -457,3 +459,87 @@ BROKEN: Sequence[tuple[dict[str, str], str]] = [
 def test_files_that_make_no_page_are_an_error(tmp_path: Path, files: dict[str, str], why: str) -> None:
     with pytest.raises(ComponentError, match=re.escape(why)):
         assemble_page(NOTHING, "Page", static(tmp_path, **files))
+
+
+# ---------------------------------------------------------------------------------------------------------- the script
+MODULES = {
+    "letters": """// Letters.
+export const A = "a";
+export function both(x, y = [1, 2]) {
+  return `${x} export in ${y.length}`;
+}
+""",
+    "words": """import {
+  A,
+  both,
+} from "./letters.js";
+
+export class Word {
+  plain() { return both(A); }
+}
+export async function later() {
+  return new Word().plain();
+}
+""",
+    "main": """import { later } from "./words.js";
+import { A } from "./letters.js";
+
+const both = 1;
+later().then((found) => console.log(JSON.stringify([found, A, both])));
+""",
+}
+
+
+def modules_in(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / f"{name}.js").write_text(text, "utf-8")
+    return folder
+
+
+def test_each_module_comes_once_after_those_that_it_imports_from_in_a_scope_of_its_own(tmp_path: Path) -> None:
+    script = bundle_modules(modules_in(tmp_path, **MODULES))
+
+    assert re.findall(r"^const __(\w+)", script, re.MULTILINE) == ["letters", "words", "main"]
+    assert "const {\n  A,\n  both,\n} = __letters;" in script
+    assert "return { Word, later };\n})();" in script
+    assert not re.search(r"^(?:import|export)", script, re.MULTILINE)
+
+
+@pytest.mark.system
+def test_the_script_does_what_the_modules_do(tmp_path: Path) -> None:
+    script = tmp_path / "script.mjs"
+    script.write_text(bundle_modules(modules_in(tmp_path, **MODULES)), "utf-8")
+    (tmp_path / "package.json").write_text('{"type": "module"}', "utf-8")
+    found = [
+        subprocess.run([*programs.node(), str(each)], capture_output=True, text=True, check=True, timeout=60).stdout
+        for each in (tmp_path / "main.js", script)
+    ]
+
+    assert found == ['["a export in 2","a",1]\n'] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export default 1;",
+        "export { a };",
+        'export * from "./b.js";',
+        "export let a = 1;",
+        'import b from "./b.js";',
+        'import { b } from "../b.js";',
+        'import { b } from "https://b.example/b.js";',
+        'import { b } from "./b.js"',
+    ],
+)
+def test_any_other_form_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ComponentError, match=r"main\.js") as refused:
+        bundle_modules(modules_in(tmp_path, main=text))
+
+    assert refused.value.found == text
+
+
+def test_modules_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ComponentError, match=r"x\.js"):
+        bundle_modules(modules_in(tmp_path, main='import { x } from "./x.js";'))
+    with pytest.raises(ComponentError, match="import each other"):
+        bundle_modules(modules_in(tmp_path, x='import { main } from "./main.js";'))

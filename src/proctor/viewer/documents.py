@@ -214,14 +214,12 @@ class Fork(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class MachineState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A state of the episode's machine and its place in a unit grid."""
+    """A state of the episode's machine."""
 
     name: str
     label: str
     words: str
     """What it means, in one sentence."""
-    x: float
-    y: float
 
 
 class MachineEdge(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -235,6 +233,17 @@ class MachineEdge(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Solid, dashed or dotted."""
 
 
+class MachinePicture(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The machine drawn, in pixels."""
+
+    width: float
+    height: float
+    boxes: dict[str, list[float]]
+    """By state, and ANY: x and y of the middle, width and height."""
+    paths: list[str]
+    """Of the edges, in their order, as SVG says a path."""
+
+
 class MachineDiagram(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The episode's machine as it is drawn."""
 
@@ -242,3 +251,6 @@ class MachineDiagram(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     edges: list[MachineEdge]
     everywhere: list[str]
     """What is legal everywhere and changes nothing."""
+    wide: MachinePicture
+    tall: MachinePicture
+    """For a narrow page."""

@@ -19,6 +19,7 @@ import re
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from html import escape
 from itertools import permutations
@@ -46,7 +47,6 @@ from proctor.viewer.documents import (
     MachineDiagram,
 )
 from proctor.viewer.explanations import explain_refusals
-from proctor.viewer.javascript_bundle import bundle_modules
 from proctor.viewer.machine import build_machine
 
 
@@ -325,6 +325,10 @@ _SCRIPT: Final = re.compile(r"<script\s[^>]*src=\"[^\"]*\"[^>]*>\s*</script>", r
 _BODY_END: Final = re.compile(r"</body>", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r"(?:href|src)=\"([^\"]*)\"", re.IGNORECASE)
 _OUTSIDE: Final = re.compile(r"@import|url\(\s*[\"']?(?!data:)", re.IGNORECASE)
+# The page's modules keep to these forms, each at the beginning of a line; a test reads all of them.
+_IMPORT: Final = re.compile(r'^import \{([^{}]+)\} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
+_OTHER_FORM: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 # What could end a script or change how it is read, and breaks of lines that JSON has and older JavaScript has not.
 _ESCAPES: Final = ((b"<", b"\\u003c"), ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
 
@@ -402,6 +406,34 @@ def _write_title(contents: PageContents) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ the files
+def bundle_modules(folder: Path, entry: str = "main") -> str:
+    """Return one script that does what the module `entry` does: a page from disk can import no files."""
+    texts: dict[str, str] = {}
+    needed: dict[str, list[str]] = {}
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in texts:
+            texts[name] = _read_file(folder / f"{name}.js")
+            needed[name] = [module for _, module in _IMPORT.findall(texts[name])]
+            waiting += needed[name]
+    try:
+        return "".join(_wrap_module(name, texts[name]) for name in TopologicalSorter(needed).static_order())
+    except CycleError as problem:
+        raise ComponentError("modules import each other", found=" -> ".join(problem.args[1])) from problem
+
+
+def _wrap_module(name: str, text: str) -> str:
+    """Return a module as a function that is called at once and returns what the module exports."""
+    exports = ", ".join(_EXPORT.findall(text))
+    taken = _IMPORT.sub(lambda found: f"const {{{found[1].replace(' as ', ': ')}}} = __{found[2]};", text)
+    body = _EXPORT.sub("", taken)
+    if other := _OTHER_FORM.search(body):
+        expected = 'import { a } from "./x.js"; or export function, class or const'
+        raise ComponentError(f"{name}.js cannot be put into one file", found=other[0], expected=expected)
+    return f"const __{name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
+
+
 def _read_file(path: Path) -> str:
     try:
         # A browser hashes what it has read, in which every break of a line is one sign.

@@ -1,4 +1,4 @@
-"""Many tabs of one browser: they share one stream of events, so that none takes the connections of the others."""
+"""Many tabs of one browser: one that is not seen has no stream of events, so that none takes the connections of the others."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ TABS = 8
 """More than a browser has connections to a server."""
 ANSWERED = """async () => (await fetch("api/lines", {signal: AbortSignal.timeout(5000)})).status"""
 
+SEEN = """(isSeen) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => !isSeen });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""Turns to a tab or away from it: all of them are seen where no browser has a window."""
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
@@ -32,12 +38,14 @@ def is_live(page: Page) -> None:
 
 
 def opened(site: Site, windows: Windows) -> list[Page]:
+    """Return tabs of which only the first is seen."""
     first = windows.page(site.link())
     is_live(first)
     others = [first.context.new_page() for _ in range(TABS - 1)]
     for each in others:
         each.goto(f"{site.url}/viewer/#/")
         is_live(each)
+        each.evaluate(SEEN, False)
     return [first, *others]
 
 
@@ -47,23 +55,20 @@ def episode(site: Site) -> None:
         env.step({"action": 0})
 
 
-def test_eight_tabs_are_all_live_and_all_are_answered(site: Site, windows: Windows) -> None:
-    tabs = opened(site, windows)
-
-    assert [tab.evaluate(ANSWERED) for tab in (tabs[0], tabs[-1])] == [200, 200]
-    apart(episode, site)
-    for tab in tabs:
-        expect(tab.get_by_role("row", name=re.compile("CartPole"))).to_have_count(1)
-
-
-def test_when_the_tab_that_listens_is_closed_another_one_does(site: Site, windows: Windows) -> None:
+def test_eight_tabs_are_all_answered_and_each_is_live_when_it_is_seen(site: Site, windows: Windows) -> None:
     first, *others = opened(site, windows)
 
-    first.close()
+    assert [tab.evaluate(ANSWERED) for tab in (first, others[-1])] == [200, 200]
     apart(episode, site)
-
+    row = re.compile("CartPole")
+    expect(first.get_by_role("row", name=row)).to_have_count(1)
+    expect(others[0].get_by_role("row", name=row)).to_have_count(0)
+    first.close()
     for tab in others:
-        expect(tab.get_by_role("row", name=re.compile("CartPole"))).to_have_count(1)
+        tab.evaluate(SEEN, True)
+        expect(tab.get_by_role("row", name=row)).to_have_count(1)
+        is_live(tab)
+        tab.evaluate(SEEN, False)
 
 
 def test_a_fork_says_what_it_runs_and_runs_nothing_unless_that_is_confirmed(

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Ahead } from "../../../src/proctor/viewer/static/js/ahead.js";
+import { Ahead } from "../../../src/proctor/viewer/static/js/unknown.js";
 
 /** Returns an Ahead over 100 steps, whose row numbers are their indexes + 1, and what was asked of it. */
 function fetching(more = {}) {

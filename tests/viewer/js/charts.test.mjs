@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { groupsOf } from "../../../src/proctor/viewer/static/js/charts.js";
-import { envelope, roomy, unionOf } from "../../../src/proctor/viewer/static/js/envelope.js";
+import { envelope, roomy, unionOf } from "../../../src/proctor/viewer/static/js/charts.js";
 
 test("no peak is lost, however many numbers a pixel stands for", () => {
   const values = new Float64Array(100_000);

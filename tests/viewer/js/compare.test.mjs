@@ -3,18 +3,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import {
-  Pair,
-  actionsAfter,
-  bareAction,
-  brief,
-  cursorFacts,
-  lineFacts,
-  parsedActions,
-  turned,
-} from "../../../src/proctor/viewer/static/js/pair.js";
-import { isUnsettled } from "../../../src/proctor/viewer/static/js/differing.js";
-import { Column } from "../../../src/proctor/viewer/static/js/column.js";
+import { Pair, actionsAfter, bareAction, brief, cursorFacts, lineFacts, parsedActions, turned } from "../../../src/proctor/viewer/static/js/pair.js";
+import { isUnsettled } from "../../../src/proctor/viewer/static/js/compare_panels.js";
+import { Column } from "../../../src/proctor/viewer/static/js/track.js";
 
 function columnOf(values) {
   const column = new Column();

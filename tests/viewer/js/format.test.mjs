@@ -3,17 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import {
-  age,
-  counted,
-  duration,
-  number,
-  shortChain,
-  shortNumber,
-  standingWords,
-  stateWords,
-  time,
-} from "../../../src/proctor/viewer/static/js/format.js";
+import { age, counted, duration, number, shortChain, shortNumber, standingWords, stateWords, time } from "../../../src/proctor/viewer/static/js/format.js";
 
 const rows = (name, table, run) =>
   test(name, () => table.forEach(([given, wanted]) => assert.equal(run(given), wanted, JSON.stringify(given))));

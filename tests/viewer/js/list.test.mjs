@@ -5,7 +5,7 @@ import test from "node:test";
 
 import { Catalogue, NO_FILTERS, matcher, ordered, pressed } from "../../../src/proctor/viewer/static/js/catalogue.js";
 import { placed } from "../../../src/proctor/viewer/static/js/list.js";
-import { tone } from "../../../src/proctor/viewer/static/js/list_row.js";
+import { tone } from "../../../src/proctor/viewer/static/js/list.js";
 
 const line = (chain, more = {}) => ({
   chain, session: chain, epoch: 1, episode_id: `ep-${chain}`, environment: "Plume", agent: "", state: "ready",

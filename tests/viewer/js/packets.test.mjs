@@ -3,18 +3,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { stated } from "../../../src/proctor/viewer/static/js/explained.js";
-import {
-  FILTERS,
-  Kept,
-  kindWords,
-  sentence,
-  shortState,
-  stateChange,
-  variant,
-  verdict,
-  who,
-} from "../../../src/proctor/viewer/static/js/packet_words.js";
+import { stated } from "../../../src/proctor/viewer/static/js/packets.js";
+import { FILTERS, Kept, kindWords, sentence, shortState, stateChange, variant, verdict, who } from "../../../src/proctor/viewer/static/js/packet_words.js";
 
 function packet(more = {}) {
   return {

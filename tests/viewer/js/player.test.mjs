@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { actOf } from "../../../src/proctor/viewer/static/js/keys.js";
-import { columnsOf, marksOf, wordsFor } from "../../../src/proctor/viewer/static/js/marks.js";
+import { actOf } from "../../../src/proctor/viewer/static/js/player.js";
+import { columnsOf, marksOf, wordsFor } from "../../../src/proctor/viewer/static/js/timeline.js";
 import { Player, rate } from "../../../src/proctor/viewer/static/js/player.js";
-import { packetsSeen } from "../../../src/proctor/viewer/static/js/selection.js";
+import { packetsSeen } from "../../../src/proctor/viewer/static/js/packet_words.js";
 import { toRefusal } from "../../../src/proctor/viewer/static/js/timeline.js";
 import { Track } from "../../../src/proctor/viewer/static/js/track.js";
 import { headOf, packetAt, sliceOf } from "./episodes.mjs";

@@ -4,10 +4,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { plume } from "../../../src/proctor/viewer/static/js/plume.js";
-import {
-  PALETTE, concentrationAt, isKnownField, paint, tinted, tone,
-} from "../../../src/proctor/viewer/static/js/plume_fields.js";
-import { headingAt } from "../../../src/proctor/viewer/static/js/plume_heading.js";
+import { PALETTE, concentrationAt, isKnownField, paint, tinted, tone } from "../../../src/proctor/viewer/static/js/plume_fields.js";
+import { headingAt } from "../../../src/proctor/viewer/static/js/plume.js";
 import { Points } from "../../../src/proctor/viewer/static/js/plume_trail.js";
 
 const near = (one, other) => assert.ok(Math.abs(one - other) < 1e-9, `${one} is not ${other}`);

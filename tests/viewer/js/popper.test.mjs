@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { burstCells, depth, heldCell, isBoard, popper, verdict } from "../../../src/proctor/viewer/static/js/popper.js";
-import { BLOCKS } from "../../../src/proctor/viewer/static/js/popper_board.js";
+import { BLOCKS } from "../../../src/proctor/viewer/static/js/popper.js";
 
 const FIXED = { height: 3, columns: 2, duration_ms: 60_000 };
 const FRAME = {

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { exactly, numeral } from "../../../src/proctor/viewer/static/js/exact.js";
+import { exactly, numeral } from "../../../src/proctor/viewer/static/js/format.js";
 import { folded, inline } from "../../../src/proctor/viewer/static/js/json_tree.js";
-import { below, keysOf, marks, resolved } from "../../../src/proctor/viewer/static/js/pointers.js";
+import { below, keysOf, marks, resolved } from "../../../src/proctor/viewer/static/js/json_tree.js";
 
 const VALUE = { payload: { "a/b": [1, { "~": true }], text: "x" } };
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { choosePacket, packetsPassed, packetsSeen } from "../../../src/proctor/viewer/static/js/selection.js";
+import { choosePacket, packetsPassed, packetsSeen } from "../../../src/proctor/viewer/static/js/packet_words.js";
 
 /** Three packets at the reset, one at step 1. */
 const TRACK = {

@@ -8,7 +8,7 @@ import { refusal, success, trouble } from "../../../src/proctor/viewer/static/js
 import { Events, waitOf } from "../../../src/proctor/viewer/static/js/events.js";
 import { compareAddress, entranceOf, episodeAddress, routeOf } from "../../../src/proctor/viewer/static/js/router.js";
 import { fileSource, servedSource } from "../../../src/proctor/viewer/static/js/source.js";
-import { keepToken } from "../../../src/proctor/viewer/static/js/token.js";
+import { keepToken } from "../../../src/proctor/viewer/static/js/source.js";
 
 // ------------------------------------------------------------------------------------------------------ addresses
 test("an address that was made is read back, whatever the chain is called", () => {
@@ -205,13 +205,22 @@ class Stream {
   }
 }
 
+class Tab extends EventTarget {
+  hidden = false;
+  turn(hidden) {
+    this.hidden = hidden;
+    this.dispatchEvent(new Event("visibilitychange"));
+  }
+}
+
 function listening(holds = async () => true) {
-  const [streams, told, waits] = [[], [], []];
+  const [streams, told, waits, page] = [[], [], [], new Tab()];
   const connect = () => streams[streams.push(new Stream()) - 1];
   const later = (run, wait) => waits.push({ run, wait });
-  const events = new Events("events", { tell: (...each) => told.push(each), holds, connect, later, chance: () => 1 });
+  const tell = (...each) => told.push(each);
+  const events = new Events("events", { tell, holds, ask: () => {}, connect, later, chance: () => 1, page });
   events.open();
-  return { events, streams, told, waits };
+  return { events, streams, told, waits, page };
 }
 
 test("events are told by kind", () => {
@@ -255,6 +264,25 @@ test("what was closed stays closed", async () => {
   await waits[0].run();
 
   assert.equal(streams.length, 1);
+});
+
+test("a tab that is not seen has no stream, and a new one when it is seen again", async () => {
+  const { events, streams, told, waits, page } = listening();
+  page.turn(true);
+  assert.equal(streams[0].isClosed, true);
+  assert.deepEqual(told.at(-1), ["status", "still"]);
+
+  page.turn(false);
+  assert.equal(streams.length, 2);
+  streams[1].onerror();
+  page.turn(true);
+  await waits[0].run();
+  assert.equal(streams.length, 2);
+
+  page.turn(false);
+  events.close();
+  page.turn(true);
+  assert.deepEqual(streams.map((each) => each.isClosed), [true, true, true]);
 });
 
 test("no wait is longer than half a minute, and none is nothing", () => {

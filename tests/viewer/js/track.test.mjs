@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Column } from "../../../src/proctor/viewer/static/js/column.js";
+import { Column } from "../../../src/proctor/viewer/static/js/track.js";
 import { actionWords, missedWords } from "../../../src/proctor/viewer/static/js/stage.js";
 import { Track, roomFor } from "../../../src/proctor/viewer/static/js/track.js";
 import { headOf, packetAt, sliceOf } from "./episodes.mjs";

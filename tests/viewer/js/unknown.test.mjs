@@ -4,12 +4,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { deflateSync } from "node:zlib";
 
-import { arrayOf, unpacked } from "../../../src/proctor/viewer/static/js/arrays.js";
-import { exactly } from "../../../src/proctor/viewer/static/js/exact.js";
-import {
-  kindOf, layoutOf, needsUnpacking, partsOf, pixelsOf, scaleOf, unpackedParts, unwrapped,
-} from "../../../src/proctor/viewer/static/js/observation.js";
-import { painterOf } from "../../../src/proctor/viewer/static/js/painters.js";
+import { arrayOf, unpacked } from "../../../src/proctor/viewer/static/js/observation.js";
+import { exactly } from "../../../src/proctor/viewer/static/js/format.js";
+import { kindOf, layoutOf, needsUnpacking, partsOf, pixelsOf, scaleOf, unpackedParts, unwrapped } from "../../../src/proctor/viewer/static/js/observation.js";
+import { painterOf } from "../../../src/proctor/viewer/static/js/stage.js";
 import { describe, observationSeries } from "../../../src/proctor/viewer/static/js/unknown.js";
 import { headOf } from "./episodes.mjs";
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test, { before } from "node:test";
 
-import { questionKey, WaitingCard } from "../../../src/proctor/viewer/static/js/waiting_card.js";
+import { questionKey, WaitingCard } from "../../../src/proctor/viewer/static/js/operator_cards.js";
 
 class Node {
   constructor() {

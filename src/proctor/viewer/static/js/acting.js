@@ -1,4 +1,66 @@
 /*
+ * Questions that must be answered before something is done.
+ *
+ * Rule 1: nothing is done by closing: Esc, Cancel and a click outside all mean no.
+ * Rule 2: a question does not outlive its page: whoever goes elsewhere has said no.
+ * Rule 3: the browser's own modal <dialog> keeps the focus inside and gives it back afterwards.
+ */
+
+import { el, setText } from "./dom.js";
+import { shortChain, stateWords } from "./format.js";
+import { UNREACHABLE } from "./source.js";
+
+const count = { made: 0 };
+
+/** Ask; true only if the action's button was pressed. `body` is a node, a string or a list of them. */
+export function confirmed({ title, body, action, danger = false }) {
+  const { dialog, cancel } = question(title, body, action, danger);
+  document.body.append(dialog);
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+    dialog.showModal();
+    cancel.focus();
+  });
+}
+
+/** Close every dialog that is open; a question is answered with no. */
+export function dismissDialogs() {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close("no"));
+}
+
+function question(title, body, action, danger) {
+  const id = `dialog-${(count.made += 1)}`;
+  const cancel = el("button", { type: "button", on: { click: () => dialog.close("no") } }, "Cancel");
+  const go = el(
+    "button",
+    { type: "button", class: danger ? "primary danger" : "primary", on: { click: () => dialog.close("yes") } },
+    action,
+  );
+  const dialog = el(
+    "dialog",
+    { class: "question", "aria-labelledby": `${id}-title`, "aria-describedby": `${id}-body` },
+    el("h2", { id: `${id}-title` }, title),
+    el("div", { id: `${id}-body`, class: "question-body" }, body),
+    el("div", { class: "question-buttons" }, cancel, go),
+  );
+  dialog.addEventListener("click", (event) => isOutside(dialog, event) && dialog.close("no"));
+  return { dialog, cancel };
+}
+
+/** A click on the backdrop is one on the dialog itself, beside its box; a key's click on a button is at 0, 0. */
+function isOutside(dialog, event) {
+  if (event.target !== dialog) {
+    return false;
+  }
+  const box = dialog.getBoundingClientRect();
+  const across = event.clientX < box.left || event.clientX > box.right;
+  return across || event.clientY < box.top || event.clientY > box.bottom;
+}
+
+/*
  * An operator's act, from the question "really?" to what came of it.
  *
  * Rule 1: nothing is sent before a dialog said in words what will happen, what is answered, and that it goes on record.
@@ -8,11 +70,6 @@
  * Rule 5: an act takes away what was said of the one before, and its own outcome gets the focus, unless somebody has
  *     put that elsewhere meanwhile: what was pressed is often gone by then.
  */
-
-import { confirmed } from "./dialog.js";
-import { el } from "./dom.js";
-import { stateWords } from "./format.js";
-import { UNREACHABLE } from "./refusal.js";
 
 const MOST_SHOWN = 3;
 const WITHDRAWN = "What you were asked about is settled or over: nothing was sent.";
@@ -146,4 +203,115 @@ function explained({ asked, says, quote }) {
 function inState(state) {
   const words = stateWords(state);
   return words === state ? state : `${words} (${state})`;
+}
+
+/*
+ * Alerts and their end: how an operator stops a session's agents, and lets them go on.
+ *
+ * Rule 1: CRITICAL is safe mode, and the dialog says so before anything is sent.
+ * Rule 2: safe mode can be cleared where the episode is in it, and nowhere else: the button is not there otherwise.
+ * Rule 3: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
+ */
+
+const SAFE_MODE = "S9_SAFEMODE";
+const SEVERITIES = [
+  ["CRITICAL", "Critical: stop the agents at once"],
+  ["ERROR", "Error"],
+  ["WARNING", "Warning"],
+  ["INFO", "Information"],
+];
+
+export class ActsPanel {
+  constructor(context, session, epoch, onDone) {
+    this.session = session;
+    this.epoch = epoch;
+    this.acting = new Acting(context, onDone);
+    this.severity = el("select", {}, SEVERITIES.map(([value, words]) => el("option", { value }, words)));
+    this.summary = el("textarea", { rows: 2, maxlength: 10000 });
+    this.problem = el("p", { class: "bad small", role: "alert", hidden: true });
+    const clearing = { type: "button", hidden: true, on: { click: () => this.clear() } };
+    this.clearing = el("button", clearing, "Clear safe mode…");
+    this.element = el("div", { class: "acts" }, this.acting.element, this.form());
+  }
+
+  /** Take in where the episode stands. */
+  update(state) {
+    this.clearing.hidden = state !== SAFE_MODE;
+  }
+
+  close() {
+    this.acting.withdraw();
+  }
+
+  /** Return the episode that an act is about, in short. */
+  episode() {
+    return shortChain(`${this.session}.${this.epoch}`);
+  }
+
+  form() {
+    const raising = el("button", { type: "submit", class: "danger" }, "Raise alert…");
+    return el(
+      "form",
+      { on: { submit: (event) => this.submitted(event) } },
+      field("Severity", this.severity),
+      field("What is wrong, or why it is safe", this.summary),
+      this.problem,
+      el("div", { class: "buttons" }, raising, this.clearing),
+    );
+  }
+
+  submitted(event) {
+    event.preventDefault();
+    const summary = this.summary.value.trim();
+    this.problem.hidden = summary !== "";
+    if (summary === "") {
+      setText(this.problem, "Say what is wrong.");
+      this.summary.focus();
+    } else {
+      this.alert(this.severity.value, summary);
+    }
+  }
+
+  async alert(severity, summary) {
+    const stops = severity === "CRITICAL";
+    const accepted = await this.acting.perform({
+      title: stops ? "Stop the agents of this episode?" : "Raise an alert?",
+      says: [
+        `An alert of severity ${severity} is stated in the episode ${this.episode()}:`,
+        ...(stops ? ["The episode goes into safe mode at once: nothing can be done in it until you clear it."] : []),
+      ],
+      quote: summary,
+      action: stops ? "Stop the agents" : "Raise the alert",
+      danger: stops,
+      name: "alert",
+      body: { session: this.session, epoch: this.epoch, severity, summary },
+      done: stops ? "The agents are stopped." : "The alert is stated.",
+    });
+    this.spend(accepted);
+  }
+
+  async clear() {
+    const summary = this.summary.value.trim();
+    const accepted = await this.acting.perform({
+      title: "Lift safe mode?",
+      says: [`The agents of the episode ${this.episode()} can go on.`],
+      quote: summary,
+      action: "Lift safe mode",
+      name: "clear",
+      body: { session: this.session, epoch: this.epoch, summary },
+      done: "Safe mode is lifted.",
+    });
+    this.spend(accepted);
+  }
+
+  spend(accepted) {
+    this.problem.hidden = true;
+    if (accepted) {
+      this.summary.value = "";
+    }
+  }
+}
+
+function field(name, control) {
+  return el("label", { class: "field" }, el("span", { class: "field-name" }, name), control);
 }

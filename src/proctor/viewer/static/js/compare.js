@@ -4,22 +4,16 @@
 // Rule 2: a fork has no address and no row: it lives on this page only.
 // Rule 3: what cannot be compared is still shown.
 
-import { sideName } from "./choosing.js";
-import { differenceOf, differencePanel, isUnsettled } from "./differing.js";
+import { pairedCharts } from "./charts.js";
+import { differenceOf, differencePanel, factsTable, forkForm, isUnsettled, sideName } from "./compare_panels.js";
 import { clear, el } from "./dom.js";
-import { factsTable } from "./fact_table.js";
 import { shortChain } from "./format.js";
-import { forkForm } from "./forking.js";
-import { listenForKeys, showKeys } from "./keys.js";
 import { loadEpisode } from "./loading.js";
 import { Pair, SIDES, originOf, turned } from "./pair.js";
-import { pairedCharts } from "./paired_charts.js";
-import { Player } from "./player.js";
-import { UNREACHABLE } from "./refusal.js";
-import { keepAddress, readdress } from "./resting.js";
-import { compareAddress } from "./router.js";
+import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
+import { compareAddress, keepAddress, readdress } from "./router.js";
+import { UNREACHABLE } from "./source.js";
 import { stagePanel } from "./stage.js";
-import { playerKeys } from "./steering.js";
 import { timelinePanel } from "./timeline.js";
 import { Track } from "./track.js";
 

@@ -1,4 +1,234 @@
 /*
+ * What narrows and orders the list: words, boxes, the environment, and an order for screens without headings.
+ *
+ * Rule 1: it tells what was asked for and shows what came of it; the list decides.
+ */
+
+import { COLUMNS, Catalogue, NO_FILTERS, pressed } from "./catalogue.js";
+import { clear, el, setAttribute, setText } from "./dom.js";
+import { UNKNOWN, age, counted, number, outcomeWords, shortChain, standingWords, time } from "./format.js";
+import { compareAddress, episodeAddress } from "./router.js";
+
+const ONLY = [
+  ["live", "Live"],
+  ["governed", "Governed"],
+  ["refused", "Refused"],
+];
+const ORDERS = [
+  ["age", "ascending", "Newest first"],
+  ["age", "descending", "Oldest first"],
+  ["state", "ascending", "Live first"],
+  ["steps", "descending", "Most steps"],
+  ["return", "descending", "Highest return"],
+  ["return", "ascending", "Lowest return"],
+  ["refusals", "descending", "Most refusals"],
+  ["environment", "ascending", "Environment"],
+  ["agent", "ascending", "Agent"],
+  ["outcome", "ascending", "Outcome"],
+  ["tier", "ascending", "Tier"],
+];
+
+class Tools {
+  /** `tells`: `filter(change)` and `sort({key, direction}, words)`. */
+  constructor({ filters }, tells) {
+    this.tells = tells;
+    this.count = el("p", { class: "list-count" });
+    this.search = this.searchBox(filters.text);
+    this.boxes = ONLY.map(([key, word]) => this.box(key, word, filters[key]));
+    this.environment = el("select", { "aria-label": "Environment", on: { change: () => this.chosen() } });
+    this.order = el(
+      "select",
+      { "aria-label": "Order", class: "narrow-only", on: { change: () => this.ordered() } },
+      ORDERS.map(([, , words], index) => el("option", { value: index }, words)),
+    );
+    this.element = this.make();
+  }
+
+  make() {
+    const legend = el("legend", { class: "visually-hidden" }, "Show only");
+    const only = el("fieldset", { class: "toggles" }, legend, this.boxes.map((each) => each.label));
+    const parts = [this.search, only, this.environment, this.order, this.count];
+    return el("div", { class: "list-tools", role: "search", "aria-label": "Episodes" }, parts);
+  }
+
+  searchBox(text) {
+    const input = () => this.tells.filter({ text: this.search.value });
+    return el("input", {
+      type: "search",
+      class: "search",
+      placeholder: "Filter by any word",
+      "aria-label": "Filter episodes by any word",
+      value: text,
+      on: { input },
+    });
+  }
+
+  box(key, word, isChecked) {
+    const change = () => this.tells.filter({ [key]: input.checked });
+    const input = el("input", { type: "checkbox", checked: isChecked, on: { change } });
+    return { input, label: el("label", { class: "toggle" }, input, word) };
+  }
+
+  chosen() {
+    this.tells.filter({ environment: this.environment.value });
+  }
+
+  ordered() {
+    const [key, direction, words] = ORDERS[Number(this.order.value)];
+    this.tells.sort({ key, direction }, words);
+  }
+
+  /** Empty everything. */
+  reset() {
+    this.search.value = "";
+    this.boxes.forEach((each) => (each.input.checked = false));
+    this.search.focus();
+  }
+
+  /** Show how many were found, and what there is to choose from. */
+  show(found, catalogue, { filters, sort }) {
+    const all = counted(catalogue.size, "episode");
+    setText(this.count, found === catalogue.size ? all : `${number(found, 0)} of ${all}`);
+    this.element.hidden = catalogue.size === 0;
+    this.showEnvironments(catalogue.environments(), filters.environment);
+    const at = ORDERS.findIndex(([key, direction]) => key === sort.key && direction === sort.direction);
+    this.order.value = at === -1 ? "" : String(at);
+  }
+
+  showEnvironments(names, wanted) {
+    if (this.environment.dataset.names !== names.join("\n")) {
+      this.environment.dataset.names = names.join("\n");
+      const options = names.map((name) => el("option", { value: name }, name));
+      clear(this.environment).append(el("option", { value: "" }, "All environments"), ...options);
+    }
+    this.environment.value = wanted;
+    this.environment.hidden = names.length < 2;
+  }
+}
+
+/*
+ * One episode's row in the list. It is made once and then told what changed, so that focus and selection stay.
+ *
+ * Rule 1: cells carry their heading in `data-label`: on a narrow screen the row is a card, by CSS alone.
+ * Rule 2: roles are said, since a table that is laid out as cards is no table any more to some readers.
+ */
+
+const GOOD = new Set(["conforming"]);
+const BAD = new Set(["violated", "lost", "S9_SAFEMODE"]);
+const WARNED = new Set(["S8_ESCALATED"]);
+
+/** Return "good", "bad", "warn" or "" for a state or an outcome. */
+export function tone(word) {
+  if (GOOD.has(word)) {
+    return "good";
+  }
+  return BAD.has(word) ? "bad" : WARNED.has(word) ? "warn" : "";
+}
+
+class Row {
+  /** `onChoose(chain, isChosen)` when the box is ticked or not. */
+  constructor(line, onChoose) {
+    this.chain = line.chain;
+    this.box = el("input", { type: "checkbox", on: { change: () => onChoose(this.chain, this.box.checked) } });
+    this.link = el("a", { class: "episode-link", href: episodeAddress(line.chain) });
+    this.name = el("span", { class: "episode-name" });
+    this.state = el("span", { class: "badge" });
+    this.outcome = el("span", { class: "badge" });
+    this.agent = el("span", { class: "agent" });
+    this.tier = el("span", { class: "tier-name" });
+    this.age = el("time", {});
+    this.cells = this.makeCells();
+    this.element = el("tr", { role: "row" }, Object.values(this.cells));
+    this.update(line);
+  }
+
+  makeCells() {
+    return {
+      choose: cell("Compare", "choose", el("label", {}, this.box)),
+      environment: cell("Environment", "name", this.link, this.name),
+      agent: cell("Agent", "agent-cell", this.agent),
+      state: cell("State", "state", this.state),
+      outcome: cell("Outcome", "outcome", this.outcome),
+      steps: cell("Steps", "number"),
+      return: cell("Return", "number"),
+      refusals: cell("Refusals", "number"),
+      tier: cell("Tier", "tier", this.tier),
+      age: cell("Age", "number age", this.age),
+    };
+  }
+
+  update(line) {
+    this.line = line;
+    setText(this.link, line.environment);
+    const more = [line.num_envs ? `${line.num_envs} copies` : "", line.fork ? "fork, not recorded" : ""];
+    setText(this.name, [shortChain(line.chain), ...more].filter(Boolean).join(" · "));
+    setAttribute(this.name, "title", line.chain);
+    setAttribute(this.box, "aria-label", `Choose ${line.environment} ${shortChain(line.chain)} to compare`);
+    this.showState(line);
+    this.showOutcome(line);
+    this.showNumbers(line);
+    setText(this.agent, line.agent || UNKNOWN);
+    this.cells.agent.classList.toggle("none", line.agent === "");
+    setText(this.tier, line.tier || UNKNOWN);
+    this.showAge();
+  }
+
+  /** Only a change is written: the badge is more than its word, and it is in front of a reader's eyes. */
+  showState(line) {
+    const { state, live } = line;
+    const words = standingWords(line);
+    if (this.stated === `${words} ${live}`) {
+      return;
+    }
+    this.stated = `${words} ${live}`;
+    badge(this.state, live ? tone(state) || "accent" : `plain ${tone(state)}`);
+    setAttribute(this.state, "title", state);
+    setText(this.state, words);
+    if (live) {
+      this.state.prepend(el("span", { class: "dot", "aria-hidden": "true" }));
+      this.state.append(el("span", { class: "visually-hidden" }, " (live)"));
+    }
+  }
+
+  showOutcome({ outcome, reason }) {
+    badge(this.outcome, outcome === null ? "plain quiet" : tone(outcome));
+    setText(this.outcome, outcomeWords(outcome));
+    setAttribute(this.cells.outcome, "title", reason);
+  }
+
+  showNumbers(line) {
+    this.fill("steps", number(line.steps, 0));
+    this.fill("return", line.total_reward === null ? null : number(line.total_reward));
+    this.fill("refusals", line.refusals === null ? null : number(line.refusals, 0));
+    this.cells.refusals.classList.toggle("warn", line.refusals > 0);
+  }
+
+  showAge(now = Date.now() / 1000) {
+    setText(this.age, age(this.line.opened_at, now));
+    setAttribute(this.age, "title", `Opened ${time(this.line.opened_at)}`);
+  }
+
+  choose(isChosen, isFull) {
+    this.box.checked = isChosen;
+    this.box.disabled = isFull && !isChosen;
+    this.element.classList.toggle("chosen", isChosen);
+  }
+
+  fill(key, text) {
+    setText(this.cells[key], text ?? UNKNOWN);
+    this.cells[key].classList.toggle("none", text === null);
+  }
+}
+
+function cell(label, kind, ...children) {
+  return el("td", { role: "cell", class: kind, dataset: { label } }, ...children);
+}
+
+function badge(node, tones) {
+  setAttribute(node, "class", `badge ${tones}`.trim());
+}
+
+/*
  * The list of episodes: filter, sort, choose two to compare. Live ones change in place.
  *
  * Rule 1: at most `PIECE` rows are made at once, and more on request: five thousand episodes open as fast as fifty.
@@ -6,14 +236,7 @@
  * Rule 3: what was filtered, sorted, chosen and scrolled to is there again when one comes back.
  */
 
-import { COLUMNS, Catalogue, NO_FILTERS, pressed } from "./catalogue.js";
-import { clear, el, setAttribute, setText } from "./dom.js";
-import { number, shortChain } from "./format.js";
-import { Row } from "./list_row.js";
-import { Tools } from "./list_tools.js";
-import { compareAddress } from "./router.js";
-
-export const PIECE = 100;
+const PIECE = 100;
 const AGES_EVERY = 10_000; // ms
 const ORDER_EVERY = 1_000; // ms
 const SPEAK_AFTER = 700; // ms
@@ -61,7 +284,7 @@ class List {
     this.catalogue = new Catalogue();
     this.catalogue.merge(lines);
     this.rows = new Map();
-    this.status = null;
+    this.wasLive = false;
     this.timers = { order: null, speak: null, ages: null };
     this.makeParts();
   }
@@ -143,11 +366,11 @@ class List {
     }
   }
 
-  /** What went while nobody listened is not told: after a lost connection, everything is asked for again. */
+  /** What went while nobody listened is not told: whenever it listens again, everything is asked for again. */
   async connected(status) {
-    const wasLost = this.status === "lost";
-    this.status = status;
-    if (status !== "live" || !wasLost) return;
+    const isAgain = status === "live" && this.wasLive;
+    this.wasLive = this.wasLive || status === "live";
+    if (!isAgain) return;
     const known = this.catalogue.chains();
     const lines = await this.context.source.lines().catch(() => null);
     if (lines === null) return;

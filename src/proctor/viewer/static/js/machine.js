@@ -1,15 +1,217 @@
+// The drawing of the state machine: boxes, arrows, the current state, the arrows taken, the refusals.
+//
+// Rule 1: moving the cursor (`show`) changes classes and attributes only.
+// Rule 2: colours are the style sheet's; how fresh an arrow is goes there as `--strength`.
+// Rule 3: the states are one stop of the Tab key; up and down go from one to the next.
+
+import { clear, el, setText, svg } from "./dom.js";
+import { counted } from "./format.js";
+import { choosePacket, kindWords, packetsSeen, shortState } from "./packet_words.js";
+import { Walk, keyOf } from "./walk.js";
+
+const EVERY = "ANY";
+const EVERY_LABEL = "every state";
+const made = { pictures: 0 };
+
+/** Returns "S3 Decide". */
+function named(state) {
+  const short = shortState(state.name);
+  return state.label.startsWith(short) ? state.label : `${short} ${state.label}`;
+}
+
+class Picture {
+  constructor(machine, tall, { tell }) {
+    made.pictures += 1;
+    Object.assign(this, { machine, tell, prefix: `machine-${made.pictures}`, nodes: new Map(), lines: new Map() });
+    const { width, height, boxes, paths } = machine[tall ? "tall" : "wide"];
+    this.words = new Map(machine.states.map((state) => [state.name, state]));
+    const lines = machine.edges.map((edge, at) => this.arrow(edge, paths[at]));
+    const nodes = Object.entries(boxes).map(([name, box], at) => this.node(name, box, at));
+    this.element = svg(
+      "svg",
+      {
+        class: tall ? "machine-svg tall" : "machine-svg",
+        viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`,
+        role: "group",
+        "aria-label": "The states and what leads from one to another",
+        on: { keydown: (event) => this.key(event) },
+      },
+      this.heads(),
+      svg("g", { class: "machine-lines" }, lines),
+      svg("g", null, nodes),
+      svg(
+        "g",
+        { "aria-hidden": "true" },
+        [...this.nodes.values()].map(({ dot }) => dot),
+      ),
+    );
+    this.element.style.setProperty("--natural", `${Math.ceil(width)}px`);
+  }
+
+  heads() {
+    return svg(
+      "defs",
+      null,
+      ["plain", "lit"].map((tone) =>
+        svg(
+          "marker",
+          {
+            id: `${this.prefix}-${tone}`,
+            class: `machine-head ${tone}`,
+            viewBox: "0 0 8 8",
+            refX: "6.4",
+            refY: "4",
+            markerWidth: "7",
+            markerHeight: "7",
+            markerUnits: "userSpaceOnUse",
+            orient: "auto-start-reverse",
+          },
+          svg("path", { d: "M0.6 0.8L7.2 4L0.6 7.2Z" }),
+        ),
+      ),
+    );
+  }
+
+  arrow(edge, path) {
+    const key = keyOf(edge.source, edge.target);
+    const words = `${this.said(edge.source)} → ${this.said(edge.target)}: ${edge.labels.join("; ")}`;
+    const line = svg("path", {
+      class: `machine-line ${edge.line}`,
+      d: path,
+      "marker-end": `url(#${this.prefix}-plain)`,
+    });
+    const touch = svg("path", { class: "machine-touch", d: path });
+    const group = svg(
+      "g",
+      {
+        class: edge.source === edge.target ? "machine-arrow loop" : "machine-arrow",
+        "aria-hidden": "true",
+        on: { pointerenter: () => this.point(words, [group]), pointerleave: () => this.point(null, []) },
+      },
+      svg("title", null, words),
+      touch,
+      line,
+    );
+    if (!this.lines.has(key)) this.lines.set(key, []);
+    this.lines.get(key).push({ group, line, edge });
+    return group;
+  }
+
+  node(name, [x, y, width, height], at) {
+    const [left, top] = [x - width / 2, y - height / 2];
+    const rect = { x: left, y: top, width, height, rx: name === EVERY ? height / 2 : 11 };
+    if (name === EVERY) return this.every(rect, x, y);
+    const state = this.words.get(name);
+    const words = state.label.replace(/^S\d+\s+/, "");
+    const count = svg("text", { class: "machine-count", x: left + 3, y: top + 3, dy: "0.35em" });
+    const dot = svg("g", { class: "machine-refusals" }, svg("circle", { cx: left + 3, cy: top + 3, r: 9.5 }), count);
+    const group = svg(
+      "g",
+      {
+        class: "machine-node",
+        role: "button",
+        tabindex: at === 0 ? "0" : "-1",
+        dataset: { state: name },
+        on: {
+          pointerenter: () => this.pointNode(name),
+          pointerleave: () => this.point(null, []),
+          focus: () => this.pointNode(name),
+          blur: () => this.point(null, []),
+          click: () => this.pointNode(name),
+        },
+      },
+      svg("rect", { class: "machine-box", ...rect }),
+      svg("text", { class: "machine-short", x, y: y - 8, dy: "0.35em" }, `${shortState(name)} `),
+      svg("text", { class: "machine-word", x, y: y + 8, dy: "0.35em" }, words),
+    );
+    this.nodes.set(name, { group, dot, count, state });
+    return group;
+  }
+
+  every(rect, x, y) {
+    return svg(
+      "g",
+      { class: "machine-every", "aria-hidden": "true" },
+      svg("rect", rect),
+      svg("text", { class: "machine-word", x, y, dy: "0.35em" }, EVERY_LABEL),
+    );
+  }
+
+  said(name) {
+    return name === EVERY ? EVERY_LABEL : shortState(name);
+  }
+
+  pointNode(name) {
+    const found = this.nodes.get(name);
+    const out = [...this.lines.values()].flat().filter(({ edge }) => edge.source === name && edge.target !== name);
+    this.point(
+      `${named(found.state)}: ${found.state.words} ${this.leads(out)}`,
+      out.map(({ group }) => group),
+    );
+  }
+
+  leads(out) {
+    const ways = out.map(({ edge }) => `${this.said(edge.target)} by ${edge.labels.join(" or ")}`);
+    return ways.length === 0 ? "" : `Leads to ${ways.join("; to ")}.`;
+  }
+
+  point(words, groups) {
+    for (const group of this.pointed ?? []) group.classList.remove("pointed");
+    for (const group of groups) group.classList.add("pointed");
+    this.pointed = groups;
+    this.element.classList.toggle("pointing", groups.length > 0);
+    this.tell(words);
+  }
+
+  /** Up and down go from state to state; left and right belong to the player. */
+  key(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by === undefined) return;
+    const groups = [...this.nodes.values()].map(({ group }) => group);
+    const at = groups.indexOf(document.activeElement);
+    const next = groups[Math.min(groups.length - 1, Math.max(0, at + by))];
+    for (const group of groups) group.setAttribute("tabindex", group === next ? "0" : "-1");
+    next.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  show(walk, count) {
+    const [state, visited, refused] = [walk.state(count), walk.visited(count), walk.refused(count)];
+    for (const [name, node] of this.nodes) {
+      node.group.classList.toggle("current", name === state);
+      node.group.classList.toggle("visited", visited.has(name));
+      this.label(name, node, name === state, refused.get(name) ?? 0);
+    }
+    const strengths = walk.strengths(count);
+    for (const [key, lines] of this.lines) for (const each of lines) this.light(each, strengths.get(key) ?? 0);
+  }
+
+  label(name, node, current, refusals) {
+    node.dot.classList.toggle("some", refusals > 0);
+    setText(node.count, refusals > 99 ? "99+" : String(refusals));
+    const parts = [
+      named(node.state),
+      current ? "the current state" : "",
+      refusals > 0 ? `${refusals} refused here` : "",
+    ];
+    node.group.setAttribute("aria-label", parts.filter(Boolean).join(", "));
+    if (current) node.group.setAttribute("aria-current", "true");
+    else node.group.removeAttribute("aria-current");
+  }
+
+  light({ group, line }, strength) {
+    group.classList.toggle("lit", strength > 0);
+    line.style.setProperty("--strength", String(strength));
+    line.setAttribute("marker-end", `url(#${this.prefix}-${strength > 0 ? "lit" : "plain"})`);
+  }
+}
+
 // The episode's state machine as a picture: where it stands at the cursor, which way it came, where it was refused.
 //
 // Rule 1: states and arrows come from the server's table; this file knows none of them by name.
 // Rule 2: what the picture shows by colour it also says in words: names, titles, the line below, the list of the path.
 // Rule 3: the picture is built again only when the panel turns from wide to tall.
-
-import { clear, el, setText, svg } from "./dom.js";
-import { counted } from "./format.js";
-import { named, Picture } from "./machine_picture.js";
-import { kindWords } from "./packet_words.js";
-import { choosePacket, packetsSeen } from "./selection.js";
-import { Walk } from "./walk.js";
 
 const TALL_BELOW = 600;
 const LISTED = 100;

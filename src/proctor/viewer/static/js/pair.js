@@ -3,8 +3,8 @@
 // Rule 1: pure. The cursor is an index of the longer track, the lead; the second one is found by the step.
 // Rule 2: past its end an episode stays at its last step, and its lines in the charts end.
 
-import { Column } from "./column.js";
 import { number, outcomeWords, shortChain, standingWords } from "./format.js";
+import { Column } from "./track.js";
 
 export const SIDES = ["A", "B"];
 

@@ -5,6 +5,8 @@
  * Rule 2: the player knows a length and an index, never what is drawn.
  */
 
+import { el } from "./dom.js";
+
 export const SPEEDS = [1, 2, 5, 10, 50, "max"];
 
 const STEPS_PER_SECOND = 10; // at 1x
@@ -13,7 +15,7 @@ const LONGEST_PAUSE = 250; // ms; a tab that was asleep goes on from where it wa
 const KEPT_MEASURES = 2_000;
 
 /** What a browser offers; tests bring their own. */
-export const browserFrames = {
+const browserFrames = {
   request: (callback) => requestAnimationFrame(callback),
   cancel: (handle) => cancelAnimationFrame(handle),
 };
@@ -228,4 +230,97 @@ export class Player {
 function clamped(index, length) {
   const whole = Math.trunc(Number(index));
   return Math.max(0, Math.min(Number.isNaN(whole) ? 0 : whole, length - 1));
+}
+
+/*
+ * The keys of an episode's page, as a table; and the dialog that lists them.
+ *
+ * Rule 1: a key that someone types into a field, or presses on a button with a meaning of its own, is left alone.
+ * Rule 2: the scrubber is the exception: its arrows are ours, so that shift means ten there as well.
+ */
+
+/* Each row: the keys as the browser names them, as people read them, what they do, and the act's name. */
+const KEYS = [
+  { keys: [" "], shown: ["Space"], words: "Play or pause", act: "toggle" },
+  { keys: ["ArrowLeft"], shown: ["←"], words: "Back one step; with Shift ten", act: "back" },
+  { keys: ["ArrowRight"], shown: ["→"], words: "Forward one step; with Shift ten", act: "forth" },
+  { keys: ["Home"], shown: ["Home"], words: "To the beginning", act: "start" },
+  { keys: ["End"], shown: ["End"], words: "To the end", act: "end" },
+  { keys: ["["], shown: ["["], words: "To the refusal before", act: "refusedBefore" },
+  { keys: ["]"], shown: ["]"], words: "To the next refusal", act: "refusedAfter" },
+  { keys: ["+", "="], shown: ["+"], words: "Faster", act: "faster" },
+  { keys: ["-"], shown: ["−"], words: "Slower", act: "slower" },
+  { keys: ["j"], shown: ["j"], words: "To the next packet", act: "nextPacket" },
+  { keys: ["k"], shown: ["k"], words: "To the packet before", act: "packetBefore" },
+  { keys: ["?"], shown: ["?"], words: "This list", act: "help" },
+];
+const FIELDS = "input, textarea, select, [contenteditable]";
+const PRESSED = "button, a, summary, [role=button], [role=option]";
+
+/** Return the name of the act that a key event asks for, or null. */
+export function actOf(event) {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) {
+    return null;
+  }
+  const row = KEYS.find(({ keys }) => keys.includes(event.key));
+  return row === undefined || isTaken(event.target, event.key) ? null : row.act;
+}
+
+/** Listen for keys on the document; `acts[name](event)`. Returns what ends it. */
+export function listenForKeys(acts) {
+  const pressed = (event) => {
+    const act = acts[actOf(event)];
+    if (act !== undefined) {
+      event.preventDefault();
+      act(event);
+    }
+  };
+  document.addEventListener("keydown", pressed);
+  return () => document.removeEventListener("keydown", pressed);
+}
+
+/** Show the list of keys. */
+export function showKeys() {
+  const close = el("button", { type: "button", class: "primary", on: { click: () => dialog.close() } }, "Close");
+  const rows = KEYS.map(({ shown, words }) =>
+    el("div", { class: "key-row" }, el("dt", {}, shown.map((key) => el("kbd", {}, key))), el("dd", {}, words)),
+  );
+  const dialog = el(
+    "dialog",
+    { class: "question", "aria-labelledby": "keys-title", on: { close: () => dialog.remove() } },
+    el("h2", { id: "keys-title" }, "Keys"),
+    el("dl", { class: "keys" }, rows),
+    el("div", { class: "question-buttons" }, close),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function isTaken(target, key) {
+  if (typeof target?.closest !== "function") {
+    return false;
+  }
+  if (target.closest("dialog") !== null) {
+    return true;
+  }
+  if (target.type === "range") {
+    return false;
+  }
+  return target.closest(FIELDS) !== null || (key === " " && target.closest(PRESSED) !== null);
+}
+
+// What the keys of a page do to its player.
+
+/** Returns the acts that every page with a player has, for `listenForKeys`. */
+export function playerKeys(player) {
+  return {
+    toggle: () => player.toggle(),
+    back: (event) => player.step(event.shiftKey ? -10 : -1),
+    forth: (event) => player.step(event.shiftKey ? 10 : 1),
+    start: () => player.seek(0),
+    end: () => player.seek(player.length - 1),
+    faster: () => player.shiftSpeed(1),
+    slower: () => player.shiftSpeed(-1),
+    help: showKeys,
+  };
 }

@@ -1,17 +1,119 @@
 /*
+ * Where the agent of a plume search looks.
+ *
+ * Rule 1: where an environment's agents turn, the heading is on record. Where they move in any direction without
+ *     turning, the recorded heading says nothing, and the last move is what is shown.
+ * Rule 2: that they do not turn is seen by a move that is not along the heading.
+ */
+
+import { Surface, pictureOf, rgb } from "./canvas.js";
+import { el, setText } from "./dom.js";
+import { number } from "./format.js";
+import { PALETTE, concentrationAt, isKnownField, paint, tinted, tone } from "./plume_fields.js";
+import { Trail, placeOf } from "./plume_trail.js";
+
+const ASIDE = 50; // degrees; a move along a heading is rounded to cells, and stopped by walls
+const LOOKED_AT = 400; // steps
+const seen = new WeakMap();
+
+/** Return the heading to show at an index, in degrees. */
+export function headingAt(track, index) {
+  const own = track.frame(index)?.agent?.heading ?? 0;
+  return turns(track) ? own : lastMove(track, index) ?? own;
+}
+
+/** Say whether the moves are along the headings; of steps that are thinned out nobody can tell. */
+function turns(track) {
+  const known = seen.get(track) ?? { next: 1, turns: true };
+  const end = track.stride > 1 ? 0 : Math.min(track.length, LOOKED_AT);
+  while (known.turns && known.next < end) {
+    known.turns = isAlong(track, known.next);
+    known.next += 1;
+  }
+  seen.set(track, known);
+  return known.turns;
+}
+
+function isAlong(track, index) {
+  const moved = moveAt(track, index);
+  const heading = track.frame(index)?.agent?.heading;
+  if (moved === null || !Number.isFinite(heading)) {
+    return true;
+  }
+  const apart = Math.abs(moved - heading) % 360;
+  return Math.min(apart, 360 - apart) <= ASIDE;
+}
+
+function lastMove(track, index) {
+  for (let i = index; i > Math.max(0, index - LOOKED_AT); i -= 1) {
+    const moved = moveAt(track, i);
+    if (moved !== null) {
+      return moved;
+    }
+  }
+  return null;
+}
+
+/** Return the direction of the move to an index, in degrees; null: it stayed. */
+function moveAt(track, index) {
+  const [from, to] = [placeOf(track.frame(index - 1)), placeOf(track.frame(index))];
+  if (from === null || to === null || (from[0] === to[0] && from[1] === to[1])) {
+    return null;
+  }
+  return ((Math.atan2(to[1] - from[1], to[0] - from[0]) * 180) / Math.PI + 360) % 360;
+}
+
+/*
+ * What the colours of an odor field mean: a bar with numbers, and a mark at what the agent smells now.
+ *
+ * Rule 1: the bar is even in brightness, so that its numbers stand where a reader sees that colour.
+ */
+
+const TICKS = [0, 0.01, 0.03, 0.1, 0.3, 1];
+
+/** Return a legend: `{element, point(concentration), redraw(), close()}`. */
+function legend() {
+  const bar = el("canvas", { class: "legend-bar", width: 256, height: 1, "aria-hidden": "true" });
+  const mark = el("div", { class: "legend-mark", "aria-hidden": "true" });
+  const value = el("span", { class: "legend-value" });
+  const ticks = TICKS.map((tick) => placed(el("span", { class: "legend-tick" }, number(tick)), tone(tick)));
+  const element = el(
+    "div",
+    { class: "legend" },
+    el("div", { class: "legend-head" }, el("span", {}, "Concentration"), value),
+    el("div", { class: "legend-scale" }, bar, mark),
+    el("div", { class: "legend-ticks", "aria-hidden": "true" }, ticks),
+  );
+  fill(bar);
+  return { element, point: (found) => point(mark, value, found), redraw: () => fill(bar), close: () => {} };
+}
+
+function placed(node, share) {
+  node.style.left = `${100 * share}%`;
+  return node;
+}
+
+function fill(bar) {
+  const bytes = new Uint8ClampedArray(4 * 256).fill(255);
+  for (let level = 0; level < 256; level += 1) {
+    bytes.set(PALETTE.subarray(3 * level, 3 * level + 3), 4 * level);
+  }
+  bar.getContext("2d").drawImage(pictureOf(bytes, 256, 1).element, 0, 0);
+}
+
+function point(mark, value, found) {
+  const isKnown = Number.isFinite(found);
+  mark.hidden = !isKnown;
+  placed(mark, isKnown ? tone(found) : 0);
+  setText(value, isKnown ? `here ${number(found, 3)}` : "");
+}
+
+/*
  * A plume search on a canvas: the odor with its colours and their legend, source and goal, the way, heading and wind.
  *
  * Rule 1: everything is drawn from the scene; the looks are those of `envs/plume/drawing/picture.py`, and +y is up.
  * Rule 2: what does not change is drawn once on a layer: the field (unless it moves), the older part of the way.
  */
-
-import { el } from "./dom.js";
-import { number } from "./format.js";
-import { concentrationAt, isKnownField, paint, tinted } from "./plume_fields.js";
-import { headingAt } from "./plume_heading.js";
-import { legend } from "./plume_legend.js";
-import { placeOf, Trail } from "./plume_trail.js";
-import { pictureOf, rgb, Surface } from "./surface.js";
 
 const GROUND = [7, 8, 16];
 const BORDER = [104, 112, 150];

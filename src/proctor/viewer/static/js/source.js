@@ -1,4 +1,62 @@
 /*
+ * What could not be done, with its code and a sentence. Thrown by every source; shown by every page.
+ */
+
+import { Events, Listeners } from "./events.js";
+import { exactly } from "./format.js";
+import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
+
+export const UNREACHABLE = "UNREACHABLE";
+export const TOO_LATE = "TOO_LATE";
+export const NO_VISIT = "NO_VISIT";
+const NO_TOKEN = "NO_TOKEN"; // as the server calls it
+export const NOT_HERE = "NOT_HERE";
+
+class Refusal extends Error {
+  constructor(code, message, status = 0) {
+    super(message);
+    this.name = "Refusal";
+    this.code = code;
+    this.status = status;
+  }
+}
+
+/** Return the refusal that an answer with this status and body means. */
+function refusalOf(status, body) {
+  const said = typeof body === "object" && body !== null ? body : {};
+  const message = typeof said.message === "string" && said.message ? said.message : `The server answered ${status}.`;
+  return new Refusal(status === 401 ? NO_VISIT : String(said.code ?? status), message, status);
+}
+
+/*
+ * The visit's token, which goes with every post. It is told once, when the code is traded.
+ *
+ * Rule 1: it is kept where this page's origin keeps things, which has a port: a cookie goes to every port of a host.
+ * Rule 2: where nothing can be kept, it lasts as long as the page.
+ */
+
+const KEY = "proctor.token";
+const memory = { token: "" };
+
+export function keepToken(token) {
+  memory.token = token;
+  try {
+    localStorage.setItem(KEY, token);
+  } catch {
+    // No storage here: see rule 2.
+  }
+}
+
+/** Return the token, as the last of this origin's pages that came in has it; empty if there is none. */
+function keptToken() {
+  try {
+    return localStorage.getItem(KEY) ?? memory.token;
+  } catch {
+    return memory.token;
+  }
+}
+
+/*
  * Where episodes come from: the server that served this page, or the file that this page is. Both have the same face.
  *
  *     kind canAct canFork · lines head slice explanation raw pixels difference fork machine · pending governed act
@@ -10,13 +68,6 @@
  * Rule 3: nothing is waited for without end: what is not answered in time is refused, with a sentence that says so.
  * Rule 4: addresses are relative to the page, so that it works below any prefix.
  */
-
-import { Channel } from "./channel.js";
-import { exactly } from "./exact.js";
-import { Listeners } from "./listeners.js";
-import { NOT_HERE, NO_TOKEN, NO_VISIT, Refusal, TOO_LATE, UNREACHABLE, refusalOf } from "./refusal.js";
-import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
-import { keepToken, keptToken } from "./token.js";
 
 const MOST_STEPS = 5_000;
 const SECONDS = 20;
@@ -42,7 +93,7 @@ class Served {
     this.status = "still";
     this.waiting = null;
     this.remarks = [];
-    this.channel = null;
+    this.events = null;
     this.fixed = new Map();
   }
 
@@ -67,16 +118,17 @@ class Served {
 
   /** Begin to listen to the server's events. */
   listen() {
-    if (this.channel === null) {
+    if (this.events === null) {
       const tell = (kind, value) => this.tell(kind, value);
-      this.channel = new Channel("events", { tell, holds: () => this.holds() });
-      this.channel.open();
+      const ask = () => (this.canAct ? this.pending().catch(() => {}) : null);
+      this.events = new Events("events", { tell, ask, holds: () => this.holds() });
+      this.events.open();
     }
   }
 
   close() {
-    this.channel?.close();
-    this.channel = null;
+    this.events?.close();
+    this.events = null;
   }
 
   /** Whether the visit still holds; tells if it is known to have ended. */
@@ -86,7 +138,6 @@ class Served {
       return true;
     } catch (refusal) {
       if (refusal.code === NO_VISIT) {
-        this.channel?.pass("visit", null);
         this.close();
         this.tell("visit", null);
       }

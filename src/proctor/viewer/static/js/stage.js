@@ -1,16 +1,44 @@
 /*
+ * Who draws what: a painter for every kind of scene, and one for whatever else there is.
+ *
+ * A painter is `{name, fits(head), series(head), describe(frame, scene, observation, {track, index}), open(given)}`:
+ *   series   -> [{name, label, group?, value(frame, observation, scene)}], what it adds to the charts
+ *   describe -> what is seen, in words, for those who do not see the canvas
+ *   open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter;
+ *               where things are seen later than drawn, `words(index)`, and it tells `given.onShown()`
+ *
+ * Rule 1: a painter says by `fits` whether it can draw the scene at all; what no other can, `unknown` shows as values.
+ */
+
+import { onTheme } from "./canvas.js";
+import { clear, el, setText } from "./dom.js";
+import { counted, number } from "./format.js";
+import { plume } from "./plume.js";
+import { popper } from "./popper.js";
+import { pixels, unknown } from "./unknown.js";
+
+const PAINTERS = [plume, popper, pixels];
+
+/** Return the painter for an episode's head. */
+export function painterOf(head) {
+  return PAINTERS.find((painter) => fits(painter, head)) ?? unknown;
+}
+
+function fits(painter, head) {
+  try {
+    return painter.fits(head) === true;
+  } catch {
+    return false; // a scene that is stranger than its painter thought
+  }
+}
+
+/*
  * The environment as it is at the cursor, by the painter that knows its scene.
  *
  * Rule 1: a scene that its painter cannot draw after all is shown as values; it never breaks the page.
  * Rule 2: a view that shows things later than it is told to has `words(index)` of its own, and says `onShown()` then.
  * Rule 3: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
  */
-
-import { clear, el, setText } from "./dom.js";
-import { counted, number } from "./format.js";
-import { painterOf } from "./painters.js";
-import { onTheme } from "./theme.js";
-import { unknown } from "./unknown.js";
 
 const LONG_ACTION = 60; // characters; a longer one is in the raw row
 

@@ -1,16 +1,154 @@
 /*
+ * The signs on the player's buttons, as small SVG pictures in the colour of the text.
+ */
+
+import { Surface, colour, onTheme } from "./canvas.js";
+import { el, setAttribute, setText, svg } from "./dom.js";
+import { choosePacket, packetsPassed, packetsSeen } from "./packet_words.js";
+import { SPEEDS } from "./player.js";
+import { lengthWords, missedWords } from "./stage.js";
+
+const PATHS = {
+  start: "M4 4h2v12H4zM16 4v12L7 10z",
+  backTen: "M10 4v12L2 10zM18 4v12l-8-6z",
+  back: "M14 4v12L5 10z",
+  play: "M5 3l12 7-12 7z",
+  pause: "M5 4h4v12H5zM11 4h4v12h-4z",
+  forth: "M6 4l9 6-9 6z",
+  forthTen: "M10 4l8 6-8 6zM2 4l8 6-8 6z",
+  end: "M14 4h2v12h-2zM4 4l9 6-9 6z",
+  refusedBefore: "M11 5v10L4 10zM13 4h3v8h-3zM13 14h3v2h-3z",
+  refusedAfter: "M9 5v10l7-5zM4 4h3v8H4zM4 14h3v2H4z",
+};
+
+/** Return a new icon, hidden from screen readers: the button has a name. */
+function icon(name) {
+  return svg(
+    "svg",
+    { viewBox: "0 0 20 20", class: "icon", "aria-hidden": "true", focusable: "false" },
+    svg("path", { d: PATHS[name], fill: "currentColor" }),
+  );
+}
+
+/** Show another sign. */
+function setIcon(node, name) {
+  node.querySelector("path").setAttribute("d", PATHS[name]);
+}
+
+/*
+ * What happened, marked over the scrubber: packets, refusals, an agent's calls, the ends, the first difference.
+ *
+ * Rule 1: a pixel column shows what is gravest in it; ten thousand packets cost no more than a hundred.
+ * Rule 2: the marks stand where the slider's thumb would be.
+ */
+
+const INSET = 8; // pixels at each side: half of the slider's thumb
+
+/* From the lightest to the gravest: a later row covers an earlier one. */
+const KINDS = [
+  { name: "call", colour: "line-strong", top: 0.6, words: "tool calls" },
+  { name: "packet", colour: "accent", top: 0.35, words: "packets" },
+  { name: "warning", colour: "warn", top: 0.35, words: "warnings" },
+  { name: "refusal", colour: "bad", top: 0, words: "refusals" },
+  { name: "end", colour: "good", top: 0, words: "ends" },
+  { name: "difference", colour: "accent", top: 0, words: "first difference" },
+];
+
+/** Return `[kind, index]` of everything that is marked. */
+export function marksOf(track, difference = null) {
+  const packets = track.packets.map((packet) => [packetKind(packet), track.indexOfNumber(packet.number)]);
+  const ends = [];
+  for (let i = 0; i < track.length; i += 1) {
+    if (track.ended(i) > 0) {
+      ends.push(["end", i]);
+    }
+  }
+  const calls = track.calls.map(([index]) => ["call", index]);
+  return [...calls, ...packets, ...ends, ...(difference === null ? [] : [["difference", difference]])];
+}
+
+function packetKind(packet) {
+  if (!packet.accepted) {
+    return "refusal";
+  }
+  return packet.warnings?.length > 0 ? "warning" : "packet";
+}
+
+/** Return for every pixel column the gravest kind in it, as a place in the table; -1 where nothing is. */
+export function columnsOf(marks, length, width) {
+  const columns = new Int8Array(Math.max(0, width)).fill(-1);
+  const order = Object.fromEntries(KINDS.map((kind, place) => [kind.name, place]));
+  for (const [kind, index] of marks) {
+    const x = length > 1 ? Math.round((index / (length - 1)) * (width - 1)) : 0;
+    columns[x] = Math.max(columns[x], order[kind]);
+  }
+  return columns;
+}
+
+class Marks {
+  #track;
+  #difference;
+  #surface;
+  #unsubscribe;
+  #drawn = "";
+
+  constructor(track, difference) {
+    this.#track = track;
+    this.#difference = difference;
+    this.#surface = new Surface({ name: "scrub-marks", onResize: () => this.#draw() });
+    this.#unsubscribe = onTheme(() => this.#draw());
+    this.element = this.#surface.element;
+  }
+
+  /** Draws again, if anything came. */
+  update() {
+    const { length, packets, generation } = this.#track;
+    const state = [length, packets.length, generation, this.#difference()].join();
+    if (state !== this.#drawn) {
+      this.#drawn = state;
+      this.#draw();
+    }
+  }
+
+  close() {
+    this.#unsubscribe();
+    this.#surface.close();
+  }
+
+  #draw() {
+    const { width, height, isVisible } = this.#surface;
+    if (!isVisible) {
+      return;
+    }
+    const context = this.#surface.begin();
+    const marks = marksOf(this.#track, this.#difference());
+    const columns = columnsOf(marks, this.#track.length, Math.floor(width) - 2 * INSET);
+    const colours = KINDS.map((kind) => colour(kind.colour));
+    columns.forEach((place, x) => {
+      if (place >= 0) {
+        const { top, name } = KINDS[place];
+        const wide = name === "refusal" || name === "difference" || name === "end" ? 2 : 1;
+        context.fillStyle = colours[place];
+        context.fillRect(INSET + x - wide / 2, top * height, wide, height * (1 - top));
+      }
+    });
+    this.#surface.describe(wordsFor(marks));
+  }
+}
+
+/** Return how much of what is marked: "3 packets, 1 refusals" or that there is nothing. */
+export function wordsFor(marks) {
+  const counts = KINDS.map(({ name, words }) => [marks.filter(([kind]) => kind === name).length, words]);
+  const said = counts.filter(([count]) => count > 0).map(([count, words]) => `${words}: ${count}`);
+  return said.length > 0 ? `Marks on the timeline: ${said.join(", ")}.` : "No marks on the timeline.";
+}
+
+/*
  * The scrubber and the buttons that move the cursor.
  *
  * Rule 1: the slider is a real <input type="range">; what happened is marked on a canvas above it, at the same places.
  * Rule 2: every button has a name, and a key that does the same (`keys.js`).
  */
-
-import { el, setAttribute, setText } from "./dom.js";
-import { icon, setIcon } from "./icons.js";
-import { Marks } from "./marks.js";
-import { SPEEDS } from "./player.js";
-import { choosePacket, packetsPassed, packetsSeen } from "./selection.js";
-import { lengthWords, missedWords } from "./stage.js";
 
 /**
  * Return a Panel with the scrubber and the transport. `difference()` gives the index of the first difference, where two

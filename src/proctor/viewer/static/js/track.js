@@ -1,4 +1,95 @@
 /*
+ * A growing row of numbers: typed, doubled when full, with its range known at all times.
+ *
+ * Rule 1: what is not a finite number is NaN, and NaN is never part of the range.
+ * Rule 2: `values` may be longer than `length`; readers stop at `length`.
+ */
+
+import { painterOf } from "./stage.js";
+
+const FIRST_ROOM = 256;
+
+/** Return `value` as a number; what is none (null, "NaN", a list) as NaN. */
+function asNumber(value) {
+  return typeof value === "number" ? value : NaN;
+}
+
+export class Column {
+  constructor() {
+    this.values = new Float64Array(FIRST_ROOM);
+    this.length = 0;
+    this.low = Infinity;
+    this.high = -Infinity;
+  }
+
+  push(value) {
+    if (this.length === this.values.length) {
+      this.#grow();
+    }
+    const found = asNumber(value);
+    this.values[this.length] = found;
+    this.length += 1;
+    if (Number.isFinite(found)) {
+      this.#widen(found);
+    }
+  }
+
+  /** Fills up with NaN until there are `length` numbers. */
+  pad(length) {
+    while (this.length < length) {
+      this.push(NaN);
+    }
+  }
+
+  at(index) {
+    return index >= 0 && index < this.length ? this.values[index] : NaN;
+  }
+
+  /** The least and the greatest finite number, or null where there is none. */
+  get range() {
+    return this.low <= this.high ? [this.low, this.high] : null;
+  }
+
+  /** Keeps the numbers at `kept` (ascending), and no others; the range stays, as it was really reached. */
+  keep(kept) {
+    kept.forEach((from, to) => {
+      this.values[to] = this.values[from];
+    });
+    this.length = kept.length;
+  }
+
+  /** Return the greatest index whose number is at most `wanted`, where the numbers ascend; 0 if there is none. */
+  search(wanted) {
+    let low = 0;
+    let high = this.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.values[middle] <= wanted) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+
+  #widen(value) {
+    if (value < this.low) {
+      this.low = value;
+    }
+    if (value > this.high) {
+      this.high = value;
+    }
+  }
+
+  #grow() {
+    const wider = new Float64Array(this.values.length * 2);
+    wider.set(this.values);
+    this.values = wider;
+  }
+}
+
+/*
  * An episode in the browser: its steps as columns, its packets and notes, in order; grown slice by slice.
  *
  * Rule 1: index 0 is the reset; index i covers all rows from its own up to the next step's row.
@@ -6,9 +97,6 @@
  * Rule 3: past `most` steps every second one is dropped, and later ones come in as sparsely (`stride`); but the last
  *     one of a slice always comes in: an agent may rest there, and what the sums come to is said there.
  */
-
-import { Column } from "./column.js";
-import { painterOf } from "./painters.js";
 
 const MOST_STEPS = 200_000;
 const LEAST_STEPS = 10_000;

@@ -1,4 +1,96 @@
 /*
+ * What comes by rows, one at a time: the cursor's first, then the next ones in the way it moves.
+ *
+ * What has come is `{row, value, problem}`: of a row that cannot be fetched the value is null and the problem an error.
+ *
+ * Rule 1: one is on its way at a time, always the one that is wanted most by then.
+ * Rule 2: what comes late is kept all the same: it may be the nearest there is. The oldest is forgotten.
+ */
+
+import { Surface, colour, pictureOf } from "./canvas.js";
+import { clear, el, setText } from "./dom.js";
+import { number } from "./format.js";
+import { needsUnpacking, partsOf, pixelsOf, rangeOf, scaleOf, unpackedParts, unwrapped } from "./observation.js";
+
+const AHEAD = 4; // steps beyond the cursor that are fetched before they are needed
+
+export class Ahead {
+  #given;
+  #come = new Map(); // by row number
+  #index = 0;
+  #direction = 1;
+  #busy = false;
+  #closed = false;
+
+  /** `fetch(row)` brings a value, `onCome()` is told of each; where `needs(index)` is false, nothing is fetched. */
+  constructor({ track, fetch, onCome, remembered, needs = () => true }) {
+    this.#given = { track, fetch, onCome, remembered, needs };
+  }
+
+  /** Says where the cursor is. */
+  moveTo(index) {
+    this.#direction = index < this.#index ? -1 : 1;
+    this.#index = index;
+    this.#fetchNext();
+  }
+
+  /** Return what has come for an index, undefined if nothing has yet. */
+  at(index) {
+    return this.#come.get(this.#given.track.number(index));
+  }
+
+  /** Return what has come nearest to the cursor and is something, undefined if there is none. */
+  nearest() {
+    const row = this.#given.track.number(this.#index);
+    const nearer = (one, other) => (Math.abs(other.row - row) < Math.abs(one.row - row) ? other : one);
+    const found = [...this.#come.values()].filter(({ value }) => value !== null);
+    return found.length === 0 ? undefined : found.reduce(nearer);
+  }
+
+  close() {
+    this.#closed = true;
+    this.#come.clear();
+  }
+
+  async #fetchNext() {
+    const index = this.#busy || this.#closed ? undefined : this.#missing();
+    if (index === undefined) {
+      return;
+    }
+    this.#busy = true;
+    const come = await this.#fetched(this.#given.track.number(index));
+    this.#busy = false;
+    if (!this.#closed) {
+      this.#remember(come);
+      this.#fetchNext(); // before anybody is told: what they do with it takes its time
+      this.#given.onCome();
+    }
+  }
+
+  /** Return the nearest index, from the cursor on in the way it moves, of which nothing has come. */
+  #missing() {
+    const { track, needs } = this.#given;
+    const near = Array.from({ length: AHEAD + 1 }, (_, i) => this.#index + i * this.#direction);
+    return near.find((i) => i >= 0 && i < track.length && this.at(i) === undefined && needs(i));
+  }
+
+  async #fetched(row) {
+    try {
+      return { row, value: (await this.#given.fetch(row)) ?? null, problem: null };
+    } catch (problem) {
+      return { row, value: null, problem };
+    }
+  }
+
+  #remember(come) {
+    if (this.#come.size >= this.#given.remembered) {
+      this.#come.delete(this.#come.keys().next().value);
+    }
+    this.#come.set(come.row, come);
+  }
+}
+
+/*
  * What no painter knows: the observation as a small table, bars or a picture, by its shape.
  *
  * Rule 1: whatever was recorded is shown; a value that is too large for a slice is fetched when it is looked at.
@@ -7,17 +99,10 @@
  * Rule 4: the words are those of the cursor's step; that there is no observation is said only where none is kept.
  */
 
-import { Ahead } from "./ahead.js";
-import { clear, el, setText } from "./dom.js";
-import { number } from "./format.js";
-import { needsUnpacking, partsOf, pixelsOf, rangeOf, scaleOf, unpackedParts, unwrapped } from "./observation.js";
-import { pictureOf } from "./surface.js";
-import { colour } from "./theme.js";
-
 const CHARTED = 6; // numbers of an observation that get a line in the charts
 const SPOKEN = 8; // values in the words for an observation
 const SPOKEN_TEXT = 40; // characters of a text in the words: it is shown whole beside them
-const REMEMBERED = 32; // fetched observations
+const REMEMBERED_OBSERVATIONS = 32; // fetched observations
 const NONE = "No observation is kept for this step.";
 const COMING = "The observation is being fetched.";
 
@@ -128,7 +213,7 @@ class UnknownView {
     const track = this.#track;
     return new Ahead({
       track,
-      remembered: REMEMBERED,
+      remembered: REMEMBERED_OBSERVATIONS,
       needs: (index) => track.observation(index) === null,
       fetch: async (row) => (row === 0 ? null : observed(await source.raw(chain, row))),
       onCome: () => this.#look(),
@@ -298,4 +383,84 @@ function pictureRow(part) {
 function rangeWords([low, high], channels) {
   const [least, most] = [number(low, 3), number(high, 3)];
   return channels === 1 ? `black is ${least}, white is ${most}` : `colours go from ${least} to ${most}`;
+}
+
+/*
+ * Environments that draw themselves: their recorded pictures, fetched one by one.
+ *
+ * Rule 1: one picture is on its way at a time, and it is that of the cursor; the next ones come before they are needed.
+ * Rule 2: the last pictures are remembered; the oldest are forgotten.
+ * Rule 3: until the cursor's own picture has come, the nearest that has is seen.
+ */
+
+const REMEMBERED_PICTURES = 64;
+const NO_PICTURE = "No picture of this step is kept.";
+
+export const pixels = {
+  name: "pixels",
+  fits: (head) => head.scene?.environment === "pixels" && !head.line.fork, // a fork's pictures are kept nowhere
+  series: (head) => observationSeries(head.observation),
+  describe: (frame) => (frame?.pixels ? "A picture that the environment drew itself." : NO_PICTURE),
+  open: (given) => new PixelsView(given),
+};
+
+class PixelsView {
+  #track;
+  #ahead;
+  #surface;
+  #note = el("p", { class: "quiet seen-note", hidden: true }, NO_PICTURE);
+  #index = 0;
+
+  constructor({ head, track, context }) {
+    this.#track = track;
+    this.#ahead = new Ahead({
+      track,
+      remembered: REMEMBERED_PICTURES,
+      fetch: (row) => fetched(context.source, head.line.chain, row),
+      onCome: () => this.#paint(),
+    });
+    this.#surface = new Surface({ name: "stage-canvas stage-pixels", onResize: () => this.#paint() });
+    this.element = el("div", { class: "stage-picture" }, this.#surface.element, this.#note);
+  }
+
+  draw(index) {
+    this.#index = index;
+    this.#ahead.moveTo(index);
+    this.#paint();
+  }
+
+  redraw() {
+    this.#paint();
+  }
+
+  close() {
+    this.#ahead.close();
+    this.#surface.close();
+  }
+
+  #paint() {
+    const own = this.#ahead.at(this.#index);
+    const found = own ?? this.#ahead.nearest();
+    this.#note.hidden = own === undefined || own.value !== null;
+    if (found?.value && this.#surface.isVisible) {
+      this.#put(found.value, this.#track.step(this.#track.indexOfNumber(found.row)));
+    }
+  }
+
+  #put(picture, step) {
+    const { element } = this.#surface;
+    element.style.aspectRatio = `${picture.naturalWidth} / ${picture.naturalHeight}`;
+    const context = this.#surface.begin();
+    context.imageSmoothingEnabled = picture.naturalWidth > this.#surface.width; // small pictures keep their pixels
+    context.drawImage(picture, 0, 0, this.#surface.width, this.#surface.height);
+    const size = `${picture.naturalWidth} × ${picture.naturalHeight} pixels`;
+    this.#surface.describe(`Picture of step ${step}, ${size}.`);
+  }
+}
+
+async function fetched(source, chain, row) {
+  const picture = new Image();
+  picture.src = await source.pixels(chain, row);
+  await picture.decode();
+  return picture;
 }

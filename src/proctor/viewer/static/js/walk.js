@@ -5,11 +5,14 @@
 // Rule 3: what was shown and what it turned out to be may differ (a declared set): the next packet's path tells.
 // Rule 4: asking for a moment costs the same at packet ten and at packet ten thousand.
 
-import { keyOf } from "./machine_layout.js";
-
 export const START = "S0_IDLE";
 // So many of the latest hops are told apart by their strength.
-export const FADES = 8;
+const FADES = 8;
+
+/** Returns the name of an arrow between two states. */
+export function keyOf(source, target) {
+  return `${source}>${target}`;
+}
 
 export class Walk {
   constructor() {
