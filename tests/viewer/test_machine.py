@@ -94,7 +94,9 @@ def test_boxes_and_arrows_lie_inside_the_picture_and_boxes_stand_apart(shape: st
 
     edges = [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for x, y, w, h in picture.boxes.values()]
     assert narrowest < picture.width < widest
-    assert all(0 < left and 0 < top and right < picture.width and low < picture.height for left, top, right, low in edges)
+    assert all(
+        left > 0 and top > 0 and right < picture.width and low < picture.height for left, top, right, low in edges
+    )
     assert all(0 < x < picture.width and 0 < y < picture.height for path in picture.paths for x, y in points_of(path))
     assert all(a[2] < b[0] or b[2] < a[0] or a[3] < b[1] or b[3] < a[1] for a, b in combinations(edges, 2))
 

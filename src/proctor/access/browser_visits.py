@@ -19,12 +19,11 @@ Rule 6: a code is good once and for an hour, a visit for twelve hours. There are
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
 from proctor.access.credentials import SECRET_BYTES, DrawSecret, Headers, accepts, read_presented_secret
-from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, judge_address
+from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, is_own_page, judge_address
 
 CODE_SECONDS: Final = 3600.0
 VISIT_SECONDS: Final = 12 * 3600.0
@@ -165,7 +164,7 @@ def judge_visitor(
     if any(name.lower() == b"authorization" for name, _ in headers):
         known = policy.credential is not None and accepts(policy.credential, read_presented_secret(headers))
         return AccessVerdict.ALLOWED if known else AccessVerdict.NO_CREDENTIAL
-    return _judge_visit(policy, visits, find_cookie(port, headers), method, path, headers)
+    return _judge_visit(visits, find_cookie(port, headers), method, path, headers)
 
 
 def is_open_page(method: str, path: str) -> bool:
@@ -190,14 +189,11 @@ def find_cookie(port: int | None, headers: Headers) -> str | None:
     return values[0].decode("latin-1") if len(values) == 1 else None
 
 
-def _judge_visit(
-    policy: AccessPolicy, visits: Visits, cookie: str | None, method: str, path: str, headers: Headers
-) -> AccessVerdict:
+def _judge_visit(visits: Visits, cookie: str | None, method: str, path: str, headers: Headers) -> AccessVerdict:
     if not visits.has(cookie) or path == OPERATOR_LINK_PATH:
         return AccessVerdict.NO_CREDENTIAL
     sites = _read_values(headers, b"sec-fetch-site")
-    own = judge_address(replace(policy, origins=frozenset(), pages=True), path, headers)
-    if not own.allowed or not OWN_SITES.issuperset(sites):
+    if not is_own_page(headers) or not OWN_SITES.issuperset(sites):
         return AccessVerdict.FOREIGN_ORIGIN
     if method in READING:
         return AccessVerdict.ALLOWED

@@ -180,6 +180,12 @@ def judge_address(policy: AccessPolicy, path: str, headers: Headers) -> AccessVe
     return AccessVerdict.ALLOWED if refusal is None else refusal
 
 
+def is_own_page(headers: Headers) -> bool:
+    """Return whether a request whose address was judged names no page that it comes from, or one of the very address that it asks."""
+    host, origins = _read_host(headers), _read_values(headers, b"origin")
+    return host is not None and all(origin is not None and _is_own(origin.lower(), host) for origin in origins)
+
+
 def _read_host(headers: Headers) -> Address | None:
     values = _read_values(headers, b"host")
     return _parse_address(values[0]) if len(values) == 1 else None

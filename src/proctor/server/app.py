@@ -256,7 +256,7 @@ class Server:
         if self._ledger is None:
             return None
         # Here: most servers have nobody who looks.
-        from proctor.server.viewer_http.reader_pool import ReaderPool
+        from proctor.server.viewer_http.readers import ReaderPool
         from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes
 
         return ViewerRoutes(
@@ -372,7 +372,7 @@ def _stop_all(operating: OperatorRoutes, viewing: "ViewerRoutes | None") -> None
 
 
 def _describe_viewer(viewing: "ViewerRoutes") -> ExtraRoutes:
-    from proctor.server.viewer_http.openapi import describe_paths, describe_schemas
+    from proctor.server.viewer_http.endpoints import describe_paths, describe_schemas
 
     return ExtraRoutes(viewing.routes(), describe_paths(can_fork=False), describe_schemas())
 

@@ -18,7 +18,7 @@ from proctor.models.operator import Waiting
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.viewer_http import feed as module
 from proctor.server.viewer_http.feed import COMMENT, Feed, FeedListener
-from proctor.server.viewer_http.reader_process import LineChange, News
+from proctor.server.viewer_http.readers import LineChange, News
 from proctor.server.viewer_http.responses import format_event
 from proctor.viewer.documents import EpisodeLine
 
@@ -200,7 +200,7 @@ def test_what_changes_is_told_to_all_and_what_does_not_is_not() -> None:
     played(scene, line("a"), line("b"))
 
 
-def test_who_comes_later_shares_what_the_first_was_told_and_is_told_what_changed_since() -> None:
+def test_who_comes_later_is_told_how_things_stand_by_then() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
         first = Peer(feed)
         await soon(lambda: first.told)
@@ -208,43 +208,21 @@ def test_who_comes_later_shares_what_the_first_was_told_and_is_told_what_changed
         stand.take_away("b")
         await soon(lambda: first.lasts("a") == [1, 2])
         second = Peer(feed)
-        await soon(lambda: second.lasts("a") == [1, 2])
+        await soon(lambda: second.lasts("a") == [2])
 
-        assert stand.wholes == [True]
         assert ("gone", ["b"]) in first.told
-        assert second.told[1:] == first.told[1:]
+        assert second.lasts("b") == []
+        assert stand.wholes == [True, False]
 
     played(scene, line("a"), line("b"))
 
 
-def test_all_who_come_at_once_are_told_the_same_bytes() -> None:
+def test_of_all_who_come_at_once_the_first_is_told_what_changes_before_the_next_comes() -> None:
     async def scene(stand: Stand, feed: Feed) -> None:
         listeners = await asyncio.gather(*(feed.join() for _ in range(5)))
-        told = [listener.take() for listener in listeners]
 
-        assert all(each[0] is told[0][0] for each in told)
-        assert stand.wholes == [True]
-
-    played(scene, line("a"))
-
-
-def test_what_has_changed_much_or_long_ago_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SINCE", 2)
-
-    async def scene(stand: Stand, feed: Feed) -> None:
-        first = Peer(feed)
-        await soon(lambda: first.told)
-        stand.put(line("a", 2))
-        stand.put(line("b", 1))
-        await soon(lambda: first.lasts("b") == [1])
-        second = Peer(feed)
-        await soon(lambda: second.told)
-        monkeypatch.setattr(module, "WHOLE_SECONDS", -1.0)
-        third = Peer(feed)
-        await soon(lambda: third.told)
-
-        assert stand.wholes == [True, False, False]
-        assert second.lasts("a") == third.lasts("a") == [2]
+        assert all(listener.take() for listener in listeners)
+        assert stand.wholes == [True, False, False, False, False]
 
     played(scene, line("a"))
 

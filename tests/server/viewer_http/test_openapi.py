@@ -12,8 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
 from proctor.access.browser_visits import is_open_page
-from proctor.server.viewer_http.openapi import describe_paths, describe_schemas
-from proctor.server.viewer_http.routes import EVENTS_PATH, FORK_PATH
+from proctor.server.viewer_http.endpoints import EVENTS_PATH, FORK_PATH, describe_paths, describe_schemas
 from tests.server.attacks.judged import without_leaks
 from tests.server.viewer_http.served_viewer import Viewed, viewed
 

@@ -2,17 +2,15 @@
 
 Rule 1: however many listen, the ledger is looked at once for all of them, beside the server, and only while somebody listens.
 Rule 2: nothing queues up: of an episode a slow reader gets the newest line, and of what waits the newest list. All lines, which a
-    newcomer is told first, are there once for many newcomers, and leave in pieces, as fast as they are read.
+    newcomer is told first, leave in pieces, as fast as they are read.
 Rule 3: a stream ends when its peer leaves, when its visit ends, and when the server stops.
 Rule 4: lines are bytes here: nothing encodes or decodes them on the event loop.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -20,15 +18,12 @@ import msgspec
 from proctor.models.control import Code
 from proctor.models.operator import Pending, Waiting
 from proctor.server.runtime.results import make_refusal
-from proctor.server.viewer_http.reader_process import News
+from proctor.server.viewer_http.readers import News
 from proctor.server.viewer_http.responses import format_event
 
 LOG: Final = logging.getLogger("proctor.viewer")
 PAUSE_SECONDS: Final = 0.25
 COMMENT_SECONDS: Final = 15.0
-WHOLE_SECONDS: Final = 30.0
-MOST_SINCE: Final = 1000
-"""For so long, and with so many changes since then, newcomers are told the same lines first, and then the changes."""
 MOST_LISTENERS: Final = 64
 PIECE: Final = 64 * 1024
 COMMENT: Final = b": still here\n\n"
@@ -44,19 +39,6 @@ Changes = Mapping[str, bytes | None]
 """Lines by their chains; None: the episode is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class FullList:
-    """All lines as one event, and what has changed since then."""
-
-    told: bytes
-    at: float
-    since: dict[str, bytes | None] = field(default_factory=dict)
-
-    def is_good(self, now: float) -> bool:
-        """Return whether newcomers may still be told this."""
-        return now - self.at < WHOLE_SECONDS and len(self.since) < MOST_SINCE
-
-
 class FeedListener:
     """What one browser has not been told yet."""
 
@@ -66,9 +48,9 @@ class FeedListener:
         self._changed: dict[str, bytes | None] = {}
         self._pending: bytes | None = None
 
-    def tell_all(self, whole: FullList) -> None:
+    def tell_all(self, whole: bytes) -> None:
         """Keep all lines, in place of whatever was kept of them: it is older."""
-        self._whole, self._changed = whole.told, dict(whole.since)
+        self._whole, self._changed = whole, {}
         self.news.set()
 
     def tell(self, changes: Changes) -> None:
@@ -115,9 +97,8 @@ class Feed:
         self._pending = pending
         self._pause = pause
         self._comment = comment
-        self._whole: FullList | None = None
-        self._fetching: asyncio.Task[FullList] | None = None
         self._waiting = b""
+        self._welcoming = asyncio.Lock()
         self._stopped = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
 
@@ -160,30 +141,17 @@ class Feed:
             await _cancel_tasks(ends)
 
     async def _welcome(self, listener: FeedListener) -> None:
-        """Tell a newcomer everything."""
-        listener.tell_all(await self._get_all())
+        """Tell a newcomer everything; from then on somebody looks for news."""
+        async with self._welcoming:  # whoever comes first is told of what changes before the next one comes
+            listener.tell_all(await self._get_whole(not self._is_polling))
+            if not self._is_polling:
+                self._polling = asyncio.ensure_future(self._poll())
         if self._pending is not None:
             listener.tell_pending(self._encode_pending(self._pending))
 
     @property
     def _is_polling(self) -> bool:
         return self._polling is not None and not self._polling.done()
-
-    async def _get_all(self) -> FullList:
-        """Return all lines, which all share who come at about the same time; from then on somebody looks for news."""
-        if self._is_polling and self._whole is not None and self._whole.is_good(time.monotonic()):
-            return self._whole
-        if self._fetching is None or self._fetching.done():
-            self._fetching = asyncio.ensure_future(self._fetch_all())
-        # Shielded: one who leaves takes nothing from the others.
-        return await asyncio.shield(self._fetching)
-
-    async def _fetch_all(self) -> FullList:
-        whole = self._whole = FullList(await self._get_whole(not self._is_polling), time.monotonic())
-        # At once: whatever changes from here on has to reach those who are told this.
-        if not self._is_polling:
-            self._polling = asyncio.ensure_future(self._poll())
-        return whole
 
     async def _next(self, listener: FeedListener, ends: "Sequence[asyncio.Future[Any]]") -> None:
         """Return when there is something to say, or nothing was said for long; not at once, so that news come together."""
@@ -208,14 +176,10 @@ class Feed:
                 troubled = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), self._pause)
-        # From now on nobody knows what has changed since.
-        self._whole = None
 
     def _publish(self, news: News) -> None:
         changes: Changes = {each.chain: each.line for each in news.lines} | dict.fromkeys(news.gone)
         if changes:
-            for since in () if self._whole is None else (self._whole.since,):
-                since.update(changes)
             for listener in self.listeners:
                 listener.tell(changes)
 

@@ -1,7 +1,7 @@
 """The viewer's routes: the page, how a browser comes in, what it reads, and forks.
 
 Rule 1: `access` has judged every request before anything here runs (`access/browser_visits.py`).
-Rule 2: what reads the ledger runs beside the server (`reader_process.py`); only forks are on threads of it (`ThreadQueue`).
+Rule 2: what reads the ledger runs beside the server (`readers.py`); only forks are on threads of it (`ThreadQueue`).
 Rule 3: a request that cannot be read is 400 and reaches nobody, what is not there is 404, what cannot be done is 409; each has
     a code. What goes wrong inside is a number in the log.
 """
@@ -37,7 +37,13 @@ from proctor.server.net.http_requests import JSON, parse_body, parse_query, read
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, log_internal_error, make_refusal, refusal_from_error
 from proctor.server.viewer_http.endpoints import (
+    EVENTS,
+    EVENTS_PATH,
+    FORK_PATH,
+    LEAVE_PATH,
+    LINES_PATH,
     READ_ENDPOINTS,
+    VISIT_PATH,
     EntryCode,
     ForkOrder,
     NoQuery,
@@ -47,9 +53,8 @@ from proctor.server.viewer_http.endpoints import (
     run_fork,
 )
 from proctor.server.viewer_http.feed import Feed, FeedListener, Receive, Send
-from proctor.server.viewer_http.reader_pool import ReaderAnswer, ReaderPool, ThreadQueue
-from proctor.server.viewer_http.responses import accepts_gzip, gzip_if_large
-from proctor.server.viewer_http.static_files import INDEX, read_static_files
+from proctor.server.viewer_http.readers import ReaderAnswer, ReaderPool, ThreadQueue
+from proctor.server.viewer_http.responses import INDEX, accepts_gzip, gzip_if_large, read_static_files
 
 LOG: Final = logging.getLogger("proctor.viewer")
 MOST_CODE_BYTES: Final = 1024
@@ -65,12 +70,6 @@ STATUSES: Final[dict[str, int]] = {
     Codes.SESSION_ERROR: FAILED,
     Codes.SHUTTING_DOWN: 503,
 }
-VISIT_PATH: Final = "/viewer/visit"
-LEAVE_PATH: Final = "/viewer/leave"
-LINES_PATH: Final = "/viewer/api/lines"
-FORK_PATH: Final = "/viewer/api/fork"
-EVENTS_PATH: Final = "/viewer/events"
-EVENTS: Final = "text/event-stream"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -112,7 +111,7 @@ class ViewerRoutes:
         self._refusals = RefusalLog(LOG)
 
     def routes(self) -> list[Route]:
-        """Return the routes, as `openapi.py` describes them."""
+        """Return the routes, as `endpoints.py` describes them."""
         forks = [Route(FORK_PATH, self._guard(self._fork), methods=["POST"])] if self._offer.can_fork else []
         return [
             *(Route(path, self._front) for path in FRONT_PATHS),

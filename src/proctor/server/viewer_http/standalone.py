@@ -32,7 +32,7 @@ from proctor.server.net.http_requests import JSON
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_protocols import SecondaryHttpProtocol, bind_tcp, port_of
 from proctor.server.net.uvicorn_server import DrainingServer, make_uvicorn_config
-from proctor.server.viewer_http.reader_pool import ReaderPool
+from proctor.server.viewer_http.readers import ReaderPool
 from proctor.server.viewer_http.responses import Receive, Send, add_headers
 from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes
 

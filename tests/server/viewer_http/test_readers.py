@@ -18,10 +18,21 @@ import pytest
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from proctor.server.runtime.results import RequestRefused
-from proctor.server.viewer_http import reader_pool
+from proctor.server.viewer_http import readers
 from proctor.server.viewer_http.endpoints import READ_ENDPOINTS, ChainQuery, NoQuery, PairQuery, RowQuery, SliceQuery
-from proctor.server.viewer_http.reader_pool import ReaderPool, ReaderProcess, ReadingFailed
-from proctor.server.viewer_http.reader_process import LINES, NEWLY, NEWS, WHOLE, News, OpenLedger, ReadRequest
+from proctor.server.viewer_http.readers import (
+    LINES,
+    NEWLY,
+    NEWS,
+    WHOLE,
+    News,
+    OpenLedger,
+    ReaderPool,
+    ReaderProcess,
+    ReadingFailed,
+    ReadRequest,
+    ThreadQueue,
+)
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.comparison import compare_episodes
 from proctor.viewer.explanations import explain_line
@@ -55,9 +66,8 @@ def room(ledger: Path) -> Iterator[ReaderPool]:
 
 
 def asked(reader: ReaderProcess, name: str, query: Any = None, **more: bool) -> bytes:
-    return reader.ask(
-        ReadRequest(f"/viewer/api/{name}", **more), b"{}" if query is None else msgspec.json.encode(query)
-    ).body
+    body = b"{}" if query is None else msgspec.json.encode(query)
+    return reader.ask(ReadRequest(f"/viewer/api/{name}", body, **more)).body
 
 
 def is_alive(pid: int) -> bool:
@@ -76,7 +86,7 @@ def readers_of(parent: int) -> list[int]:
             stat, line = (each / "stat").read_text(), (each / "cmdline").read_bytes()
         except OSError:
             continue
-        if stat.rpartition(")")[2].split()[1] == str(parent) and b"viewer_http.reader_process" in line:
+        if stat.rpartition(")")[2].split()[1] == str(parent) and b"viewer_http.readers" in line:
             found.append(int(each.name))
     return found
 
@@ -113,8 +123,8 @@ def test_a_reading_over_there_is_what_the_shelf_says_here(ledger: Path, reader: 
 def test_what_is_large_is_packed_over_there_where_it_may_be(ledger: Path, reader: ReaderProcess) -> None:
     query = msgspec.json.encode(ChainQuery("walk.1"))
 
-    plain = reader.ask(ReadRequest(PAGE), query)
-    packed = reader.ask(ReadRequest(PAGE, packs=True), query)
+    plain = reader.ask(ReadRequest(PAGE, query))
+    packed = reader.ask(ReadRequest(PAGE, query, packs=True))
 
     assert (plain.is_packed, packed.is_packed) == (False, True)
     assert gzip.decompress(packed.body) == plain.body
@@ -154,7 +164,7 @@ def test_changes_are_told_once_also_if_all_lines_were_asked_for_in_between(tmp_p
         return {each.chain for each in msgspec.msgpack.decode(reader.ask(ReadRequest(NEWS)).body, type=News).lines}
 
     try:
-        everything = reader.ask(ReadRequest(WHOLE), NEWLY).body
+        everything = reader.ask(ReadRequest(WHOLE, NEWLY)).body
         nothing = news()
         (folder / "worker-1.ledger").write_bytes((folder / "worker-0.ledger").read_bytes())
         more = written(tmp_path / "more", real("run", TARGET, steps=1, settings=SMALL))
@@ -185,12 +195,12 @@ def test_one_that_was_killed_is_replaced(reader: ReaderProcess, caplog: pytest.L
 
 def test_one_that_is_killed_while_it_reads_is_asked_again(reader: ReaderProcess) -> None:
     query = msgspec.json.encode(SliceQuery("walk.1"))
-    expected = reader.ask(ReadRequest(SLICE), query).body
+    expected = reader.ask(ReadRequest(SLICE, query)).body
     first = reader.pid
     assert first is not None
     os.kill(first, signal.SIGSTOP)
     found: list[bytes] = []
-    thread = threading.Thread(target=lambda: found.append(reader.ask(ReadRequest(SLICE), query).body))
+    thread = threading.Thread(target=lambda: found.append(reader.ask(ReadRequest(SLICE, query)).body))
     thread.start()
     until(reader._turn.locked)
     os.kill(first, signal.SIGKILL)
@@ -201,7 +211,7 @@ def test_one_that_is_killed_while_it_reads_is_asked_again(reader: ReaderProcess)
 
 def test_who_dies_of_a_question_twice_has_no_answer(reader: ReaderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(reader_pool, "BEGIN", "raise SystemExit(3)")
+        patched.setattr(readers, "BEGIN", "raise SystemExit(3)")
         with pytest.raises(ReadingFailed, match="ended twice"):
             asked(reader, "machine")
 
@@ -298,3 +308,119 @@ def test_nobody_reads_after_the_server_was_killed(tmp_path: Path) -> None:
 
     assert len(pids) == 2
     until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+# ------------------------------------------------------------------------------------------------------------ the turns
+class Work:
+    """Work that lasts until it is let go, and counts how much of it runs."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.running = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> int:
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self.go.wait(300)
+        with self._lock:
+            self.running -= 1
+        return 7
+
+
+async def soon(holds: Any) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it never came true")
+
+
+def test_no_more_than_so_much_runs_and_all_of_it_is_done() -> None:
+    async def play() -> None:
+        turns, work = ThreadQueue(2, 10), Work()
+        tasks = [asyncio.ensure_future(turns.run(work)) for _ in range(8)]
+        await soon(lambda: work.running == 2 and turns.waiting == 6)
+        work.go.set()
+
+        assert await asyncio.gather(*tasks) == [7] * 8
+        assert work.most == 2
+        assert turns.waiting == 0
+
+    asyncio.run(play())
+
+
+def test_a_turn_for_which_there_is_no_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        turns = ThreadQueue(1, 2)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", without_threads)
+            with pytest.raises(RuntimeError):
+                await turns.run(lambda: 7)
+
+        assert await asyncio.wait_for(turns.run(lambda: 7), 300) == 7
+
+    asyncio.run(play())
+
+
+def without_threads(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_who_is_one_too_many_is_told_so_at_once() -> None:
+    async def play() -> None:
+        turns, work = ThreadQueue(1, 2), Work()
+        tasks = [asyncio.ensure_future(turns.run(work)) for _ in range(3)]
+        await soon(lambda: turns.waiting == 2)
+
+        with pytest.raises(RequestRefused) as refusal:
+            await turns.run(work)
+        assert refusal.value.problem.code == "BUSY"
+        work.go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(play())
+
+
+def test_what_must_be_done_waits_however_many_wait() -> None:
+    async def play() -> None:
+        turns, work = ThreadQueue(1, 0), Work()
+        tasks = [asyncio.ensure_future(turns.run(work, must=True)) for _ in range(3)]
+        await soon(lambda: work.running == 1 and turns.waiting == 2)
+        work.go.set()
+
+        assert await asyncio.gather(*tasks) == [7] * 3
+
+    asyncio.run(play())
+
+
+def test_who_leaves_frees_no_thread_before_its_work_is_done() -> None:
+    async def play() -> None:
+        turns, work = ThreadQueue(1, 2), Work()
+        first = asyncio.ensure_future(turns.run(work))
+        await soon(lambda: work.running == 1)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.ensure_future(turns.run(work))
+        await soon(lambda: turns.waiting == 1)
+        work.go.set()
+
+        assert await second == 7
+        assert work.most == 1
+
+    asyncio.run(play())
+
+
+def test_what_the_work_raises_comes_to_who_asked_and_frees_the_turn() -> None:
+    def fail() -> int:
+        raise ValueError("no")
+
+    async def play() -> None:
+        turns = ThreadQueue(1, 2)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no"):
+                await turns.run(fail)
+
+    asyncio.run(play())

@@ -1,0 +1,416 @@
+"""The two processes that read the ledger for the pages: no reading takes time from a step.
+
+Rule 1: one reads what is quick, the other what takes long: whoever scrubs never waits for somebody else's single file. Each does one
+    thing after the other, and so much may wait (`ThreadQueue`). A peer that leaves frees no thread: what runs counts until it has ended.
+Rule 2: they are started when somebody comes to look, and end with the server, also if it is killed: they see their pipe close. They
+    stand back, and get nothing of the server but the ledger's path: no socket, no signal of the terminal, no variable that could hold a
+    secret, and no module from the folder that the server was started in (`multiprocessing` would give them all of these).
+Rule 3: one that dies is replaced, and asked again once. A question that ends it twice has no answer.
+Rule 4: a message is a length and a Struct as MessagePack, so that nothing that a reader says can run here. What is sent to a browser is
+    encoded and packed there. An error that was written for callers crosses as what it is; of any other only a text for the log.
+Rule 5: what has changed is told once, also if somebody has asked for all lines in between.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from proctor.errors import ComponentError, ProctorError, RenderingError, StateError, ValidationError
+from proctor.models.control import Code
+from proctor.server.runtime.executors import run_on_thread
+from proctor.server.runtime.results import make_refusal
+from proctor.server.viewer_http.endpoints import READ_ENDPOINTS, EpisodeLines, LedgerSource, ReadEndpoint
+from proctor.server.viewer_http.responses import format_event, gzip_if_large
+from proctor.viewer.documents import EpisodeLine
+
+LOG: Final = logging.getLogger("proctor.viewer")
+AT_ONCE: Final = 1
+MOST_WAITING: Final = 32
+END_SECONDS: Final = 5.0
+NICE: Final = 10
+PIPE_BYTES: Final = 1 << 20
+"""Of the pipe that answers come through: with more at a time the server is woken up less often."""
+LENGTH: Final = 8
+KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
+BEGIN: Final = "import sys; sys.path += sys.argv[1:]; from proctor.server.viewer_http.readers import main; main()"
+"""The server's own paths come last: a file of a user's that is called like a module of Python's is none of the reader's."""
+OPENED, LINES, WHOLE, NEWS = "opened", "lines", "whole", "news"
+NEWLY: Final = b"newly"
+"""The query that goes with `WHOLE` where nobody listens yet, so that nobody need be told what all lines say anyway."""
+KINDS: Final = {kind.__name__: kind for kind in (ValidationError, StateError, ComponentError, RenderingError)}
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+encode: Final = msgspec.json.encode
+_ENDPOINTS: Final = {row.path: row for row in READ_ENDPOINTS}
+
+
+class OpenLedger(Struct):
+    """Whose pages are read: the ledger at `path`, which with `live` need not be there yet."""
+
+    path: str
+    live: bool
+
+
+class ReadRequest(Struct):
+    """Something to read, with its query as JSON. With `packs` a large answer may be packed."""
+
+    name: str
+    query: bytes = b""
+    packs: bool = False
+
+
+class ReaderAnswer(Struct):
+    """The bytes that are sent, and whether they are packed."""
+
+    body: bytes
+    is_packed: bool = False
+
+
+class ReadProblem(Struct):
+    """Why there is no answer: an error of ours, or, where `kind` is none of these, a text for the log."""
+
+    kind: str
+    message: str
+    expected: str | None = None
+    clause: str | None = None
+
+
+class ReadOutcome(Struct):
+    """What came of a request: one of the two."""
+
+    answer: ReaderAnswer | None = None
+    problem: ReadProblem | None = None
+
+
+class LineChange(Struct, array_like=True):
+    """An episode whose line has changed, with the line as JSON."""
+
+    chain: str
+    line: bytes
+
+
+class News(Struct):
+    """What has changed since the last news: lines that are other ones, and episodes that are there no more."""
+
+    lines: list[LineChange] = []
+    gone: list[str] = []
+
+
+class ReadingFailed(Exception):
+    """There is no answer, for a reason that is for the log only."""
+
+
+def write_message(sink: IO[bytes], message: Struct) -> None:
+    """Pass a message on."""
+    body = msgspec.msgpack.encode(message)
+    sink.write(len(body).to_bytes(LENGTH, "big"))
+    sink.write(body)
+    sink.flush()
+
+
+def read_message(source: IO[bytes], kind: type[S]) -> S:
+    """Return the next message, or raise an EOFError: there is none."""
+    size = int.from_bytes(_read_exactly(source, LENGTH), "big")
+    return msgspec.msgpack.decode(_read_exactly(source, size), type=kind)
+
+
+def _read_exactly(source: IO[bytes], size: int) -> bytes:
+    found = source.read(size)
+    if len(found) < size:
+        raise EOFError
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- the server's side
+class ThreadQueue:
+    """Who works and who waits."""
+
+    def __init__(self, at_once: int = AT_ONCE, most_waiting: int = MOST_WAITING) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._most_waiting = most_waiting
+        self.waiting = 0
+
+    async def run(self, work: Callable[[], T], *, must: bool = False) -> T:
+        """Return what `work` returns, when it is its turn; refuses if too many wait before it, unless it `must` be done."""
+        if self.waiting >= self._most_waiting and not must:
+            raise make_refusal(Code.BUSY, f"no more than {self._most_waiting} can wait at once")
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            done = run_on_thread(work, "viewer")
+        except BaseException:  # there may be no thread left to have
+            self._free.release()
+            raise
+        done.add_done_callback(lambda _: self._free.release())
+        # Shielded: otherwise whoever is cancelled would end the future, and not the thread.
+        return await asyncio.shield(done)
+
+
+class ReaderProcess:
+    """One of those who read; `ask` may be called by any thread, one at a time has its turn."""
+
+    def __init__(self, opening: OpenLedger) -> None:
+        self._opening = opening
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._guard = threading.Lock()
+        self._turn = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def ask(self, asked: ReadRequest) -> ReaderAnswer:
+        """Return the answer, or raise the error that it is."""
+        with self._turn:
+            outcome = self._exchange_twice(asked)
+        problem = outcome.problem
+        if outcome.answer is not None:
+            return outcome.answer
+        if problem is None or problem.kind not in KINDS:
+            raise ReadingFailed("no answer" if problem is None else problem.message)
+        raise KINDS[problem.kind](problem.message, expected=problem.expected, clause=problem.clause)
+
+    def close(self) -> None:
+        """End it, in the middle of a reading too; calling it again does nothing."""
+        with self._guard:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.kill()
+            # Whoever waits for an answer sees the pipe close, and gives up the turn.
+            with self._turn:
+                self._reap(process)
+
+    def _exchange_twice(self, asked: ReadRequest) -> ReadOutcome:
+        for is_last in (False, True):
+            try:
+                return self._exchange(asked)
+            except (OSError, EOFError, msgspec.DecodeError) as problem:
+                if is_last:
+                    raise ReadingFailed(
+                        f"the process that reads for the pages ended twice over {asked.name}"
+                    ) from problem
+                LOG.warning("a process that reads for the pages has ended; another one is started")
+        raise AssertionError  # one of the two returns or raises
+
+    def _exchange(self, asked: ReadRequest) -> ReadOutcome:
+        process = self._ensure_running()
+        try:
+            write_message(_pipe(process.stdin), asked)
+            return read_message(_pipe(process.stdout), ReadOutcome)
+        except BaseException:
+            # Whatever came between question and answer, the next one must not be taken for this one's.
+            process.kill()
+            self._reap(process)
+            self._check_open()
+            raise
+
+    def _ensure_running(self) -> "subprocess.Popen[bytes]":
+        with self._guard:
+            self._check_open()
+            if self._process is None:
+                self._process = _start_process(self._opening)
+            return self._process
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise make_refusal(Code.SHUTTING_DOWN, "the server is stopping") from None
+
+    def _reap(self, process: "subprocess.Popen[bytes]") -> None:
+        """Let go of what is left of one that was killed."""
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):  # what it did not read any more
+                _pipe(pipe).close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+        with self._guard:
+            if self._process is process:
+                self._process = None
+
+
+class ReaderPool:
+    """The two who read the ledger at a path, and the turns of those who ask them."""
+
+    def __init__(self, path: Path, *, live: bool = False) -> None:
+        opening = OpenLedger(str(path), live)
+        self.source: Final = LedgerSource(path, live=live)
+        """For whoever reads in the server itself."""
+        self.quick: Final = ReaderProcess(opening)
+        self.long: Final = ReaderProcess(opening)
+        self._quick_turns = ThreadQueue()
+        self._long_turns = ThreadQueue()
+
+    def open(self) -> None:
+        """Return when the ledger was opened, or raise a ValidationError: there is none."""
+        self.quick.ask(ReadRequest(OPENED))
+
+    def begin(self) -> None:
+        """Have the ledger opened by the time that somebody asks; on the loop."""
+        run_on_thread(self.open, "viewer-begin")
+
+    async def read(self, row: ReadEndpoint, query: Struct, *, packs: bool) -> ReaderAnswer:
+        """Return what is asked for, as bytes."""
+        reader, turns = (self.long, self._long_turns) if row.is_long else (self.quick, self._quick_turns)
+        asked = ReadRequest(row.path, encode(query), packs)
+        return await turns.run(lambda: reader.ask(asked))
+
+    async def lines(self, *, packs: bool) -> ReaderAnswer:
+        """Return all lines."""
+        return await self._quick_turns.run(lambda: self.quick.ask(ReadRequest(LINES, packs=packs)))
+
+    async def whole(self, newly: bool) -> bytes:
+        """Return all lines as an event; `newly`: nobody has listened until now."""
+        asked = ReadRequest(WHOLE, NEWLY if newly else b"")
+        return (await self._quick_turns.run(lambda: self.quick.ask(asked))).body
+
+    async def news(self) -> News:
+        """Return what has changed since the last news."""
+        answer = await self._quick_turns.run(lambda: self.quick.ask(ReadRequest(NEWS)), must=True)
+        return msgspec.msgpack.decode(answer.body, type=News)
+
+    def close(self) -> None:
+        """End both."""
+        self.quick.close()
+        self.long.close()
+        self.source.close()
+
+
+def _start_process(opening: OpenLedger) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
+        # Without the folder that it happens to be in.
+        [sys.executable, "-P", "-c", BEGIN, *(str(Path(each).absolute()) for each in sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={name: os.environ[name] for name in KEPT if name in os.environ},
+        # A signal that a terminal sends to the server is not for those who read.
+        start_new_session=True,
+    )
+    with suppress(OSError):  # the machine may have a lower limit
+        fcntl.fcntl(_pipe(process.stdout), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    with suppress(BrokenPipeError):  # it is found out by whoever asks
+        write_message(_pipe(process.stdin), opening)
+    return process
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe that was asked for when the process was started."""
+    if pipe is None:
+        raise EOFError
+    return pipe
+
+
+# -------------------------------------------------------------------------------------------------------- the reader's side
+class EpisodeLister:
+    """The list of episodes, and what of it was not told yet."""
+
+    def __init__(self, source: LedgerSource) -> None:
+        self._source = source
+        self._known: dict[str, EpisodeLine] = {}
+        self._untold: dict[str, EpisodeLine | None] = {}
+
+    def lines(self) -> EpisodeLines:
+        """Return all episodes, the newest first."""
+        catalog = self._source.catalog
+        lines = catalog.lines()
+        self._keep(lines)
+        return EpisodeLines(lines, catalog.remarks())
+
+    def whole(self, *, newly: bool) -> bytes:
+        """Return all lines as an event; if somebody listens `newly`, and nobody else, these are no news any more."""
+        told = format_event("lines", encode(self.lines().lines))
+        if newly:
+            self._untold.clear()
+        return told
+
+    def news(self) -> News:
+        """Return what has changed since the last news."""
+        self._keep(self._source.catalog.news())
+        untold, self._untold = self._untold, {}
+        changes = [LineChange(chain, encode(line)) for chain, line in untold.items() if line is not None]
+        return News(changes, [chain for chain, line in untold.items() if line is None])
+
+    def _keep(self, lines: list[EpisodeLine]) -> None:
+        changed = {line.chain: line for line in lines if line != self._known.get(line.chain)}
+        self._known |= changed
+        self._untold |= changed
+        for chain in self._source.catalog.missing_chains():
+            self._known.pop(chain, None)
+            self._untold[chain] = None
+
+
+class Reader:
+    """Who answers what is asked of one ledger."""
+
+    def __init__(self, source: LedgerSource) -> None:
+        self._source = source
+        self._lister = EpisodeLister(source)
+
+    def answer(self, asked: ReadRequest) -> ReadOutcome:
+        """Return what came of it: an answer, or why there is none."""
+        try:
+            return ReadOutcome(ReaderAnswer(*gzip_if_large(self._read(asked), asked.packs)))
+        except Exception as problem:  # noqa: BLE001  # an entry: what is wrong here goes to the server's log
+            if isinstance(problem, ProctorError) and type(problem).__name__ in KINDS:
+                said = ReadProblem(type(problem).__name__, problem.message, problem.expected, problem.clause)
+            else:
+                said = ReadProblem("", traceback.format_exc().encode(errors="replace").decode())
+            return ReadOutcome(problem=said)
+
+    def _read(self, asked: ReadRequest) -> bytes:
+        match asked.name:
+            case "opened":
+                self._source.catalog  # noqa: B018  # it is opened by being named
+                return b""
+            case "lines":
+                return encode(self._lister.lines())
+            case "whole":
+                return self._lister.whole(newly=asked.query == NEWLY)
+            case "news":
+                return msgspec.msgpack.encode(self._lister.news())
+        row = _ENDPOINTS[asked.name]
+        return row.read(self._source, msgspec.json.decode(asked.query, type=row.asks))
+
+
+def main() -> None:
+    """Answer until the server is gone."""
+    os.nice(NICE)
+    # The terminal's Ctrl-C is the server's; it ends this one by closing the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever should print here must not be taken for an answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    opening = read_message(sys.stdin.buffer, OpenLedger)
+    asks: SimpleQueue[ReadRequest] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, asks), daemon=True).start()
+    reader = Reader(LedgerSource(Path(opening.path), live=opening.live))
+    while True:
+        write_message(answers, reader.answer(asks.get()))
+
+
+def _listen(source: IO[bytes], asks: "SimpleQueue[ReadRequest]") -> None:
+    """Hear what is asked; when nobody asks any more, end at once, also in the middle of a reading."""
+    try:
+        while True:
+            asks.put(read_message(source, ReadRequest))
+    finally:
+        os._exit(0)
