@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import pickle
 from collections.abc import Callable
@@ -42,18 +41,14 @@ EIGHT = {
 }
 COMPASS = {DiscreteGridActions: FOUR, EightDirectionActions: EIGHT}
 
-PROCESSORS: dict[str, Callable[[], ActionProcessor]] = {
+DISCRETE: dict[str, Callable[[], ActionProcessor]] = {
     "discrete": DiscreteGridActions,
     "discrete, two cells": lambda: DiscreteGridActions(step_size=2),
     "eight": EightDirectionActions,
     "oriented": OrientedGridActions,
     "run and tumble": RunTumbleActions,
     "run and tumble, seven headings": lambda: RunTumbleActions(n_headings=7, step_size=3),
-    "continuous": ContinuousActions,
-    "continuous, slow": lambda: ContinuousActions(max_speed=0.5),
 }
-DISCRETE = {name: make for name, make in PROCESSORS.items() if not name.startswith("continuous")}
-every_processor = pytest.mark.parametrize("make", PROCESSORS.values(), ids=PROCESSORS)
 every_discrete_processor = pytest.mark.parametrize("make", DISCRETE.values(), ids=DISCRETE)
 
 HERE = AgentState(Coordinates(4, 5), 90.0, 7, 2.5, True)
@@ -73,14 +68,6 @@ def places(draw: st.DrawFn, largest: int = 40) -> tuple[GridSize, AgentState]:
     turn = st.sampled_from([0.0, 45.0, 90.0, 180.0, 270.0, 359.99999999999994]) | st.floats(0, 359.9)
     state = AgentState(cell, draw(turn), draw(st.integers(0, 999)), draw(st.floats(-9, 9)), draw(st.booleans()))
     return grid, state
-
-
-def legal_actions(processor: ActionProcessor) -> st.SearchStrategy[Any]:
-    """Return a strategy over all legal actions of a processor of ours."""
-    if isinstance(processor, ContinuousActions):
-        speed = st.floats(-1, 1, width=32)
-        return st.tuples(speed, speed).map(lambda pair: np.array(pair, np.float32))
-    return st.integers(0, int(processor.action_space.n) - 1)  # type: ignore[attr-defined]  # all others are Discrete
 
 
 def within(grid: GridSize, x: int, y: int) -> Coordinates:
@@ -106,46 +93,6 @@ def test_a_compass_move_is_its_direction_times_the_step_clamped_to_the_grid(
 
     assert after.position == within(grid, state.position.x + dx * step_size, state.position.y + dy * step_size)
     assert after.orientation == state.orientation
-
-
-@every_processor
-@given(place=places(), data=st.data())
-@settings(max_examples=30)
-def test_a_legal_action_stays_on_the_grid_repeats_itself_and_keeps_what_it_does_not_change(
-    make: Callable[[], ActionProcessor], place: tuple[GridSize, AgentState], data: st.DataObject
-) -> None:
-    grid, state = place
-    processor = make()
-    action = data.draw(legal_actions(processor))
-    before = copy.deepcopy(state)
-
-    after = processor.process_action(action, state, grid)
-
-    assert grid.contains(after.position)
-    assert 0.0 <= after.orientation < 360.0
-    assert after == make().process_action(action, state, grid)
-    assert after is not state
-    assert state == before
-    assert (after.step_count, after.total_reward, after.goal_reached) == (
-        state.step_count,
-        state.total_reward,
-        state.goal_reached,
-    )
-
-
-@every_processor
-@given(x=st.sampled_from([0, 5, 9]), y=st.sampled_from([0, 5, 9]), data=st.data())
-@settings(max_examples=20)
-def test_no_action_leaves_the_grid_from_its_corners_and_edges(
-    make: Callable[[], ActionProcessor], x: int, y: int, data: st.DataObject
-) -> None:
-    grid = GridSize(10, 10)
-    processor = make()
-    action = data.draw(legal_actions(processor))
-
-    after = processor.process_action(action, AgentState(Coordinates(x, y), 45.0), grid)
-
-    assert grid.contains(after.position)
 
 
 def test_the_same_move_on_the_same_grid_gives_the_same_cell_object_whoever_makes_it() -> None:
@@ -387,19 +334,6 @@ def test_exactly_the_finite_pairs_within_bounds_are_velocities(vx: float, vy: fl
     legal = ContinuousActions().validate_action([vx, vy])
 
     assert legal is (abs(vx) <= 1 and abs(vy) <= 1)
-
-
-@every_processor
-def test_what_the_space_samples_is_legal_and_the_space_is_one_instance(make: Callable[[], ActionProcessor]) -> None:
-    processor = make()
-    space = processor.action_space
-    space.seed(3)
-
-    samples = [space.sample() for _ in range(50)]
-
-    assert processor.action_space is space
-    assert all(processor.validate_action(sample) for sample in samples)
-    assert isinstance(processor, ActionProcessor)
 
 
 @pytest.mark.parametrize(

@@ -115,18 +115,6 @@ def test_the_constructor_is_exactly_the_contract_s() -> None:
     assert {parameter.default for parameter in parameters.values()} == {None}
 
 
-def test_a_new_environment_has_its_parts_and_no_episode() -> None:
-    env = PlumeSearchEnv()
-
-    assert env._state is env.state is CREATED
-    assert env._episode_count == env.episode_count == env._step_count == env.step_count == 0
-    assert env._agent_state is env.agent_state is None
-    assert env._seed is None
-    assert None not in (env._action_proc, env._obs_model, env._reward_fn, env._plume)
-    assert env.action_space is env._action_proc.action_space
-    assert env.observation_space is env._obs_model.observation_space
-
-
 def test_the_defaults_are_the_contract_s() -> None:
     env = PlumeSearchEnv()
 
@@ -146,14 +134,6 @@ def test_the_public_names_are_read_only(name: str) -> None:
 
     with pytest.raises(AttributeError):
         setattr(env, name, None)
-
-
-@pytest.mark.parametrize("mode", ["ansi", "", "RGB_ARRAY", 3, True])
-def test_an_unknown_render_mode_is_refused(mode: Any) -> None:
-    with pytest.raises(ValidationError, match="render mode") as caught:
-        PlumeSearchEnv(render_mode=mode)
-
-    assert caught.value.clause == "ENV-INIT-P6"
 
 
 class Nothing:
@@ -266,40 +246,6 @@ def test_minimal_info_is_only_what_the_contract_asks_for() -> None:
     assert set(step_info) == {"step_count", "total_reward", "goal_reached"}
 
 
-def test_a_reset_in_the_middle_of_an_episode_starts_a_new_one() -> None:
-    env = begun()
-    env.step(UP)
-
-    _, info = env.reset(seed=1)
-
-    assert (env.state, env.step_count, info["episode"]) == (READY, 0, 2)
-
-
-@pytest.mark.parametrize("seed", [0, 7, SEED_LIMIT - 1, np.int64(7), np.uint8(7), np.int32(SEED_LIMIT - 1)])
-def test_every_integer_below_two_to_the_31_is_a_seed(seed: Any) -> None:
-    env = small()
-
-    _, info = env.reset(seed=seed)
-
-    assert info["seed"] == int(seed)
-    assert type(info["seed"]) is int
-
-
-@pytest.mark.parametrize(
-    "seed", [-1, SEED_LIMIT, 2**64, True, False, 1.0, np.float64(1), "1", [1], np.array([1]), np.True_], ids=repr
-)
-def test_anything_else_is_no_seed_and_changes_nothing(seed: Any) -> None:
-    env = begun()
-    env.step(UP)
-    before = pickle.dumps(env)
-
-    with pytest.raises(ValidationError, match="seed") as caught:
-        env.reset(seed=seed)
-
-    assert caught.value.clause == "ENV-RESET-P2"
-    assert pickle.dumps(env) == before
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -322,15 +268,7 @@ def test_bad_options_are_refused_and_change_nothing(options: Any) -> None:
     assert pickle.dumps(env) == before
 
 
-def test_an_unknown_option_names_the_known_ones() -> None:
-    with pytest.raises(ValidationError, match="start, orientation") as caught:
-        small().reset(options={"where": (1, 1)})
-
-    assert caught.value.found == "where"
-    assert caught.value.clause == "ENV-RESET-P3"
-
-
-@pytest.mark.parametrize("start", [(8, 6), [8, 6], (np.int64(8), 6), (4, 3)], ids=repr)
+@pytest.mark.parametrize("start", [(8, 6), [8, 6], (np.int64(8), 6), (4, 3), np.array([2, 1], np.int32)], ids=repr)
 def test_the_start_can_be_chosen_even_on_the_source(start: Any) -> None:
     env = small()
 
@@ -378,15 +316,6 @@ def test_an_episode_starts_outside_the_goal_if_that_is_possible(
 # ---------------------------------------------------------------------------------------------------- the seeds
 
 
-@given(seed=st.integers(0, SEED_LIMIT - 1), actions=st.lists(st.integers(0, 8), max_size=30))
-@settings(max_examples=40)
-def test_the_same_seed_and_actions_give_the_same_trajectory(seed: int, actions: list[int]) -> None:
-    first, second = (small(action_processor=EightDirectionActions(), max_steps=12) for _ in range(2))
-
-    assert plain(first.reset(seed=seed)) == plain(second.reset(seed=seed))
-    assert run(first, actions) == run(second, actions)
-
-
 @pytest.mark.parametrize("plume", ["gaussian", "puffs"])
 def test_an_unseeded_episode_replays_from_the_seed_in_its_info(plume: str) -> None:
     config = {"plume": PLUMES[plume], "observation": SENSORS["dict"]}
@@ -412,33 +341,6 @@ def _until_end(env: PlumeSearchEnv, actions: list[Any]) -> int:
             return count
         ghost.step(action)
     return len(actions)
-
-
-def test_unseeded_resets_go_on_with_the_generator_and_differ() -> None:
-    first, second = small(), small()
-    first.reset(seed=11)
-    second.reset(seed=11)
-
-    seeds = [[env.reset()[1]["seed"] for _ in range(20)] for env in (first, second)]
-
-    assert seeds[0] == seeds[1]
-    assert len(set(seeds[0])) == 20
-    assert all(0 <= seed < SEED_LIMIT for seed in seeds[0])
-
-
-def test_the_episodes_after_a_seed_do_not_depend_on_the_steps_in_between() -> None:
-    idle, busy = small(), small()
-    for env in (idle, busy):
-        env.reset(seed=2)
-    run(busy, sampled(busy, 5))
-
-    assert idle.reset()[1]["seed"] == busy.reset()[1]["seed"]
-
-
-def test_an_environment_that_was_never_seeded_reports_a_seed_all_the_same() -> None:
-    _, info = small().reset()
-
-    assert 0 <= info["seed"] < SEED_LIMIT
 
 
 def test_a_seed_is_reported_as_gymnasium_s_own_too() -> None:
@@ -470,52 +372,6 @@ def test_a_step_returns_observation_reward_flags_and_info() -> None:
     assert env.agent_state == AgentState(Coordinates(2, 1), 0.0, 1, 0.0, False)
 
 
-def test_up_is_plus_y() -> None:
-    env = begun(start=(1, 1))
-
-    ways = [env.step(action)[4]["agent_xy"] for action in (UP, RIGHT, DOWN, LEFT)]
-
-    assert ways == [(1, 2), (2, 2), (2, 1), (1, 1)]
-
-
-def test_reaching_the_goal_terminates() -> None:
-    env = begun(start=(1, 3))
-
-    middle, last = env.step(RIGHT), env.step(RIGHT)
-
-    assert middle[1:4] == (0.0, False, False)
-    assert last[1:4] == (1.0, True, False)
-    assert last[4]["goal_reached"] is True
-    assert env.state is TERMINATED
-
-
-def test_the_last_step_truncates() -> None:
-    env = begun(max_steps=2)
-
-    first, second = env.step(LEFT), env.step(LEFT)
-
-    assert first[2:4] == (False, False)
-    assert second[2:4] == (False, True)
-    assert (env.state, env.step_count) == (TRUNCATED, 2)
-
-
-def test_the_goal_on_the_very_last_step_sets_both_flags_and_terminates() -> None:
-    env = begun(start=(1, 3), max_steps=2)
-    env.step(RIGHT)
-
-    _, reward, terminated, truncated, info = env.step(RIGHT)
-
-    assert (reward, terminated, truncated) == (1.0, True, True)
-    assert env.state is TERMINATED
-    assert info["goal_reached"] is True
-
-
-def test_one_step_is_enough_to_truncate_when_one_is_allowed() -> None:
-    env = begun(max_steps=1)
-
-    assert env.step(UP)[2:4] == (False, True)
-
-
 def test_the_goal_is_judged_after_the_move_and_not_before() -> None:
     leaving = begun(start=(4, 3), goal_radius=0.5)
     staying = begun(start=(4, 3), action_processor=EightDirectionActions())
@@ -532,33 +388,6 @@ def test_a_grid_of_one_cell_is_found_at_the_first_step() -> None:
     assert env.step(UP)[1:4] == (1.0, True, False)
 
 
-@pytest.mark.parametrize("end", [TERMINATED, TRUNCATED])
-def test_a_step_after_the_end_is_a_state_error_and_changes_nothing(end: EnvironmentState) -> None:
-    env = begun(start=(2, 3), max_steps=1, goal_radius=1.0 if end is TERMINATED else 0.5)
-    env.step(RIGHT)
-    before = pickle.dumps(env)
-
-    with pytest.raises(StateError) as caught:
-        env.step(RIGHT)
-
-    assert env.state is end
-    assert caught.value.clause == "NO-STEP-AFTER-END"
-    assert pickle.dumps(env) == before
-    assert env.reset()[1]["episode"] == 2
-
-
-def test_calls_before_the_first_reset_and_after_the_close_are_state_errors() -> None:
-    new, closed = small(), begun()
-    closed.close()
-    closed.close()
-
-    for env, calls in ((new, (new.render, new.scene)), (closed, (closed.reset, closed.render, closed.scene))):
-        for call in (*calls, lambda env=env: env.step(UP)):
-            with pytest.raises(StateError):
-                call()
-    assert (new.state, closed.state) == (CREATED, CLOSED)
-
-
 def test_a_closed_environment_refuses_before_it_looks_at_arguments() -> None:
     env = small()
     env.close()
@@ -567,24 +396,6 @@ def test_a_closed_environment_refuses_before_it_looks_at_arguments() -> None:
         env.reset(seed=-1)
     with pytest.raises(StateError):
         env.step("nonsense")
-
-
-def test_the_total_reward_adds_up_and_may_be_negative() -> None:
-    env = begun(config={"reward": {"type": "step_penalty", "step_penalty": 0.25}})
-
-    totals = [env.step(LEFT)[4]["total_reward"] for _ in range(3)]
-
-    assert totals == [-0.25, -0.5, -0.75]
-
-
-def test_a_new_episode_starts_without_the_reward_of_the_last_one() -> None:
-    env = begun(config={"reward": "step_penalty"})
-    env.step(LEFT)
-
-    env.reset(seed=0)
-
-    assert env.agent_state is not None
-    assert env.agent_state.total_reward == 0.0
 
 
 def test_the_reward_sees_both_states_the_action_and_the_field_of_the_step() -> None:
@@ -684,14 +495,6 @@ def test_a_reward_that_is_no_finite_number_is_a_component_error(reward: Any) -> 
     assert (caught.value.clause, env.step_count) == ("REWARD-2", 0)
 
 
-def test_a_start_may_be_an_array_as_info_gives_it() -> None:
-    env = small()
-
-    _, info = env.reset(options={"start": np.array([2, 1], np.int32)})
-
-    assert info["agent_xy"] == (2, 1)
-
-
 def test_an_observation_is_the_caller_s_own() -> None:
     env = begun(start=(1, 1), config={"observation": SENSORS["history"]})
     twin = copy.deepcopy(env)
@@ -701,35 +504,6 @@ def test_an_observation_is_the_caller_s_own() -> None:
     twin.step(UP)
 
     assert plain(env.step(UP)) == plain(twin.step(UP))
-
-
-def test_an_observation_does_not_change_when_the_episode_goes_on() -> None:
-    env = begun(start=(1, 1), config={"observation": SENSORS["dict"]})
-    observation = env.step(UP)[0]
-    before = plain(observation)
-
-    env.step(UP)
-
-    assert plain(observation) == before
-
-
-@pytest.mark.parametrize("action", [-1, 4, True, 1.0, "0", None, [0], np.array([0]), math.nan], ids=repr)
-def test_an_illegal_action_is_a_validation_error_that_is_a_value_error(action: Any) -> None:
-    env = begun()
-
-    with pytest.raises(ValueError, match="not a legal action") as caught:
-        env.step(action)
-
-    assert isinstance(caught.value, ValidationError)
-    assert caught.value.clause == "ENV-STEP-P2"
-    assert env.step_count == 0
-
-
-@pytest.mark.parametrize("action", [np.int64(1), np.uint8(1), np.array(1)], ids=repr)
-def test_a_numpy_integer_is_an_action_like_any_other(action: Any) -> None:
-    by_numpy, by_int = begun(), begun()
-
-    assert plain(by_numpy.step(action)) == plain(by_int.step(1))
 
 
 # ------------------------------------------------------------------------------------------------- atomicity
@@ -836,44 +610,21 @@ every_failure = pytest.mark.parametrize(
 
 
 @every_failure
-def test_a_step_that_fails_leaves_the_environment_exactly_as_it_was(
-    part: str, failure: Any, error: type[Exception]
-) -> None:
-    rig = Rig()
-    rig.troubles[part].now = failure
-    before = pickle.dumps(rig.env)
-
-    with pytest.raises(error):
-        rig.env.step(1)
-
-    assert pickle.dumps(rig.env) == before
-
-
-@every_failure
 def test_after_a_failed_step_the_episode_goes_on_as_if_it_had_never_been_tried(
     part: str, failure: Any, error: type[Exception]
 ) -> None:
     rig, smooth = Rig(), Rig()
     rig.troubles[part].now = failure
+    before = pickle.dumps(rig.env)
     with pytest.raises(error):
         rig.env.step(3)
+    unchanged = pickle.dumps(rig.env) == before
     rig.troubles[part].now = None
 
     actions = [0, 8, 5, 6, 7, 1, 1, 2]
 
+    assert unchanged
     assert run(rig.env, actions) == run(smooth.env, actions)
-
-
-@pytest.mark.parametrize("action", [9, -1, True, None, "up", 1.0])
-def test_a_refused_action_leaves_the_environment_exactly_as_it_was(action: Any) -> None:
-    rig, smooth = Rig(), Rig()
-    before = pickle.dumps(rig.env)
-
-    with pytest.raises(ValidationError):
-        rig.env.step(action)
-
-    assert pickle.dumps(rig.env) == before
-    assert run(rig.env, [0, 1, 2]) == run(smooth.env, [0, 1, 2])
 
 
 def test_a_step_that_would_end_the_episode_ends_it_only_when_it_succeeds() -> None:
@@ -1018,33 +769,6 @@ def no_warnings() -> Iterator[None]:
         yield
 
 
-def test_rendering_without_a_mode_warns_and_returns_nothing() -> None:
-    env = begun()
-
-    with pytest.warns(UserWarning, match="render mode"):
-        picture = env.render()
-
-    assert picture is None
-
-
-@pytest.mark.parametrize("state", [READY, TERMINATED, TRUNCATED])
-def test_a_picture_is_an_array_of_colours_wherever_rendering_is_legal(state: EnvironmentState) -> None:
-    env = begun(
-        start=(2, 3), render_mode="rgb_array", max_steps=1 if state is not READY else 5,
-        goal_radius=1.0 if state is TERMINATED else 0.5,
-    )  # fmt: skip
-    env.step(RIGHT)
-    before = pickle.dumps(env)
-
-    picture = env.render()
-
-    assert env.state is state
-    assert picture.dtype == np.uint8
-    assert picture.ndim == 3
-    assert picture.shape[2] == 3
-    assert pickle.dumps(env) == before
-
-
 @pytest.mark.parametrize("plume", PLUMES)
 def test_every_plume_has_a_picture_that_shows_the_step(film: str, plume: str, no_warnings: None) -> None:
     spec = {**PLUMES[plume], "path": film} if plume == "movie" else PLUMES[plume]
@@ -1129,26 +853,6 @@ def test_a_step_that_cannot_be_shown_changes_nothing(screen: Screen) -> None:
     assert (env.state, env.step_count, env.agent_state) == before
 
 
-def test_a_reset_that_cannot_be_shown_changes_nothing(screen: Screen) -> None:
-    env = small(render_mode="human")
-    screen.trouble.now = RenderingError("no display")
-
-    with pytest.raises(RenderingError):
-        env.reset(seed=0)
-
-    assert (env.state, env.episode_count, env.agent_state) == (CREATED, 0, None)
-
-
-def test_close_never_raises(screen: Screen) -> None:
-    env = small(render_mode="human")
-    env.reset(seed=0)
-    screen.trouble.now = RuntimeError("the window is stuck")
-
-    env.close()
-
-    assert env.state is CLOSED
-
-
 def test_an_environment_with_a_window_copies_without_it(screen: Screen) -> None:
     env = small(render_mode="human")
     env.reset(seed=0)
@@ -1206,18 +910,6 @@ def test_a_scene_is_a_small_json_value(make: Callable[[], PlumeSearchEnv]) -> No
     assert len(json.dumps(scene)) < 8_000
 
 
-def test_a_movie_s_scene_is_small_too(tmp_path: Path) -> None:
-    np.save(tmp_path / "film.npy", np.random.default_rng(1).random((2, 400, 600)))
-    env = PlumeSearchEnv(config={"plume": {"type": "movie", "path": str(tmp_path / "film.npy")}})
-    env.reset(seed=0)
-    run(env, sampled(env, 300))
-
-    scene = env.scene()
-
-    assert json.loads(json.dumps(scene)) == scene
-    assert len(json.dumps(scene)) < 8_000
-
-
 def test_a_scene_says_where_everything_is() -> None:
     env = begun(start=(1, 1), orientation=90.0, config={"plume": PLUMES["advected"], "action": "oriented_grid"})
     env.step(0)
@@ -1251,13 +943,6 @@ def test_a_scene_is_the_caller_s_own() -> None:
     env.scene()["frame"]["trail"].clear()
 
     assert env.scene()["frame"]["trail"] == [[0, 0]]
-
-
-def test_a_scene_is_legal_at_the_end_of_an_episode() -> None:
-    env = begun(max_steps=1)
-    env.step(UP)
-
-    assert env.scene()["frame"]["state"] == "truncated"
 
 
 def test_a_user_s_own_plume_is_searched_like_ours() -> None:

@@ -110,12 +110,6 @@ def test_a_pickle_of_a_movie_on_disk_is_small(tmp_path: Path) -> None:
     assert len(pickled) < 1000
 
 
-def test_a_path_may_be_text(tmp_path: Path) -> None:
-    frames = load_movie(str(save_npy(tmp_path, film())))
-
-    assert frames.shape == (4, 3, 5)
-
-
 @given(
     count=st.integers(1, 6),
     steps_per_frame=st.integers(1, 4),
@@ -143,14 +137,6 @@ def test_a_frame_that_is_still_shown_is_the_same_object() -> None:
 
     assert same is frame
     assert other is not frame
-
-
-def test_a_held_movie_stays_on_its_last_frame() -> None:
-    assert shown(MoviePlume(film(3)), 6) == [0, 1, 2, 2, 2, 2, 2]
-
-
-def test_a_looped_movie_starts_again_at_its_first_frame() -> None:
-    assert shown(MoviePlume(film(3), first_frame=1, at_end="loop"), 6) == [1, 2, 0, 1, 2, 0, 1]
 
 
 def test_nested_lists_are_a_movie_too() -> None:
@@ -196,14 +182,6 @@ def test_an_array_of_another_shape_is_no_movie(shape: tuple[int, ...]) -> None:
 def test_an_option_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
         MoviePlume(film(), **{name: value})
-
-
-@pytest.mark.parametrize("cell", [(-1, 0), (0, -1), (5, 0), (0, 3)])
-def test_a_sample_off_the_grid_is_an_index_error(cell: tuple[int, int]) -> None:
-    frame = MoviePlume(film()).begin(CHANCE)
-
-    with pytest.raises(IndexError, match="FIELD-SAMPLE-P1"):
-        frame.sample(Coordinates(*cell))
 
 
 @pytest.mark.parametrize("name", ["film.npy", "film.npz", "film.zarr"])
