@@ -1,28 +1,319 @@
 """How a toolbox is filled: by an object's decorated methods, or with `observe` and `act`, made from the wire types.
 
-Rule 1: a call reads its arguments and asks; no model and no schema is made for it.
-Rule 2: what a method returns is held against its declaration: anything else is a ComponentError, the author's mistake.
+Rule 1: everything that can be known of a method is found out once for its class: the models, the schemas, the mistakes. A
+    call reads its arguments and asks; no model and no schema is made for it.
+Rule 2: a declaration that cannot work is a ComponentError that says what to do, when the first toolbox of the class is
+    made. So is an answer of another type than the declared one.
+Rule 3: a method that is overridden stays a tool. What it takes, returns and says is the override's; how it was decorated
+    is inherited. None in its place takes the tool away.
+Rule 4: the return type alone decides what a tool does (actions to carry out, an observation to show, or a value to answer
+    with), and it must agree with the tool's safety. A mixture is a ComponentError, because nobody could know from the
+    outside whether a call acts.
+Rule 5: a docstring describes arguments in Google's style: a section `Args:` with a line or more for each name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache, partial
-from inspect import cleandoc
-from typing import Any, Final
+from inspect import Parameter, cleandoc
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic import ValidationError as ModelError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 
-from proctor.contracts.declared_tools import RESULT, DeclaredTool, ReturnKind, find_declared_tools
-from proctor.contracts.tool_arguments import EMPTY_SCHEMA, ToolMessage, make_json_schema, make_refusal
-from proctor.contracts.tools import PlanFunction, Tool, Toolbox, ToolPlan, ToolSafety
+from proctor.contracts.tool_arguments import (
+    EMPTY_SCHEMA,
+    ToolMessage,
+    make_json_schema,
+    make_message_model,
+    make_refusal,
+)
+from proctor.contracts.tools import (
+    MARK_ATTRIBUTE,
+    PlanFunction,
+    Tool,
+    Toolbox,
+    ToolMark,
+    ToolPlan,
+    ToolSafety,
+)
 from proctor.errors import ComponentError
-from proctor.models.json_schemas import describe_arguments, describe_schema
+from proctor.models.json_schemas import describe_arguments, describe_schema, with_descriptions
 from proctor.models.wire import Action, Observation, WireModel
 
-ResultConverter = Callable[[Any], ToolPlan]
-"""Turns what a method returned into what the call asks for."""
+# ------------------------------------------------------------------------------------------------- decorated methods
+ROWS: Final = (list, tuple, Sequence)
+UNIONS: Final = (Union, UnionType)
 
+
+class ReturnKind(StrEnum):
+    """What a tool's answer is."""
+
+    ACTIONS = "actions"
+    OBSERVATION = "observation"
+    VALUE = "value"
+
+
+def read_return(annotation: Any, safety: ToolSafety, where: str) -> tuple[ReturnKind, tuple[type[Any], ...]]:
+    """Return what a return type means, with the actions or observations that it can be; `where` names the tool."""
+    if annotation is None or annotation is type(None):
+        raise ComponentError(
+            f"{where} does not say what it returns",
+            expected="-> an Action or a list of them if it acts, else -> an Observation or a value",
+        )
+    kinds = tuple(_iterate_types(annotation))
+    actions = [_is_subclass(each, Action) for each in kinds]
+    shown = [_is_subclass(each, Observation) for each in kinds]
+    acts = bool(kinds) and all(actions)
+    shows = bool(kinds) and all(shown) and get_origin(_strip_annotation(annotation)) not in ROWS
+    if not (acts or shows) and (any(actions) or any(shown)):
+        raise ComponentError(
+            f"{where} returns a mixture",
+            found=annotation,
+            expected="an Action, a list of them (which may be empty), an Observation, or a value without either",
+        )
+    if acts is (safety is ToolSafety.READ):
+        returns, expected = (
+            ("an Action", "WRITE or MIXED, or another return type")
+            if acts
+            else ("no Action", "-> an Action or a list of them, which is then carried out; or READ")
+        )
+        raise ComponentError(
+            f"{where} is declared as {safety} and returns {returns}", found=annotation, expected=expected
+        )
+    if acts:
+        return ReturnKind.ACTIONS, kinds
+    return (ReturnKind.OBSERVATION, kinds) if shows else (ReturnKind.VALUE, ())
+
+
+def _iterate_types(annotation: Any) -> Iterator[Any]:
+    """Yield what a return type is made of: itself, the members of a union, what is in a row."""
+    bare = _strip_annotation(annotation)
+    if get_origin(bare) in (*ROWS, *UNIONS):
+        for part in get_args(bare):
+            if part is not Ellipsis:
+                yield from _iterate_types(part)
+    else:
+        yield bare
+
+
+def _strip_annotation(annotation: Any) -> Any:
+    """Return a type without its notes; of a type variable its bound."""
+    if get_origin(annotation) is Annotated:
+        return get_args(annotation)[0]
+    if isinstance(annotation, TypeVar) and annotation.__bound__ is not None:
+        return annotation.__bound__
+    return annotation
+
+
+def _is_subclass(kind: Any, parent: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, parent)
+
+
+HEADING: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
+ENTRY: Final = re.compile(r"(\s+)\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
+
+
+def parse_argument_descriptions(doc: str) -> Iterator[tuple[str, str]]:
+    """Yield each argument with its description, from a docstring that `cleandoc` has cleaned."""
+    name, text, margin = "", "", ""
+    for line in _iterate_argument_lines(doc):
+        entry = ENTRY.fullmatch(line)
+        # What is indented deeper than the first name goes on with the description above it.
+        if entry and (not margin or entry[1] == margin):
+            if name:
+                yield name, text
+            margin, name, text = entry[1], entry[2], entry[3]
+        else:
+            text = f"{text} {line.strip()}".strip()
+    if name:
+        yield name, text
+
+
+def _iterate_argument_lines(doc: str) -> Iterator[str]:
+    """Yield the lines below the heading that are indented."""
+    inside = False
+    for line in doc.splitlines():
+        if inside and line and not line[0].isspace():
+            return
+        if inside and line.strip():
+            yield line.rstrip()
+        inside = inside or HEADING.fullmatch(line) is not None
+
+
+Method = Callable[..., Any]
+Hints = Mapping[str, Any]
+
+RESULT: Final = "result"
+"""Under this name a value travels that is no object."""
+BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """All that is known of a decorated method."""
+
+    attribute: str
+    tool: Tool
+    arguments_model: type[ToolMessage]
+    parameter_names: tuple[str, ...]
+    """The parameters, in the order of the fields of `arguments_model`."""
+    kind: ReturnKind
+    types: tuple[type[Any], ...]
+    """The actions or observations that it can return."""
+    value_model: type[ToolMessage] | None
+    """The model of a value, in its field `RESULT`; None if no value is returned."""
+    is_wrapped: bool
+    """Whether a value travels under that name, because it is no object itself."""
+    is_async: bool
+    """Whether the method has to be awaited."""
+
+    def parse_arguments(self, arguments: bytes) -> dict[str, Any]:
+        """Return the keywords of the method that this JSON text says, or raise a ValidationError."""
+        try:
+            made = self.arguments_model.__pydantic_validator__.validate_json(arguments, strict=True)
+        except ModelError as problem:
+            raise make_refusal(self.tool, problem) from None
+        return dict(zip(self.parameter_names, made.__dict__.values(), strict=True))
+
+    def as_refusal(self, problem: ModelError) -> Exception:
+        """Return what the method raised, as a refusal where it says that the arguments make no action."""
+        if any(problem.title == kind.__name__ for kind in self.types):
+            return make_refusal(self.tool, problem)
+        return problem
+
+
+_KNOWN: Final[WeakKeyDictionary[type, tuple[DeclaredTool, ...]]] = WeakKeyDictionary()
+
+
+def find_declared_tools(cls: type) -> tuple[DeclaredTool, ...]:
+    """Return what is declared by the decorated methods of `cls`, in the order of their definitions."""
+    known = _KNOWN.get(cls)
+    if known is None:
+        known = _KNOWN[cls] = tuple(_declare_tool(cls, name, mark) for name, mark in _find_marks(cls).items())
+    return known
+
+
+def _find_marks(cls: type) -> dict[str, ToolMark]:
+    found: dict[str, ToolMark] = {}
+    for each in reversed(cls.__mro__):
+        for name, member in vars(each).items():
+            mark = vars(member).get(MARK_ATTRIBUTE) if inspect.isfunction(member) else None
+            if isinstance(mark, ToolMark):
+                found[name] = mark
+            elif not inspect.isfunction(member):
+                found.pop(name, None)
+    return found
+
+
+def _declare_tool(cls: type, attribute: str, mark: ToolMark) -> DeclaredTool:
+    method: Method = getattr(cls, attribute)
+    where = f"the tool {cls.__name__}.{attribute}"
+    doc = _find_docstring(cls, attribute, where)
+    hints = _resolve_hints(method, where)
+    name = mark.name or attribute
+    takes, names = _make_arguments_model(method, name, hints, where)
+    returned, later = _unwrap_awaitable(hints.get("return"))
+    kind, types = read_return(returned, mark.safety, where)
+    answer = make_message_model(name, {RESULT: (returned, ...)}, where) if kind is ReturnKind.VALUE else None
+    output, wrapped = (None, False) if answer is None else _output_schema(answer)
+    described = Tool(
+        name=name,
+        description=doc,
+        safety=mark.safety,
+        input_schema=with_descriptions(make_json_schema(takes), parse_argument_descriptions(doc)),
+        output_schema=output,
+        title=mark.title,
+        destructive=mark.destructive,
+        max_arguments_bytes=mark.max_arguments_bytes,
+    )
+    later = later or inspect.iscoroutinefunction(method)
+    return DeclaredTool(attribute, described, takes, names, kind, types, answer, wrapped, later)
+
+
+def _find_docstring(cls: type, attribute: str, where: str) -> str:
+    found = (vars(each)[attribute].__doc__ for each in cls.__mro__ if attribute in vars(each))
+    doc = cleandoc(next((text for text in found if text), ""))
+    if not doc:
+        raise ComponentError(
+            f"{where} says nothing of itself", expected="a docstring, which is all that a language model knows of it"
+        )
+    return doc
+
+
+def _resolve_hints(method: Method, where: str) -> Hints:
+    try:
+        return get_type_hints(method, include_extras=True)
+    except (NameError, TypeError) as problem:
+        raise ComponentError(
+            f"{where} has a type that cannot be found", found=str(problem), expected="types that its module knows"
+        ) from problem
+
+
+def _make_arguments_model(
+    method: Method, name: str, hints: Hints, where: str
+) -> tuple[type[ToolMessage], tuple[str, ...]]:
+    """Return the model of a method's parameters, and their names."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    for each in parameters:
+        _check_parameter(each, hints, where)
+    # Under names of their own, so that a parameter may be called as a member of pydantic's is; `json`, for example.
+    fields: dict[str, Any] = {
+        f"argument_{place}": (hints[each.name], Field(_read_default(each), alias=each.name))
+        for place, each in enumerate(parameters)
+    }
+    return make_message_model(name, fields, where), tuple(each.name for each in parameters)
+
+
+def _check_parameter(parameter: Parameter, hints: Hints, where: str) -> None:
+    """Raise a ComponentError unless this parameter can be one of a JSON object's."""
+    if parameter.kind not in BY_NAME:
+        raise ComponentError(
+            f"{where} has a parameter that cannot be given by name", found=str(parameter), expected="parameters by name"
+        )
+    if parameter.name not in hints:
+        raise ComponentError(
+            f"{where} has a parameter without a type", found=parameter.name, expected=f"{parameter.name}: its type"
+        )
+    if isinstance(parameter.default, FieldInfo):
+        raise ComponentError(
+            f"{where} has a Field as a default",
+            found=parameter.name,
+            expected="Annotated[its type, Field(...)] = default",
+        )
+
+
+def _read_default(parameter: Parameter) -> Any:
+    return ... if parameter.default is Parameter.empty else parameter.default
+
+
+def _unwrap_awaitable(returned: Any) -> tuple[Any, bool]:
+    """Return what a method gives in the end, and whether its annotation says that it has to be awaited."""
+    if get_origin(returned) in (Awaitable, Coroutine):
+        return get_args(returned)[-1], True
+    return returned, False
+
+
+def _output_schema(answer: type[ToolMessage]) -> tuple[dict[str, Any], bool]:
+    """Return the JSON Schema of the object that says a value, and whether the value is wrapped in it."""
+    wrapped = make_json_schema(answer, answers=True)
+    definitions = wrapped.get("$defs", {})
+    inner = wrapped["properties"][RESULT]
+    if set(inner) == {"$ref"}:
+        inner = definitions[inner["$ref"].removeprefix("#/$defs/")]
+    if inner.get("type") != "object":
+        return wrapped, True
+    return ({**inner, "$defs": definitions} if definitions else dict(inner)), False
+
+
+# ------------------------------------------------------------------------------------------------------- toolboxes
 OBSERVE: Final = "Look at the latest observation again. This changes nothing and takes no step."
 ACT: Final = """Carry out one action: one step of the episode. What comes back is the observation after it.
 
@@ -49,7 +340,12 @@ def toolbox_from_methods(
 def _make_plan(
     declared: DeclaredTool, method: Callable[..., Any], types: Mapping[ReturnKind, type[BaseModel]]
 ) -> PlanFunction:
-    read, as_told, conclude = declared.parse_arguments, declared.as_refusal, _make_converter(declared, types)
+    expected: Any = types.get(declared.kind)
+    for kind in declared.types:
+        # A parent is as good: what is really returned is looked at in each call.
+        if not issubclass(kind, expected) and not issubclass(expected, kind):
+            raise _wrong_type_error(declared.tool, kind, expected)
+    read, as_told = declared.parse_arguments, declared.as_refusal
 
     def plan(arguments: bytes) -> ToolPlan:
         keywords = read(arguments)
@@ -57,7 +353,7 @@ def _make_plan(
             found = method(**keywords)
         except ModelError as problem:
             raise as_told(problem) from None
-        return conclude(found)
+        return _convert_answer(declared, expected, found)
 
     async def plan_later(arguments: bytes) -> ToolPlan:
         keywords = read(arguments)
@@ -65,60 +361,34 @@ def _make_plan(
             found = await method(**keywords)
         except ModelError as problem:
             raise as_told(problem) from None
-        return conclude(found)
+        return _convert_answer(declared, expected, found)
 
     return plan_later if declared.is_async else plan
 
 
-def _make_converter(declared: DeclaredTool, types: Mapping[ReturnKind, type[BaseModel]]) -> ResultConverter:
+def _convert_answer(declared: DeclaredTool, expected: Any, found: Any) -> ToolPlan:
+    """Return what a method's answer asks for; `expected` is the type of its actions or its observation."""
     if declared.value_model is not None:
-        return _make_value_converter(declared, declared.value_model)
-    expected: Any = types[declared.returns.kind]
-    for kind in declared.returns.types:
-        # A parent is as good: what is really returned is looked at in each call.
-        if not issubclass(kind, expected) and not issubclass(expected, kind):
-            raise _wrong_type_error(declared.tool, kind, expected)
-    return (_make_action_converter if declared.returns.kind is ReturnKind.ACTIONS else _make_observation_converter)(
-        declared.tool, expected
-    )
+        return ToolPlan(value=_dump_value(declared, declared.value_model, found))
+    acts = declared.kind is ReturnKind.ACTIONS
+    row = tuple(found) if acts and isinstance(found, Sequence) else (found,)
+    for each in row:
+        if not isinstance(each, expected):
+            raise _wrong_type_error(declared.tool, type(each), expected)
+    return ToolPlan(row) if acts else ToolPlan(seen=found)
 
 
-def _make_action_converter(tool: Tool, action_type: type[Action]) -> ResultConverter:
-    def conclude(found: Any) -> ToolPlan:
-        if isinstance(found, action_type):
-            return ToolPlan((found,))
-        actions = tuple(found) if isinstance(found, Sequence) else (found,)
-        for each in actions:
-            if not isinstance(each, action_type):
-                raise _wrong_type_error(tool, type(each), action_type)
-        return ToolPlan(actions)
-
-    return conclude
-
-
-def _make_observation_converter(tool: Tool, observation_type: type[Observation]) -> ResultConverter:
-    def conclude(found: Any) -> ToolPlan:
-        if not isinstance(found, observation_type):
-            raise _wrong_type_error(tool, type(found), observation_type)
-        return ToolPlan(seen=found)
-
-    return conclude
-
-
-def _make_value_converter(declared: DeclaredTool, answer: type[ToolMessage]) -> ResultConverter:
-    def conclude(found: Any) -> ToolPlan:
-        try:
-            made = answer.__pydantic_validator__.validate_python({RESULT: found})
-            said = answer.__pydantic_serializer__.to_python(made, mode="json", warnings="error")
-        except (ModelError, PydanticSerializationError) as problem:
-            raise ComponentError(
-                f"the tool {declared.tool.name} returned something else than it declares",
-                found=found,
-                expected=describe_schema(make_json_schema(answer, answers=True)["properties"][RESULT]),
-            ) from problem
-        return ToolPlan(value=said if declared.is_wrapped else said[RESULT])
-
-    return conclude
+def _dump_value(declared: DeclaredTool, answer: type[ToolMessage], found: Any) -> Any:
+    try:
+        made = answer.__pydantic_validator__.validate_python({RESULT: found})
+        said = answer.__pydantic_serializer__.to_python(made, mode="json", warnings="error")
+    except (ModelError, PydanticSerializationError) as problem:
+        raise ComponentError(
+            f"the tool {declared.tool.name} returned something else than it declares",
+            found=found,
+            expected=describe_schema(make_json_schema(answer, answers=True)["properties"][RESULT]),
+        ) from problem
+    return said if declared.is_wrapped else said[RESULT]
 
 
 def _wrong_type_error(tool: Tool, found: type, expected: type) -> ComponentError:

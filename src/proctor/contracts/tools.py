@@ -5,8 +5,7 @@ Rule 1: a tool moves nothing. One that acts returns actions, and whoever called 
 Rule 2: what is told of a tool (`Tool`) is a value that can cross a pipe; who made it is not trusted, so a name that is
     no name, or one of `RESERVED`, is a ComponentError wherever a Tool is made.
 Rule 3: arguments that do not fit are a ValidationError that says what is wrong and what would be right; nothing has run.
-Rule 4: this file knows how a toolbox is used. How methods become tools is said in `declared_tools`, how an action model
-    does in `toolboxes`.
+Rule 4: this file knows how a toolbox is used. How methods and action models become tools is said in `toolboxes`.
 """
 
 import inspect
