@@ -1,6 +1,7 @@
 """How a server's environments are kept apart: what was asked for, what this host enforces, and where they come from.
 
-Rule 1: a weaker tier than the one asked for is refused, with the reason; "auto" takes what is enforced, and says what that is.
+Rule 1: a weaker tier than the one asked for is refused, with the reason; "auto" takes the strongest that is enforced. Tier
+    `none` is only taken by name.
 Rule 2: in every tier but none the environment's code runs in its sandbox only: it is made there even to be asked its name.
 """
 
@@ -14,9 +15,8 @@ from proctor.envs.settings import add_working_directory
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.runtime.env_description import EnvDescription, describe_target
-from proctor.server.sandbox.container import container_pool
-from proctor.server.sandbox.pool import worker_pool
-from proctor.server.sandbox.probe.report import refusal, strongest
+from proctor.server.sandbox.pool import container_pool, worker_pool
+from proctor.server.sandbox.probe.report import explain_shortcoming, refusal, strongest
 from proctor.server.sandbox.probe.run import quick_report
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sessions.session_spec import AnyWorkerPool
@@ -49,10 +49,14 @@ def choose_isolation(settings: ServerSettings, target: Target) -> Isolation:
     if reason is not None:
         raise ValidationError(reason, found=wish.tier, expected="a tier that this host enforces; see `proctor doctor`")
     tier = wish.tier or strongest(report)
+    if tier is Tier.NONE:
+        weakest = report.of(Tier.PROCESS)
+        raise ValidationError(
+            "this host enforces no sandbox" + ("" if weakest is None else f": {explain_shortcoming(weakest)}"),
+            expected="`--sandbox none` for code that you trust: it runs in the server itself; see `proctor doctor`",
+        )
     found = report.of(tier)
     probe = {} if found is None else {str(each.probe): str(each.verdict) for each in found.findings}
-    if tier is Tier.NONE:
-        return Isolation(tier, describe_target(target), probe=probe)
     return _make_isolation(tier, worker_pool.WorkerPool.start(target, wish, tier), probe)
 
 
