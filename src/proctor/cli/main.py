@@ -49,7 +49,6 @@ COMMANDS: Final = (
     Command("play", "Play an environment yourself, in the terminal."),
     Command("serve", "Serve an environment to orchestrators and to agents."),
     Command("doctor", "Try what each sandbox really blocks on this machine."),
-    Command("image", "Build a container image for an environment."),
     Command("mcp", "Bring a desktop client to an agent's grant, over stdio."),
     Command("mcp-config", "Print the configuration that a desktop client needs for that."),
     Command("operator", "Answer, stop and watch the agents of governed episodes."),

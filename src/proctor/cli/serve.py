@@ -65,7 +65,9 @@ def serve(
     network: Annotated[
         bool | None, typer.Option("--network", help="Give containers (--sandbox docker) a network.")
     ] = None,
-    image: Annotated[str | None, typer.Option(help="For --sandbox docker: made by `proctor image`.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="For --sandbox docker: an image with Proctor and the environment.")
+    ] = None,
     place: Annotated[str | None, typer.Option(help="auto, inline or thread: where steps run without sandbox.")] = None,
     step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take; 0: no limit [60].")] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds that a session waits for its client [60].")] = None,

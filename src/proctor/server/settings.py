@@ -155,13 +155,13 @@ class ServerSettings(BaseModel):
     agent_calls_per_second: Annotated[float, Field(gt=0, le=10**6)] | None = None
     """How often one agent may call."""
     sandbox: Literal["auto", "none", "process", "bwrap", "strict", "docker"] = "auto"
-    """How environments are kept apart; auto: the strongest of none to strict that this host really enforces."""
+    """How environments are kept apart; auto: the strongest of process to strict that this host really enforces."""
     mounts: list[str] = []
     """What a sandbox sees of this host besides Python and the environment: PATH, read-only, or PATH:rw."""
     network: bool = False
     """Whether environments have a network: one of their own in the tier docker, which alone can give them one."""
     image: str | None = None
-    """For the tier docker: the image, made by `proctor image`."""
+    """For the tier docker: an image with Proctor and the environment."""
     worker: WorkerSettings = WorkerSettings()
     record: Path | None = None
     """Write every event to this file, a line each."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor import __version__
-from proctor.server.sandbox.container.engine import VERSION_LABEL, Engine
 from proctor.server.sandbox.messages import encode_frame
-from proctor.server.sandbox.worker.stdio_worker import MODULE
+from proctor.server.sandbox.pool.engine import Engine
+from proctor.server.sandbox.worker.worker import MODULE
 
 SCRIPT = """#!/bin/sh
 here={here}
@@ -21,9 +20,6 @@ case "$1" in
   run) exec sh "$here/run" "$@" ;;
   info|ps) cat "$here/$1" ;;
   image) cat "$here/image" ;;
-  cp) cat > "$here/cp" ;;
-  commit) test -f "$here/commit" && {{ cat "$here/commit" >&2; exit 1; }} ;;
-  save|load) ;;
   rm) test -f "$here/rm" && {{ cat "$here/rm" >&2; exit 1; }} ;;
 esac
 exit 0
@@ -87,13 +83,13 @@ def canned(*answers: Any, code: int = 0) -> str:
 
 
 def stand_in(folder: Path, name: str = "docker") -> StandIn:
-    """Return a stand-in that has one image, built by this Proctor, and no containers."""
+    """Return a stand-in that has one image, and no containers."""
     program = folder / name
     program.write_text(SCRIPT.format(here=folder))
     program.chmod(0o755)
     made = StandIn(folder, Engine(name, (str(program),)))
     made.runs(WORKER)
     made.answers("info", DOCKER_INFO)
-    made.answers("image", [{"Id": "sha256:abc", "Size": 5, "Config": {"Labels": {VERSION_LABEL: __version__}}}])
+    made.answers("image", [{"Id": "sha256:abc"}])
     made.answers("ps", "")
     return made

@@ -66,6 +66,8 @@ class LoadReport(msgspec.Struct, frozen=True):
 
     problem: str | None = None
     threads: int = 0
+    version: str = ""
+    """Of Proctor, where the worker may have another one than the server: in a container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from proctor.errors import ValidationError
 MIB: Final = 2**20
 NOBODY: Final = 65534
 """The user and the group that environments are, as they see it."""
+START_SECONDS: Final = 60.0
+HOME: Final = "/tmp"  # noqa: S108 - a tmpfs of the sandbox's own
 
 
 class Tier(StrEnum):

@@ -26,8 +26,8 @@ from proctor.server.runtime.env_description import EnvDescription, describe_targ
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
 from proctor.server.sandbox.messages import encode_batch
 from proctor.server.sandbox.pool import worker_pool as nest_module
-from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
-from proctor.server.sandbox.pool.worker_pool import MOST_STARTS, NamespacesUnavailable, WorkerNotStarted, WorkerPool
+from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, WorkerExecutor
+from proctor.server.sandbox.pool.worker_pool import NamespacesUnavailable, WorkerNotStarted, WorkerPool
 from proctor.server.sandbox.pool.worker_process import FIRST_USER
 from proctor.server.sandbox.pool.zygote_pool import MOST_FAILURES
 from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier

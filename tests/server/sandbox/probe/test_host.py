@@ -1,4 +1,4 @@
-"""What can be read off this host."""
+"""What can be read off this run."""
 
 import platform
 import sys
@@ -7,38 +7,38 @@ from pathlib import Path
 import pytest
 
 from proctor.server.sandbox.pool import bubblewrap, cgroups
-from proctor.server.sandbox.probe import host
-from proctor.server.sandbox.probe.host import SWITCHES
+from proctor.server.sandbox.probe import run
+from proctor.server.sandbox.probe.run import SWITCHES
 from proctor.server.sandbox.tiers import Tier
 
 
 def test_a_host_without_bubblewrap_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "find_executable", lambda: None)
 
-    assert host.explain_lacking(Tier.BWRAP) == host.explain_lacking(Tier.STRICT) == host.INSTALL
-    assert host.explain_lacking(Tier.PROCESS) is host.explain_lacking(Tier.NONE) is None
-    assert host.collect_facts().bubblewrap is None
+    assert run.explain_lacking(Tier.BWRAP) == run.explain_lacking(Tier.STRICT) == run.INSTALL
+    assert run.explain_lacking(Tier.PROCESS) is run.explain_lacking(Tier.NONE) is None
+    assert run.collect_facts().bubblewrap is None
 
 
 def test_strict_needs_cgroups_and_a_filter_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "find_executable", lambda: "/usr/bin/true")
     monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: "not delegated")
-    without_groups = host.explain_lacking(Tier.STRICT)
+    without_groups = run.explain_lacking(Tier.STRICT)
     monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: None)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    monkeypatch.setattr(host, "here", lambda: None)
+    monkeypatch.setattr(run, "here", lambda: None)
 
     assert without_groups == "there are no cgroups: not delegated"
-    assert "no seccomp filter for riscv64" in str(host.explain_lacking(Tier.STRICT))
-    assert "no seccomp filter for riscv64" in str(host.explain_lacking(Tier.BWRAP))
-    assert host.explain_lacking(Tier.PROCESS) is None
+    assert "no seccomp filter for riscv64" in str(run.explain_lacking(Tier.STRICT))
+    assert "no seccomp filter for riscv64" in str(run.explain_lacking(Tier.BWRAP))
+    assert run.explain_lacking(Tier.PROCESS) is None
 
 
 def test_another_system_than_linux_has_no_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
-    assert host.explain_lacking(Tier.PROCESS) == host.NO_LINUX
-    assert host.explain_lacking(Tier.NONE) is None
+    assert run.explain_lacking(Tier.PROCESS) == run.NO_LINUX
+    assert run.explain_lacking(Tier.NONE) is None
 
 
 @pytest.mark.parametrize(("name", "forbidding", "remedy"), SWITCHES)
@@ -47,22 +47,22 @@ def test_a_setting_that_forbids_user_namespaces_is_named(
 ) -> None:
     path = tmp_path / name
     path.parent.mkdir()
-    allowed = host.check_user_namespaces(tmp_path)
+    allowed = run.check_user_namespaces(tmp_path)
     path.write_text(f"{forbidding}\n")
 
-    assert allowed == host.ALLOWED
-    assert host.check_user_namespaces(tmp_path) == f"forbidden by {name.replace('/', '.')}; {remedy}"
+    assert allowed == run.ALLOWED
+    assert run.check_user_namespaces(tmp_path) == f"forbidden by {name.replace('/', '.')}; {remedy}"
 
 
 @pytest.mark.parametrize(("path", "said"), [("/bin/echo", "echo"), ("/nowhere/bwrap", "does not run")])
 def test_the_version_is_asked_of_the_program_itself(monkeypatch: pytest.MonkeyPatch, path: str, said: str) -> None:
     monkeypatch.setattr(bubblewrap, "find_executable", lambda: path)
 
-    assert said in str(host.collect_facts().bubblewrap)
+    assert said in str(run.collect_facts().bubblewrap)
 
 
 def test_a_host_without_groups_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroups, "find_cgroups", lambda: None)
     monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: "not delegated")
 
-    assert host.collect_facts().cgroups == "not delegated"
+    assert run.collect_facts().cgroups == "not delegated"

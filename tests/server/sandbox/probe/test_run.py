@@ -16,7 +16,7 @@ from proctor.server.runtime.results import make_failure
 from proctor.server.sandbox.pool import bubblewrap, cgroups
 from proctor.server.sandbox.pool.cgroups import limit_settings
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
-from proctor.server.sandbox.probe import host, run
+from proctor.server.sandbox.probe import run
 from proctor.server.sandbox.probe.attacks import AttackResult, find_left_file
 from proctor.server.sandbox.probe.report import (
     CHOICES,
@@ -65,7 +65,7 @@ def test_a_host_without_bubblewrap_falls_back_and_refuses_more(monkeypatch: pyte
 
     def holding(tier: Tier, *_: Any) -> TierReport:
         tried.append(tier)
-        return TierReport(tier, lacking=host.explain_lacking(tier))
+        return TierReport(tier, lacking=run.explain_lacking(tier))
 
     monkeypatch.setattr(run, "_run_probes", holding)
     report = quick_report(SandboxRequest())
@@ -79,8 +79,8 @@ def test_a_tier_that_does_not_start_is_lacking_with_the_likely_cause(monkeypatch
     def refuse(*_: Any, **__: Any) -> WorkerPool:
         raise ComponentError("the sandbox could not be started: No permissions")
 
-    monkeypatch.setattr(host, "explain_lacking", lambda _: None)
-    monkeypatch.setattr(host, "check_user_namespaces", lambda: "forbidden by a switch")
+    monkeypatch.setattr(run, "explain_lacking", lambda _: None)
+    monkeypatch.setattr(run, "check_user_namespaces", lambda: "forbidden by a switch")
     monkeypatch.setattr(WorkerPool, "start", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = run_probe(Tier.BWRAP, SandboxProbe.NETWORK)

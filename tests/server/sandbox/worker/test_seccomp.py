@@ -24,15 +24,17 @@ from proctor.server.sandbox.worker.seccomp import (
     KILL,
     KILLED,
     NAMESPACES,
+    NEWEST,
+    NUMBERS,
     PRIVATE,
     REFUSE,
     WORKER_NAMESPACES,
     WRITABLE,
     X32_BIT,
+    Architecture,
     FilterUse,
     program,
 )
-from proctor.server.sandbox.worker.syscalls import NEWEST, NUMBERS, Architecture
 from tests.server.sandbox.bpf_interpreter import verdict
 
 ARCHITECTURES = st.sampled_from(list(Architecture))
@@ -276,7 +278,7 @@ TRYING = """
 import ctypes, json, os, sys
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.syscalls import NUMBERS, here
+from proctor.server.sandbox.worker.seccomp import NUMBERS, here
 
 libc = ctypes.CDLL(None, use_errno=True)
 confine.no_new_privileges()
@@ -324,7 +326,7 @@ import asyncio, mmap, multiprocessing, os, shutil, socket, subprocess, sys, temp
 import numpy
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.syscalls import here
+from proctor.server.sandbox.worker.seccomp import here
 
 confine.no_new_privileges()
 seccomp.load(seccomp.program(here()))
@@ -362,7 +364,7 @@ LARGE = """
 import sys
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.syscalls import here
+from proctor.server.sandbox.worker.seccomp import here
 
 confine.no_new_privileges()
 seccomp.load(seccomp.program(here()))

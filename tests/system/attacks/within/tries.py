@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from proctor.server.sandbox.worker.syscalls import NUMBERS, here
+from proctor.server.sandbox.worker.seccomp import NUMBERS, here
 
 CANARY: Final = re.compile(r"canary-[a-z]+-[0-9A-Za-z]{8,}|neighbour-[0-9]+-[0-9a-f]{12}")
 LIBC: Final = ctypes.CDLL(None, use_errno=True)

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Final
 
 import proctor
-from proctor.server.sandbox.tiers import NOBODY, Mount, SandboxRequest
+from proctor.server.sandbox.tiers import HOME, NOBODY, Mount, SandboxRequest
 
 SYSTEM: Final = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32")
 LOADER: Final = ("/etc/ld.so.cache", "/etc/alternatives")
 PARTS_OF_A_PREFIX: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
 """All that is shown of a Python that was installed into somebody's home or into the working directory itself."""
-HOME: Final = "/tmp"  # noqa: S108 - a tmpfs of the sandbox's own
 
 VARIABLES: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",

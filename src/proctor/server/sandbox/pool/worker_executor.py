@@ -13,12 +13,16 @@ import asyncio
 import logging
 import re
 import socket
-from typing import Any, Final, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from proctor.errors import ComponentError, ValidationError
+from proctor.envs.targets import Target
+from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import AnyOutcome
@@ -31,7 +35,7 @@ from proctor.server.runtime.results import (
     make_refusal,
     new_incident,
 )
-from proctor.server.sandbox.handshake import printable_text
+from proctor.server.sandbox.handshake import printable_line, printable_text
 from proctor.server.sandbox.messages import (
     LONGEST_MESSAGE,
     LONGEST_TRACE,
@@ -49,9 +53,14 @@ from proctor.server.sandbox.messages import (
 )
 from proctor.server.sandbox.pool.answer_checker import AnswerChecker, CheckFailed, is_costly
 from proctor.server.sandbox.pool.worker_socket import BreakReason, SocketBroken, WorkerSocket
+from proctor.server.sandbox.tiers import SandboxRequest
 
 LONGEST_SECRET: Final = 2048
 LOG: Final = logging.getLogger("proctor.environment")
+POOL_LOG: Final = logging.getLogger("proctor.sandbox")
+MOST_STARTS: Final = 8
+"""Workers that are started at the same time."""
+ReturnType = TypeVar("ReturnType")
 CODES: Final = frozenset(Code)
 INCIDENT: Final = re.compile(r"[0-9a-f]{12}")
 CLOSE_SECONDS: Final = 5.0
@@ -301,3 +310,64 @@ class WorkerExecutor:
 
 def _printable_if_set(text: str | UnsetType) -> str | UnsetType:
     return text if text is UNSET else printable_text(text)
+
+
+class SandboxPool(ABC):
+    """Where the executors of one target come from; left by `close` or `end`. `what` is the sandbox in a word."""
+
+    what: str = "sandbox"
+
+    def __init__(self, target: Target, wish: SandboxRequest, start_seconds: float) -> None:
+        self._target = target
+        self._wish = wish
+        self._seconds = start_seconds
+        self._checker = AnswerChecker()
+        self._starts = asyncio.Semaphore(MOST_STARTS)
+        self._undertaker = ThreadPoolExecutor(MOST_STARTS, thread_name_prefix="proctor-undertaker")
+
+    def card(self) -> bytes:
+        """Return what the environment says of itself (an `EnvDescription` in msgpack), from a worker that is gone then."""
+        return run_blocking(self._describe())
+
+    async def place(self, work: Work, name: str = "") -> WorkerExecutor:
+        """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
+        try:
+            executor = await self._start_executor(name)
+        except (ProctorError, OSError) as problem:
+            number = new_incident()
+            said = printable_line(str(problem))
+            POOL_LOG.error(
+                "a %s could not be started, incident %s: %s", self.what, number, said, extra={"session": name}
+            )
+            message = f"the environment's {self.what} could not be started"
+            raise make_refusal(Code.FACTORY_ERROR, message, incident=number) from None
+        await executor.make(work)
+        return executor
+
+    async def close(self) -> None:
+        """End all workers; nothing is left."""
+        await asyncio.to_thread(self.end)
+
+    @abstractmethod
+    def end(self) -> None:
+        """Do what `close` does, and wait for it; calling it again does nothing."""
+
+    @abstractmethod
+    async def _start_worker(self) -> tuple[socket.socket, ProcessHandle]:
+        """Return the socket of a worker that is confined and waits for its first message, and what holds it."""
+
+    async def _start_executor(self, name: str = "") -> WorkerExecutor:
+        """Return an executor without an environment, or raise why there is none."""
+        async with self._starts:
+            channel, process = await self._start_worker()
+            return WorkerExecutor(channel, process, name, checker=self._checker, most=self._wish.limits.answer_bytes)
+
+    async def _describe(self) -> bytes:
+        executor = await self._start_executor()
+        return await executor.describe(Describe(self._target.text, self._target.settings), self._seconds)
+
+
+def run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
+    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

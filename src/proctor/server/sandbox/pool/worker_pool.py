@@ -13,17 +13,14 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.control import Code
-from proctor.server.runtime.results import RequestRefused, make_refusal, new_incident
 from proctor.server.sandbox.handshake import (
     GO,
     HERE,
@@ -34,17 +31,14 @@ from proctor.server.sandbox.handshake import (
     StartMessage,
     disable_peer_identity,
     enable_peer_identity,
-    printable_line,
     send_handshake,
 )
-from proctor.server.sandbox.messages import Describe, Work
+from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap
-from proctor.server.sandbox.pool.answer_checker import AnswerChecker
 from proctor.server.sandbox.pool.cgroups import Cgroups, explain_missing_cgroups, find_cgroups
-from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_executor import SandboxPool, WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_process import WorkerProcess, generate_users
 from proctor.server.sandbox.pool.zygote_pool import (
-    START_SECONDS,
     ZygotePlan,
     ZygotePool,
     ZygoteProcess,
@@ -52,16 +46,13 @@ from proctor.server.sandbox.pool.zygote_pool import (
     receive_next_handshake,
     wait_until_ready,
 )
-from proctor.server.sandbox.tiers import NOBODY, SandboxRequest, Tier
+from proctor.server.sandbox.tiers import NOBODY, START_SECONDS, SandboxRequest, Tier
 from proctor.server.sandbox.worker import zygote
 
 LOG: Final = logging.getLogger("proctor.sandbox")
-MOST_STARTS: Final = 8
-"""Workers that are started at the same time."""
 END_SECONDS: Final = 10.0
 DEATH_SECONDS: Final = 5.0
 """How long a zygote whose worker did not come may take to be known as dead."""
-ReturnType = TypeVar("ReturnType")
 
 COST: Final = "each session starts a sandbox of its own, which takes the time and the memory of a whole Python"
 
@@ -79,7 +70,7 @@ class PoolReport:
         return None if self.alone is None else COST
 
 
-class WorkerNotStarted(Exception):
+class WorkerNotStarted(ComponentError):
     """No worker came."""
 
 
@@ -91,7 +82,7 @@ class NamespacesUnavailable(WorkerNotStarted):
     """The kernel gives a worker no namespaces of its own."""
 
 
-class WorkerPool:
+class WorkerPool(SandboxPool):
     """The sandbox of one target; made by `start`, and left by `close` or `end`."""
 
     def __init__(
@@ -104,20 +95,15 @@ class WorkerPool:
         start_seconds: float = START_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(target, wish, start_seconds)
         self.tier: Final = tier
         self.report = PoolReport(tier)
-        self._target = target
-        self._wish = wish
         self._cgroups = cgroups
-        self._seconds = start_seconds
         self._binds = () if tier is Tier.PROCESS else bubblewrap.find_binds(target.text, wish.mounts)
         self._numbers = count(1)
         self._users = generate_users() if tier is not Tier.PROCESS and os.geteuid() == 0 else None
         self._zygotes = ZygotePool(self._plan, clock)
         self._processes: set[WorkerProcess] = set()
-        self._undertaker = ThreadPoolExecutor(2, thread_name_prefix="proctor-undertaker")
-        self._starts = asyncio.Semaphore(MOST_STARTS)
-        self._checker = AnswerChecker()
 
     @classmethod
     def start(cls, target: Target, wish: SandboxRequest, tier: Tier, **options: Any) -> "WorkerPool":
@@ -133,31 +119,22 @@ class WorkerPool:
         try:
             pool._zygotes.current().ready.result()
             if tier is Tier.STRICT:
-                _run_blocking(pool._try_worker())
+                run_blocking(pool._try_worker())
         except BaseException:
             pool.end()
             raise
         return pool
 
-    def card(self) -> bytes:
-        """Return what the environment says of itself (an `EnvDescription` in msgpack), from a worker that is gone then."""
-        return _run_blocking(self._describe())
-
     async def place(self, work: Work, name: str = "") -> WorkerExecutor:
-        """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
-        if work.num_envs is not None and self._target.has_engine:
-            await self._compile_ahead(work.autoreset_mode)
-        executor = await self._start_executor(name)
-        await executor.make(work)
-        return executor
+        """Return what `SandboxPool.place` returns, after a zygote compiled what batches need."""
+        if work.num_envs is not None and self._target.has_engine and self.report.alone is None:
+            with suppress(ProctorError):  # what goes wrong, a worker will say
+                await compile_ahead(self._zygotes.current(), work.autoreset_mode)
+        return await super().place(work, name)
 
     def filters_imports(self) -> bool:
         """Return whether every process that imports the environment is under a seccomp filter."""
         return self._zygotes.have_filters()
-
-    async def close(self) -> None:
-        """End all workers and the zygote; nothing is left."""
-        await asyncio.to_thread(self.end)
 
     def end(self) -> None:
         """Do what `close` does, and wait for it; calling it again does nothing."""
@@ -188,43 +165,11 @@ class WorkerPool:
         return inside if self.tier is Tier.PROCESS else bubblewrap.command(self._wish, self._binds, inside)
 
     # ---------------------------------------------------------------------------------------------------- workers
-    async def _compile_ahead(self, mode: str | None) -> None:
-        """Have a zygote that is shared by all compile what steps batches; what goes wrong, a worker will say."""
-        if self.report.alone is None:
-            with suppress(ProctorError):
-                await compile_ahead(self._zygotes.current(), mode)
-
     async def _try_worker(self) -> None:
         """Have a worker started and ended, to see how workers can be kept apart."""
         (await self._start_executor()).abandon()
 
-    async def _describe(self) -> bytes:
-        executor = await self._start_executor()
-        return await executor.describe(Describe(self._target.text, self._target.settings), self._seconds)
-
-    async def _start_executor(self, name: str = "") -> WorkerExecutor:
-        """Return an executor without an environment, or raise a refusal."""
-        try:
-            async with self._starts:
-                channel, process = await self._fork_worker()
-                return WorkerExecutor(
-                    channel, process, name, checker=self._checker, most=self._wish.limits.answer_bytes
-                )
-        except (WorkerNotStarted, ProctorError, OSError) as problem:
-            number = new_incident()
-            LOG.error(
-                "a worker could not be started, incident %s: %s",
-                number,
-                printable_line(str(problem)),
-                extra={"session": name},
-            )
-            raise self._refusal(number) from None
-
-    @staticmethod
-    def _refusal(number: str) -> RequestRefused:
-        return make_refusal(Code.FACTORY_ERROR, "the environment's sandbox could not be started", incident=number)
-
-    async def _fork_worker(self) -> tuple[socket.socket, WorkerProcess]:
+    async def _start_worker(self) -> tuple[socket.socket, WorkerProcess]:
         """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
         if self.report.alone is not None:
             return await self._fork_alone()
@@ -272,7 +217,7 @@ class WorkerPool:
             with theirs:
                 zygote_process.fork(theirs)
             async with asyncio.timeout(self._seconds):
-                await self._start_worker(ours, process, zygote_process)
+                await self._lead_worker(ours, process, zygote_process)
             disable_peer_identity(ours)
         except BaseException as problem:
             ours.close()
@@ -285,9 +230,7 @@ class WorkerPool:
         zygote_process.born += 1
         return ours, process
 
-    async def _start_worker(
-        self, channel: socket.socket, process: WorkerProcess, zygote_process: ZygoteProcess
-    ) -> None:
+    async def _lead_worker(self, channel: socket.socket, process: WorkerProcess, zygote_process: ZygoteProcess) -> None:
         """Lead a new worker to where it can begin."""
         with await receive_next_handshake(channel) as first:
             if first.kind != HERE or first.reason or not zygote_process.has_started(first.speaker):
@@ -344,9 +287,3 @@ def _attach_speaker(process: WorkerProcess, word: HandshakeMessage, channel: soc
     with suppress(BlockingIOError):
         channel.recv(1, socket.MSG_PEEK)
         raise WorkerNotStarted("a worker ended, or did not wait for an answer")
-
-
-def _run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
-    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop of its own."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()

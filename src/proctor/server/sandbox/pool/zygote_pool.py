@@ -47,10 +47,9 @@ from proctor.server.sandbox.messages import decode_message, encode_frame, read_m
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
 from proctor.server.sandbox.pool.worker_process import find_pid, is_descendant, move_to_group, remove_group
-from proctor.server.sandbox.tiers import MIB
+from proctor.server.sandbox.tiers import MIB, START_SECONDS
 
 LOG: Final = logging.getLogger("proctor.sandbox")
-START_SECONDS: Final = 60.0
 MOST_STARTING: Final = 32
 """Workers are in the zygote's group until they are moved into their own."""
 SHARED_BYTES: Final = 512 * MIB

@@ -25,8 +25,7 @@ from proctor.contracts.environment import Environment
 from proctor.models.wire import Action, Observation, State
 from proctor.server.sandbox.probe.report import SandboxProbe
 from proctor.server.sandbox.worker import confine
-from proctor.server.sandbox.worker.seccomp import CLONE_NEWUSER
-from proctor.server.sandbox.worker.syscalls import NUMBERS, here
+from proctor.server.sandbox.worker.seccomp import CLONE_NEWUSER, NUMBERS, here
 
 MIB: Final = 2**20
 PTRACE_SEIZE: Final = 0x4206

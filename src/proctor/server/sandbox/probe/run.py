@@ -10,17 +10,18 @@ Rule 4: decoys are laid out on the host for the probes to reach. A probe's own w
 import asyncio
 import logging
 import os
+import platform
 import secrets
 import select
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from proctor.envs.targets import Target
 from proctor.errors import ProctorError
@@ -28,22 +29,95 @@ from proctor.models.control import Code
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sandbox.messages import Work
-from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool import bubblewrap, cgroups
+from proctor.server.sandbox.pool.engine import ENGINES
+from proctor.server.sandbox.pool.worker_executor import WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
-from proctor.server.sandbox.probe import host
 from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, find_left_file
 from proctor.server.sandbox.probe.report import (
     CHOICES,
+    HostFacts,
     ProbeFinding,
     ProbeVerdict,
     SandboxProbe,
     SandboxReport,
     TierReport,
-    refusal,
-    strongest,
 )
 from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier
+from proctor.server.sandbox.worker.seccomp import Architecture, here
 
+# ------------------------------------------------------------------------------------------------------- the host
+INSTALL: Final = "bubblewrap is not installed; install it, for instance with `apt install bubblewrap`"
+NO_LINUX: Final = "this is no Linux"
+PROC_SYS: Final = Path("/proc/sys")
+SWITCHES: Final = (
+    ("user/max_user_namespaces", "0", "set user.max_user_namespaces to more than 0"),
+    ("kernel/unprivileged_userns_clone", "0", "set kernel.unprivileged_userns_clone to 1"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "set kernel.apparmor_restrict_unprivileged_userns to 0"),
+)
+"""The kernel's settings by which user namespaces are forbidden: a file, what forbids them, and what to do."""
+ALLOWED: Final = "allowed"
+
+
+def collect_facts() -> HostFacts:
+    """Return what this host has."""
+    return HostFacts(
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        root=os.geteuid() == 0,
+        bubblewrap=_read_bubblewrap_version(),
+        cgroups=_describe_cgroups(),
+        user_namespaces=check_user_namespaces(),
+        engines=tuple(name for name in ENGINES if shutil.which(name) is not None),
+    )
+
+
+def explain_lacking(tier: Tier) -> str | None:
+    """Return in words what a tier needs that this host plainly does not have, and what to do; None if it can be tried."""
+    return None if tier is Tier.NONE else next(_find_missing(tier), None)
+
+
+def _find_missing(tier: Tier) -> Iterator[str]:
+    if not sys.platform.startswith("linux"):
+        yield NO_LINUX
+    if tier.rank >= Tier.BWRAP.rank and bubblewrap.find_executable() is None:
+        yield INSTALL
+    if tier.rank >= Tier.STRICT.rank:
+        reason = cgroups.explain_missing_cgroups()
+        if reason is not None:
+            yield f"there are no cgroups: {reason}"
+    if tier.rank >= Tier.BWRAP.rank and here() is None:
+        yield f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
+
+
+def check_user_namespaces(settings: Path = PROC_SYS) -> str:
+    """Return `allowed`, or in words what forbids a user namespace and what to do."""
+    for name, forbidding, remedy in SWITCHES:
+        with suppress(OSError):
+            if (settings / name).read_text(encoding="ascii").strip() == forbidding:
+                return f"forbidden by {name.replace('/', '.')}; {remedy}"
+    return ALLOWED
+
+
+def _read_bubblewrap_version() -> str | None:
+    path = bubblewrap.find_executable()
+    if path is None:
+        return None
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=5)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return f"does not run: {problem}"
+    return done.stdout.strip().removeprefix("bubblewrap ")
+
+
+def _describe_cgroups() -> str:
+    found = cgroups.find_cgroups()
+    if found is None:
+        return cgroups.explain_missing_cgroups() or "none"
+    return f"version {found.version}, {'tried' if found.proven else 'unproven'}"
+
+
+# --------------------------------------------------------------------------------------------------------- decoys
 LIMITS: Final = SandboxLimits(memory_bytes=256 * MIB, processes=24, file_bytes=MIB, tmp_bytes=2 * MIB)
 """Small ones: that they hold is what is tried, and trying must not hurt where they do not."""
 VARIABLE: Final = "PROCTOR_CANARY"
@@ -153,8 +227,6 @@ def lay_out_decoys() -> Iterator[Decoys]:
         yield decoys
 
 
-__all__ = ["SandboxReport", "full_report", "quick_report", "refusal", "run_probe", "strongest"]
-
 TARGET: Final = Target("proctor.server.sandbox.probe.attacks:Probing")
 WORK: Final = Work(TARGET.text, {}, False, False, None, None, False)
 PATIENCE_SECONDS: Final = 10.0
@@ -166,14 +238,11 @@ QUICK: Final = tuple(probe for probe in SandboxProbe if probe is not SandboxProb
 PLAIN: Final = "import sys; sys.path[:] = sys.argv[1:]; from proctor.server.sandbox.probe.attacks import main; main()"
 LOGS: Final = ("proctor.sandbox", "proctor.environment")
 SHARED: Final = "all sessions are in the server's own process"
-ReturnType = TypeVar("ReturnType")
 
 
 def full_report() -> SandboxReport:
     """Return what each of none..strict blocks on this host, by all probes; takes some seconds."""
-    return SandboxReport(
-        host.collect_facts(), tuple(_run_probes(tier, tuple(SandboxProbe)) for tier in reversed(CHOICES))
-    )
+    return SandboxReport(collect_facts(), tuple(_run_probes(tier, tuple(SandboxProbe)) for tier in reversed(CHOICES)))
 
 
 def quick_report(wish: SandboxRequest) -> SandboxReport:
@@ -185,7 +254,7 @@ def quick_report(wish: SandboxRequest) -> SandboxReport:
         tiers.append(TierReport(tier) if tier in (Tier.NONE, Tier.DOCKER) else _run_probes(tier, QUICK))
         if tiers[-1].holds():
             break
-    return SandboxReport(host.collect_facts(), tuple(tiers))
+    return SandboxReport(collect_facts(), tuple(tiers))
 
 
 def run_probe(tier: Tier, probe: SandboxProbe) -> ProbeFinding:
@@ -195,22 +264,22 @@ def run_probe(tier: Tier, probe: SandboxProbe) -> ProbeFinding:
 
 def _run_probes(tier: Tier, probes: Iterable[SandboxProbe]) -> TierReport:
     """Return what comes of some probes in a tier; one that cannot be started is lacking."""
-    lacking = host.explain_lacking(tier)
+    lacking = explain_lacking(tier)
     if lacking is not None:
         return TierReport(tier, lacking=lacking)
     with lay_out_decoys() as decoys, _silence_logs():
         if tier is Tier.NONE:
             return TierReport(tier, tuple(_run_without_sandbox(probes, decoys)))
         try:
-            return _run_blocking(_run_in_workers(tier, probes, decoys))
+            return run_blocking(_run_in_workers(tier, probes, decoys))
         except ProctorError as problem:
             return TierReport(tier, lacking=_explain_problem(str(problem)))
 
 
 def _explain_problem(problem: str) -> str:
     """Return what went wrong, with the setting of the kernel that is likely to be the cause."""
-    switch = host.check_user_namespaces()
-    return problem if switch == host.ALLOWED or os.geteuid() == 0 else f"{problem}; user namespaces are {switch}"
+    switch = check_user_namespaces()
+    return problem if switch == ALLOWED or os.geteuid() == 0 else f"{problem}; user namespaces are {switch}"
 
 
 # --------------------------------------------------------------------------------------------------- without a sandbox
@@ -320,9 +389,3 @@ def _silence_logs() -> Iterator[None]:
 
 def _drop_record(_record: logging.LogRecord) -> bool:
     return False
-
-
-def _run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
-    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()

@@ -20,8 +20,7 @@ from typing import Final
 
 from proctor.server.sandbox.tiers import NOBODY, SandboxLimits, Tier
 from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.seccomp import FilterUse
-from proctor.server.sandbox.worker.syscalls import here
+from proctor.server.sandbox.worker.seccomp import FilterUse, here
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_DUMPABLE: Final = 4

@@ -15,12 +15,15 @@ import signal
 import socket
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 import numpy as np
 
+from proctor import __version__
 from proctor.envs.targets import Target
+from proctor.errors import ProctorError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
 from proctor.server.runtime.env_description import describe_target
@@ -46,9 +49,11 @@ from proctor.server.sandbox.handshake import (
     READY,
     UNFIT,
     UNMAPPED,
+    LoadReport,
     StartMessage,
     receive_handshake,
     send_handshake,
+    silence_output,
 )
 from proctor.server.sandbox.messages import (
     LENGTH,
@@ -67,9 +72,11 @@ from proctor.server.sandbox.messages import (
     read_message,
     to_worker_problem,
 )
-from proctor.server.sandbox.tiers import Tier
+from proctor.server.sandbox.tiers import HOME, Tier
 from proctor.server.sandbox.worker import confine
 
+MODULE: Final = "proctor.server.sandbox.worker.worker"
+LONGEST_PROBLEM: Final = 4096
 LOG: Final = logging.getLogger("proctor.environment")
 _decode_call: Final = msgspec.msgpack.Decoder(WorkerCall).decode
 
@@ -292,3 +299,66 @@ def _check_tool_size(found: ToolOutcome) -> ToolOutcome:
 def _to_problem_reply(problem: RequestError) -> WorkerReply:
     said = to_worker_problem(problem.problem)
     return WorkerReply(failed=said) if isinstance(problem, RequestFailed) else WorkerReply(refused=said)
+
+
+# ----------------------------------------------------------------------------------------------------- in a container
+class StreamSocket:
+    """Two streams that are read and written like one socket: no socket reaches a worker in a container."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    def recv(self, most: int) -> bytes:
+        """Return what has come, at least one byte; nothing when the other side has closed."""
+        return os.read(self._incoming, most)
+
+    def sendall(self, message: bytes | bytearray) -> None:
+        """Send a whole message; a ConnectionError if nobody reads it any more."""
+        rest = memoryview(message)
+        while rest:
+            rest = rest[os.write(self._outgoing, rest) :]
+
+
+def main() -> None:
+    """Serve standard input and output until the other side closes them.
+
+    Before anything of the environment is imported, the two streams are moved where no `print` finds them. What is written to
+    standard output and error then leads nowhere.
+    """
+    # Not inherited by what the environment starts, and read like a socket is: `recv` and `sendall` are all that is used.
+    channel = cast("socket.socket", StreamSocket(os.dup(0), os.dup(1)))
+    # Not by the engine: it would make a folder that is not in the image, with rights that nobody has there.
+    os.chdir(HOME)
+    silence_output()
+    body = read_message(channel)
+    if body is None:
+        return
+    start = decode_message(body, StartMessage)
+    answer = confine_and_load(start)
+    channel.sendall(encode_frame(answer))
+    if answer.problem is None:
+        serve(channel, start.limits.answer_bytes)
+
+
+def confine_and_load(start: StartMessage) -> LoadReport:
+    """Take away what a strict worker gives up, import the target's module, and return how that went."""
+    try:
+        confine.settle(Tier.STRICT, start.limits, network=start.network)
+    except OSError as problem:
+        return LoadReport(f"the worker could not be confined: {problem}", version=__version__)
+    return load_target(Target(start.target, start.settings))
+
+
+def load_target(target: Target) -> LoadReport:
+    """Import what makes the target, and say how that went; nothing is made."""
+    try:
+        target.load()
+    except USER_CODE_ERRORS as problem:
+        reason = str(problem) if isinstance(problem, ProctorError) else f"{type(problem).__name__}: {problem}"
+        return LoadReport(reason[:LONGEST_PROBLEM], version=__version__)
+    return LoadReport(threads=len(list(Path("/proc/self/task").iterdir())) - 1, version=__version__)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,6 @@ import msgspec
 
 from proctor.envs.settings import find_spec
 from proctor.envs.targets import MODES, Target
-from proctor.errors import ProctorError
 from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
@@ -80,8 +79,6 @@ def step_batch_once(target: Target, mode: str) -> None:
         batch.close()
 
 
-LONGEST_PROBLEM: Final = 4096
-
 ENTRY: Final = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -115,7 +112,7 @@ def main(descriptor: int) -> None:
             start = decode_message(body, StartMessage)
             _drop_rights(start)
             target = Target(start.target, start.settings)
-            if _send_report(control, load_target(target)):
+            if _send_report(control, worker.load_target(target)):
                 warm_up_environment(target)
                 _serve_forks(control, start, target)
 
@@ -140,16 +137,6 @@ def _choose_filter(start: StartMessage) -> FilterUse:
     if start.tier is Tier.BWRAP:
         return FilterUse.SHARED
     return FilterUse.ALONE if start.alone else FilterUse.ZYGOTE
-
-
-def load_target(target: Target) -> LoadReport:
-    """Import what makes the target, and say how that went; nothing is made."""
-    try:
-        target.load()
-    except USER_CODE_ERRORS as problem:
-        reason = str(problem) if isinstance(problem, ProctorError) else f"{type(problem).__name__}: {problem}"
-        return LoadReport(reason[:LONGEST_PROBLEM])
-    return LoadReport(threads=len(list(Path("/proc/self/task").iterdir())) - 1)
 
 
 def _send_report(control: socket.socket, answer: LoadReport) -> bool:

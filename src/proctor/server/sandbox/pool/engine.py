@@ -5,13 +5,11 @@ Rule 2: whatever the engine says is an error of ours that says what to do.
 """
 
 import json
-import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
@@ -20,10 +18,7 @@ from proctor.server.sandbox.worker.confine import SIGNALS
 
 ENGINES: Final = ("docker", "podman")
 PATIENCE_SECONDS: Final = 60.0
-LONG_SECONDS: Final = 900.0
-"""For what moves whole images."""
 MOST_WORDS: Final = 500
-TARGET_LABEL, VERSION_LABEL = "proctor.target", "proctor.version"
 BOOT_LABEL, SERVER_LABEL = "proctor", "proctor.server"
 PODMANS_OWN: Final = (
     "--read-only-tmpfs=false",  # else /run and /var/tmp are writable in a container that is to be read-only
@@ -40,17 +35,9 @@ UNREACHABLE: Final = ("cannot connect to the docker daemon", "error during conne
 class ImageFacts:
     """What an engine says of an image."""
 
-    name: str
     digest: str
-    size: int
-    labels: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[str, ...] = ()
     """Folders that an engine would make writable on the host's disk, without any limit."""
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether `proctor image` made it."""
-        return VERSION_LABEL in self.labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +94,11 @@ class Engine:
         """Raise a ComponentError with the reason if it cannot be asked."""
         self.run("version", "--format", "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}")
 
-    def run(self, *words: str, seconds: float = PATIENCE_SECONDS, given: IO[bytes] | None = None) -> str:
+    def run(self, *words: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Return what the engine answers, or raise a ComponentError with what it said and what to do."""
-        stdin = subprocess.DEVNULL if given is None else given
         try:
             done = subprocess.run(  # noqa: S603  # no shell, and the words are ours
-                [*self.command, *words], stdin=stdin, capture_output=True, timeout=seconds, check=False
+                [*self.command, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired:
             raise ComponentError(f"{self.name} did not answer in {seconds:g} s", found=words[0]) from None
@@ -125,30 +111,8 @@ class Engine:
     def image(self, name: str) -> ImageFacts:
         """Return what is known of an image; one that is not there is a ComponentError."""
         (told,) = json.loads(self.run("image", "inspect", name))
-        config = told.get("Config") or {}
-        labels, volumes = config.get("Labels") or {}, config.get("Volumes") or {}
-        return ImageFacts(name, told["Id"].removeprefix("sha256:"), int(told["Size"]), labels, tuple(sorted(volumes)))
-
-    def load(self, path: Path) -> None:
-        """Take an image from a file."""
-        self.run("load", "--quiet", "--input", str(path), seconds=LONG_SECONDS)
-
-    def commit(self, base: str, layer: Path, changes: Sequence[str], name: str) -> None:
-        """Make an image of what another has with the files of a tar on top; `changes` are lines of a Dockerfile."""
-        container = f"proctor-image-{secrets.token_hex(6)}"
-        # It is never started, and an image without a command needs one to be made a container of.
-        self.run("create", "--pull", "never", "--network", "none", "--name", container, base, "nothing")
-        try:
-            with layer.open("rb") as file:
-                self.run("cp", "-", f"{container}:/", seconds=LONG_SECONDS, given=file)
-            words = [word for change in changes for word in ("--change", change)]
-            self.run("commit", *words, container, name, seconds=LONG_SECONDS)
-        finally:
-            self.remove([container])
-
-    def save(self, name: str, path: Path) -> None:
-        """Write an image to a file."""
-        self.run("save", "--output", str(path), name, seconds=LONG_SECONDS)
+        volumes = (told.get("Config") or {}).get("Volumes") or {}
+        return ImageFacts(told["Id"].removeprefix("sha256:"), tuple(sorted(volumes)))
 
     def containers(self, label: str) -> list[FoundContainer]:
         """Return the containers with a label, running or not."""
@@ -205,7 +169,7 @@ def explain_failure(engine: str, said: str) -> ComponentError:
     if any(sign in low for sign in ABSENT):
         return ComponentError(
             f"{engine} has no such image: {words[:MOST_WORDS]}",
-            expected="one that is there; `proctor image ENV` builds one",
+            expected="one that is there: docs/containers.md shows how to build one",
         )
     return ComponentError(f"{engine} says no: {words[-MOST_WORDS:] or 'it gave no reason'}")
 
@@ -229,8 +193,8 @@ def run_arguments(
     words += [word for variable, value in _environment_variables().items() for word in ("--env", f"{variable}={value}")]
     if engine == "podman":
         words += PODMANS_OWN
-    if not image.is_ours:
-        words += ["--entrypoint", "python3"]
+    # What the image would start by itself is of no interest.
+    words += ["--entrypoint", "python3"]
     # Not by its name, which may mean another image by now: what was checked, and is on record, is what runs.
     return [*words, f"sha256:{image.digest}", *inside]
 

@@ -15,8 +15,9 @@ from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.sandbox.handshake import LoadReport, StartMessage
 from proctor.server.sandbox.messages import Work, WorkerCall, WorkerReply, decode_message, encode_frame, read_message
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
-from proctor.server.sandbox.worker import confine, stdio_worker
-from proctor.server.sandbox.worker.stdio_worker import MODULE, StreamSocket, confine_and_load
+from proctor.server.sandbox.worker import confine
+from proctor.server.sandbox.worker import worker as worker_module
+from proctor.server.sandbox.worker.worker import MODULE, StreamSocket, confine_and_load
 from tests.server.live_server import PATIENCE
 
 NOISY = """
@@ -110,7 +111,7 @@ def test_a_worker_that_cannot_be_confined_imports_nothing(monkeypatch: pytest.Mo
         raise OSError(38, "there is no seccomp filter")
 
     monkeypatch.setattr(confine, "settle", refuses)
-    monkeypatch.setattr(stdio_worker, "load_target", lambda target: pytest.fail("it was imported"))
+    monkeypatch.setattr(worker_module, "load_target", lambda target: pytest.fail("it was imported"))
 
     assert "could not be confined" in (confine_and_load(start("CartPole-v1")).problem or "")
 

@@ -2,7 +2,7 @@
 
 Rule 1: an engine passes no descriptors, so there is no zygote: each session costs the start of a container and the memory
     of a whole Python. The conversation is the one that every worker has.
-Rule 2: nothing is pulled. The image is one that `proctor image` built, or one with `python3` and this Proctor in it.
+Rule 2: nothing is pulled. The image has a `python3` with this version of Proctor and the environment's package.
 Rule 3: nothing is left behind: a pool removes all its containers when it closes, and when it starts those of servers
     that are no more, which their labels name.
 Rule 4: a container is ended by its name, its client by its process; `kill` never waits, a thread does the rest.
@@ -17,38 +17,34 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 
 import msgspec
 
 from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.control import Code
-from proctor.server.runtime.results import make_refusal, new_incident
-from proctor.server.sandbox.container.engine import (
+from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
+from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
+from proctor.server.sandbox.pool.engine import (
     BOOT_LABEL,
     SERVER_LABEL,
-    VERSION_LABEL,
     Engine,
     FoundContainer,
     ImageFacts,
     explain_failure,
     run_arguments,
 )
-from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_line, printable_text
-from proctor.server.sandbox.messages import Describe, Work, decode_message, encode_frame, read_message
-from proctor.server.sandbox.pool.answer_checker import AnswerChecker
-from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
+from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, SandboxPool
 from proctor.server.sandbox.pool.worker_process import generate_users
-from proctor.server.sandbox.tiers import SandboxRequest, Tier
-from proctor.server.sandbox.worker.stdio_worker import MODULE
+from proctor.server.sandbox.tiers import START_SECONDS, SandboxRequest, Tier
+from proctor.server.sandbox.worker.worker import MODULE
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 KILLED: Final = 128 + 9
@@ -88,6 +84,12 @@ class Container:
             raise ComponentError("what the container said is nothing that a worker says") from None
         except OSError:
             raise self._complaint() from None
+        if loaded.version != __version__:
+            raise ComponentError(
+                "the image has another version of Proctor",
+                found=printable_text(loaded.version) or "an older one",
+                expected=f"{__version__}, as on this machine",
+            )
         if loaded.problem is not None:
             raise ValidationError(printable_text(loaded.problem))
         return channel
@@ -176,13 +178,9 @@ def _read_available(pipe: IO[bytes]) -> bytes:
     return b""
 
 
-START_SECONDS: Final = 60.0
-MOST_STARTS: Final = 8
-"""Containers that are started at the same time."""
 INSIDE: Final = ("-P", "-B", "-m", MODULE)
 """What the Python of a container is told; no file of the working directory has a say in what is imported."""
 COST: Final = "each session starts a container, which takes the time and the memory of a whole Python and a client"
-ReturnType = TypeVar("ReturnType")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +251,11 @@ class ContainerPoolReport:
     costs: str = COST
 
 
-class ContainerPool:
+class ContainerPool(SandboxPool):
     """The containers of one target; made by `start`, and left by `close` or `end`."""
 
     tier: Final = Tier.DOCKER
+    what = "container"
 
     def __init__(
         self,
@@ -269,22 +268,18 @@ class ContainerPool:
         users: Iterator[int] | None = None,
         start_seconds: float = START_SECONDS,
     ) -> None:
+        super().__init__(target, wish, start_seconds)
         self._users = generate_users() if users is None else users
         self.report: Final = report
-        self._target = target
-        self._wish = wish
         self._image = image
         self._engine = engine
-        self._seconds = start_seconds
         self._boot = secrets.token_hex(6)
         self._labels = {BOOT_LABEL: self._boot, SERVER_LABEL: str(ServerMark.own())}
         self._numbers = count(1)
         self._containers: set[Container] = set()
         self._guard = threading.Lock()
         self._ended = False
-        self._checker = AnswerChecker()
         self._starters = ThreadPoolExecutor(MOST_STARTS, thread_name_prefix="proctor-starter")
-        self._undertaker = ThreadPoolExecutor(MOST_STARTS, thread_name_prefix="proctor-undertaker")
 
     @classmethod
     def start(
@@ -296,7 +291,7 @@ class ContainerPool:
         """
         if image is None:
             raise ValidationError(
-                "the tier docker needs an image", expected=f"--image NAME, as `proctor image {target.text}` prints it"
+                "the tier docker needs an image", expected="--image NAME; docs/containers.md shows how to build one"
             )
         engine = Engine.find() if engine is None else engine
         facts = engine.facts()
@@ -305,37 +300,10 @@ class ContainerPool:
                 f"{engine.name} enforces no limits on this host", found=", ".join(facts.lacking), expected="all of them"
             )
         found = engine.image(image)
-        _check_version(found, target)
         _check_volumes(found)
         engine.remove(find_orphans(engine.containers(SERVER_LABEL), ServerMark.own()))
         report = ContainerPoolReport(Tier.DOCKER, f"{engine.name} {facts.version}", image, found.digest, facts.seccomp)
         return cls(target, wish, found, engine, report, users=generate_users(mapped=facts.maps_users), **options)
-
-    def card(self) -> bytes:
-        """Return what the environment says of itself (an `EnvDescription` in msgpack), from a container that is gone then."""
-        return _run_blocking(self._describe())
-
-    async def place(self, work: Work, name: str = "") -> WorkerExecutor:
-        """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
-        try:
-            executor = await self._start_executor(name)
-        except (ProctorError, OSError) as problem:
-            number = new_incident()
-            LOG.error(
-                "a container could not be started, incident %s: %s",
-                number,
-                printable_line(str(problem)),
-                extra={"session": name},
-            )
-            message = "the environment's container could not be started"
-            raise make_refusal(Code.FACTORY_ERROR, message, incident=number) from None
-        # Where this machine has its modules is nobody's business in a container.
-        await executor.make(work)
-        return executor
-
-    async def close(self) -> None:
-        """End all containers; nothing is left."""
-        await asyncio.to_thread(self.end)
 
     def end(self) -> None:
         """Do what `close` does, and wait for it; calling it again does nothing."""
@@ -354,20 +322,13 @@ class ContainerPool:
             # The next server sweeps them.
             LOG.error("containers may be left: %s", problem, extra={"label": f"{BOOT_LABEL}={self._boot}"})
 
-    async def _describe(self) -> bytes:
-        executor = await self._start_executor("")
-        return await executor.describe(Describe(self._target.text, self._target.settings), self._seconds)
-
-    async def _start_executor(self, name: str) -> WorkerExecutor:
-        """Return an executor without an environment, or raise why there is none."""
+    async def _start_worker(self) -> tuple[socket.socket, Container]:
         container, starting = self._begin_start()
         try:
-            channel = await asyncio.wrap_future(starting)
+            return await asyncio.wrap_future(starting), container
         except BaseException:
             container.kill()
             raise
-        # A container is held like any other worker: it can be killed, and asked whether its memory was the end of it.
-        return WorkerExecutor(channel, container, name, checker=self._checker, most=self._wish.limits.answer_bytes)
 
     def _begin_start(self) -> tuple[Container, "Future[socket.socket]"]:
         """Have a container started, on a thread."""
@@ -385,16 +346,6 @@ class ContainerPool:
             return container, self._starters.submit(container.start, words, start, self._seconds)
 
 
-def _check_version(image: ImageFacts, target: Target) -> None:
-    version = image.labels.get(VERSION_LABEL, __version__)
-    if version != __version__:
-        raise ComponentError(
-            "the image was built by another version of Proctor",
-            found=version,
-            expected=f"{__version__}: `proctor image {target.text}` builds it anew",
-        )
-
-
 def _check_volumes(image: ImageFacts) -> None:
     if image.volumes:
         raise ComponentError(
@@ -402,9 +353,3 @@ def _check_volumes(image: ImageFacts) -> None:
             found=", ".join(image.volumes),
             expected="an image without VOLUME",
         )
-
-
-def _run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:
-    """Return what a coroutine returns; on a thread, because whoever asks may be inside an event loop of its own."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()

@@ -29,17 +29,17 @@ from proctor.models.control import Code
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.env_description import EnvDescription
 from proctor.server.runtime.results import RequestFailed, RequestRefused
-from proctor.server.sandbox.container import container_pool as container_module
-from proctor.server.sandbox.container.container_pool import (
+from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
+from proctor.server.sandbox.messages import Work, WorkerProblem, WorkerReply
+from proctor.server.sandbox.pool import container_pool as container_module
+from proctor.server.sandbox.pool.container_pool import (
     Container,
     ContainerPool,
     ServerMark,
     find_orphans,
     find_start_ticks,
 )
-from proctor.server.sandbox.container.engine import VERSION_LABEL, Engine, FoundContainer
-from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
-from proctor.server.sandbox.messages import Work, WorkerProblem, WorkerReply
+from proctor.server.sandbox.pool.engine import Engine, FoundContainer
 from proctor.server.sandbox.tiers import SandboxLimits, SandboxRequest, Tier
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.fake_engine import StandIn, canned, stand_in
@@ -60,6 +60,7 @@ for _ in range(512):
     os.write(2, b"x" * 65536)
 """
 HANGS = f'exec "{sys.executable}" -S -c "import threading; threading.Event().wait()"\n'
+LOADED = LoadReport(version=__version__)
 Result = TypeVar("Result")
 
 
@@ -71,7 +72,7 @@ def engine(tmp_path: Path) -> StandIn:
 @contextmanager
 def nest(made: StandIn, target: Target = CARTPOLE, **options: Any) -> Iterator[ContainerPool]:
     """Give a nest of which nothing is left afterwards."""
-    found = ContainerPool.start(target, SandboxRequest(Tier.DOCKER), "proctor-env:x", made.engine, **options)
+    found = ContainerPool.start(target, SandboxRequest(Tier.DOCKER), "an-image:1", made.engine, **options)
     try:
         yield found
     finally:
@@ -160,20 +161,21 @@ def test_a_nest_begins_by_sweeping_what_dead_servers_left(engine: StandIn) -> No
 
 # ---------------------------------------------------------------------------------------------- what has to be there
 def test_without_an_image_it_is_said_how_to_make_one() -> None:
-    with pytest.raises(ValidationError, match="proctor image CartPole-v1"):
+    with pytest.raises(ValidationError, match=r"docs/containers\.md"):
         ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), None)
 
 
-def test_an_image_of_another_version_is_refused(engine: StandIn) -> None:
-    engine.answers("image", [{"Id": "abc", "Size": 5, "Config": {"Labels": {VERSION_LABEL: "0.0.0-other"}}}])
+@pytest.mark.parametrize("version", ["", "0.0.0-other"])
+def test_an_image_of_another_version_is_refused(engine: StandIn, version: str) -> None:
+    engine.runs(canned(LoadReport("what it could not read", version=version)))
 
-    with pytest.raises(ComponentError, match="another version of Proctor"):
-        ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), "x", engine.engine)
+    with nest(engine) as found, pytest.raises(ComponentError, match="another version of Proctor"):
+        found.card()
 
 
 def test_an_image_with_volumes_is_refused_because_they_would_be_writable_without_limit(engine: StandIn) -> None:
-    config = {"Labels": {VERSION_LABEL: __version__}, "Volumes": {"/var/data": {}, "/cache": {}}}
-    engine.answers("image", [{"Id": "abc", "Size": 5, "Config": config}])
+    config = {"Volumes": {"/var/data": {}, "/cache": {}}}
+    engine.answers("image", [{"Id": "abc", "Config": config}])
 
     with pytest.raises(ComponentError, match="volumes") as caught:
         ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), "x", engine.engine)
@@ -191,7 +193,7 @@ def test_an_engine_that_cannot_set_the_limits_is_refused(engine: StandIn) -> Non
 def test_an_image_that_is_not_there_is_told(engine: StandIn) -> None:
     engine.answers("refuses", "Error: No such image: x")
 
-    with pytest.raises(ComponentError, match="proctor image ENV"):
+    with pytest.raises(ComponentError, match=r"docs/containers\.md"):
         engine.engine.image("x")
 
 
@@ -199,7 +201,7 @@ def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
     with nest(engine) as found:
         assert found.tier is Tier.DOCKER
         assert (found.report.tier, found.report.engine, found.report.image) == (
-            *(Tier.DOCKER, "docker 1.2.3", "proctor-env:x"),
+            *(Tier.DOCKER, "docker 1.2.3", "an-image:1"),
         )
         assert (found.report.digest, found.report.seccomp) == ("abc", "docker's profile default")
         assert "each session" in found.report.costs
@@ -231,7 +233,7 @@ def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: St
 
 
 def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandIn) -> None:
-    engine.runs(canned(LoadReport(), WorkerReply(card=b"its card")))
+    engine.runs(canned(LOADED, WorkerReply(card=b"its card")))
     with nest(engine) as found:
         assert found.card() == b"its card"
 
@@ -239,12 +241,12 @@ def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandI
     (boot,) = re.findall(r"--label proctor=(\w+)", line)
     assert f"--name proctor-{boot}-1 " in line
     assert f"--label proctor.server={ServerMark.own()} " in line
-    assert line.endswith("sha256:abc -P -B -m proctor.server.sandbox.worker.stdio_worker")
+    assert line.endswith("sha256:abc -P -B -m proctor.server.sandbox.worker.worker")
 
 
 def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: StandIn) -> None:
     heard = engine.folder / "heard"
-    engine.runs(f'tee "{heard}" | {canned(LoadReport(), WorkerReply()).removeprefix("exec ")}')
+    engine.runs(f'tee "{heard}" | {canned(LOADED, WorkerReply()).removeprefix("exec ")}')
 
     async def scenario(found: ContainerPool) -> None:
         (await found.place(WORK)).abandon()
@@ -259,14 +261,14 @@ def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: S
 @pytest.mark.parametrize(
     ("answers", "problem", "reason"),
     [
-        ((LoadReport("cannot import\x1b it"),), ValidationError, r"cannot import\? it"),
+        ((LoadReport("cannot import\x1b it", version=__version__),), ValidationError, r"cannot import\? it"),
         (
-            (LoadReport(), WorkerReply(refused=WorkerProblem("no such setting", Code.FACTORY_ERROR))),
+            (LOADED, WorkerReply(refused=WorkerProblem("no such setting", Code.FACTORY_ERROR))),
             ValidationError,
             "no such setting",
         ),
-        ((LoadReport(), WorkerReply()), ComponentError, "no card"),
-        ((LoadReport(),), ValidationError, "ended"),
+        ((LOADED, WorkerReply()), ComponentError, "no card"),
+        ((LOADED,), ValidationError, "ended"),
     ],
 )
 def test_an_environment_that_cannot_be_made_is_told_to_whoever_starts_a_server(
@@ -279,7 +281,7 @@ def test_an_environment_that_cannot_be_made_is_told_to_whoever_starts_a_server(
 
 
 def test_an_environment_that_is_not_made_in_time_is_not_waited_for(engine: StandIn) -> None:
-    engine.runs(canned(LoadReport()).replace("sys.exit(int", "exactly(2**30); sys.exit(int"))
+    engine.runs(canned(LOADED).replace("sys.exit(int", "exactly(2**30); sys.exit(int"))
 
     with nest(engine, start_seconds=5.0) as found, pytest.raises(ComponentError, match="not made within"):
         found.card()
@@ -372,7 +374,7 @@ def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
 # --------------------------------------------------------------------------------------------------------------- ends
 @pytest.mark.parametrize(("code", "is_memory"), [(137, True), (9, False), (0, False)])
 def test_a_container_that_the_kernel_ended_needed_too_much_memory(engine: StandIn, code: int, is_memory: bool) -> None:
-    engine.runs(canned(LoadReport(), WorkerReply(), code=code))
+    engine.runs(canned(LOADED, WorkerReply(), code=code))
 
     async def scenario(found: ContainerPool) -> RequestFailed:
         place = await found.place(WORK)
@@ -424,7 +426,7 @@ def test_a_nest_that_closes_ends_every_container_and_begins_no_other(engine: Sta
         await found.close()
         return failed.value, refused.value
 
-    engine.runs(canned(LoadReport(), WorkerReply()))
+    engine.runs(canned(LOADED, WorkerReply()))
     with nest(engine) as found:
         failed, refused = run(scenario(found))
 
@@ -438,7 +440,7 @@ def test_a_container_that_cannot_be_removed_is_logged_and_tried_again_at_the_end
     engine: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.answers("rm", "device or resource busy")
-    engine.runs(canned(LoadReport(), WorkerReply(card=b"")))
+    engine.runs(canned(LOADED, WorkerReply(card=b"")))
     with nest(engine) as found:
         found.card()
         until(lambda: "could not be removed" in caplog.text)
@@ -512,7 +514,7 @@ def test_a_container_that_is_killed_while_it_starts_ends_at_once(engine: StandIn
 
 
 def test_a_client_that_lives_on_is_not_out_of_memory(engine: StandIn) -> None:
-    engine.runs(canned(LoadReport()))
+    engine.runs(canned(LOADED))
     with ThreadPoolExecutor(1) as undertaker:
         container = Container(engine.engine, "it", undertaker, lambda _: None)
         channel = container.start(["run"], start(), PATIENCE)

@@ -1,1 +1,0 @@
-"""Containers as sandboxes, and the images for them."""
