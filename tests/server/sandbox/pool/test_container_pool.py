@@ -174,8 +174,7 @@ def test_an_image_of_another_version_is_refused(engine: StandIn, version: str) -
 
 
 def test_an_image_with_volumes_is_refused_because_they_would_be_writable_without_limit(engine: StandIn) -> None:
-    config = {"Volumes": {"/var/data": {}, "/cache": {}}}
-    engine.answers("image", [{"Id": "abc", "Config": config}])
+    engine.answers("image", [{"Id": "abc", "Config": {"Volumes": {"/var/data": {}, "/cache": {}}}}])
 
     with pytest.raises(ComponentError, match="volumes") as caught:
         ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), "x", engine.engine)

@@ -26,6 +26,7 @@ from proctor.server.runtime.env_description import EnvDescription, describe_targ
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
 from proctor.server.sandbox.messages import encode_batch
 from proctor.server.sandbox.pool import worker_pool as nest_module
+from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing
 from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, WorkerExecutor
 from proctor.server.sandbox.pool.worker_pool import NamespacesUnavailable, WorkerNotStarted, WorkerPool
 from proctor.server.sandbox.pool.worker_process import FIRST_USER
@@ -745,8 +746,10 @@ def test_there_is_no_nest_in_the_other_tiers(tier: Tier) -> None:
 
 
 def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nest_module, "find_cgroups", lambda: None)
-    monkeypatch.setattr(nest_module, "explain_missing_cgroups", lambda: "there are none")
+    def find_none() -> Cgroups:
+        raise CgroupsMissing("there are none")
+
+    monkeypatch.setattr(nest_module, "find_cgroups", find_none)
 
     with pytest.raises(ComponentError, match="there are none"):
         started(Tier.STRICT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from proctor.server.sandbox.handshake import enable_peer_identity, receive_handshake
 from proctor.server.sandbox.pool import worker_process as hold_module
-from proctor.server.sandbox.pool.cgroups import Cgroups, FolderOperations
+from proctor.server.sandbox.pool.cgroups import Cgroups
 from proctor.server.sandbox.pool.worker_process import (
     FIRST_USER,
     WorkerProcess,
@@ -28,6 +29,7 @@ from proctor.server.sandbox.pool.worker_process import (
 )
 from proctor.server.sandbox.tiers import SandboxLimits
 from tests.server.live_server import PATIENCE, until
+from tests.server.sandbox.kernel_folders import KernelFolder
 from tests.server.sandbox.processes import files
 
 LEADER = """
@@ -56,21 +58,6 @@ def take(hold: WorkerProcess, pid: int) -> None:
     descriptor = os.pidfd_open(pid)
     hold.attach(descriptor)
     os.close(descriptor)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with its files, as the kernel does for a group."""
-    for each in folder.iterdir():
-        each.unlink()
-    folder.rmdir()
-
-
-def make_group(folder: Path) -> None:
-    """Make a folder with the files that the kernel puts into a group."""
-    folder.mkdir()
-    for name in ("cgroup.procs", "memory.max", "pids.max", "cpu.max", "cgroup.subtree_control"):
-        (folder / name).touch()
-    (folder / "memory.events").write_text("oom_kill 1\n")
 
 
 def test_a_process_that_is_held_is_killed_and_buried(
@@ -148,13 +135,14 @@ def test_a_hold_is_buried_even_when_the_undertaker_has_gone(child: subprocess.Po
 def test_a_group_is_made_asked_and_removed(
     undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    cgroups = Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, remove_tree))
+    cgroups = Cgroups(2, (KernelFolder(tmp_path),), "family")
     over: list[WorkerProcess] = []
     hold = WorkerProcess(undertaker, over.append)
     take(hold, child.pid)
 
     hold.put_into_group(cgroups, "worker", SandboxLimits())
     members = (tmp_path / "family" / "worker" / "cgroup.procs").read_text()
+    (tmp_path / "family" / "worker" / "memory.events").write_text("oom_kill 1\n")
     hungry = hold.out_of_memory()
     (tmp_path / "family" / "worker" / "cgroup.procs").write_text("")
     hold.kill()
@@ -169,9 +157,7 @@ def test_no_group_is_made_for_a_process_that_was_given_up(undertaker: ThreadPool
     hold = WorkerProcess(undertaker, lambda _: None)
     hold.kill()
 
-    hold.put_into_group(
-        Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, remove_tree)), "w", SandboxLimits()
-    )
+    hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "family"), "w", SandboxLimits())
 
     assert list(tmp_path.iterdir()) == []
 
@@ -181,16 +167,13 @@ def test_a_group_that_stays_is_said_to(
     child: subprocess.Popen[bytes],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def stay(_: Path) -> None:
-        raise OSError(16, os.strerror(16))
-
+    monkeypatch.setattr(KernelFolder, "refusals", 10**6)
     over: list[WorkerProcess] = []
     hold = WorkerProcess(undertaker, over.append)
     take(hold, child.pid)
-    hold.put_into_group(
-        Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, stay)), "w", SandboxLimits()
-    )
+    hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "family"), "w", SandboxLimits())
     (tmp_path / "family" / "w" / "cgroup.procs").write_text("")
 
     hold.kill()
@@ -248,9 +231,7 @@ def test_a_line_of_parents_that_never_stays_the_same_is_not_believed(
 
 
 def test_a_process_that_ended_is_not_moved_and_its_group_is_gone(tmp_path: Path, gone: int) -> None:
-    group = Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, remove_tree)).make(
-        "w", SandboxLimits()
-    )
+    group = Cgroups(2, (KernelFolder(tmp_path),), "family").make("w", SandboxLimits())
 
     assert not move_to_group(gone, group)
     assert not group.folders[0].exists()
@@ -259,10 +240,10 @@ def test_a_process_that_ended_is_not_moved_and_its_group_is_gone(tmp_path: Path,
 def test_whoever_was_moved_instead_of_a_process_that_ended_is_let_go_unhurt(
     tmp_path: Path, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, remove_tree)).make(
-        "w", SandboxLimits()
-    )
+    group = Cgroups(2, (KernelFolder(tmp_path),), "family").make("w", SandboxLimits())
     (tmp_path / "cgroup.procs").touch()
+    # A kernel's folder is empty when its process was moved elsewhere.
+    monkeypatch.setattr(KernelFolder, "rmdir", shutil.rmtree)
     numbers = iter((child.pid, 0))
     monkeypatch.setattr(hold_module, "find_pid", lambda _: next(numbers))
 
@@ -273,9 +254,7 @@ def test_whoever_was_moved_instead_of_a_process_that_ended_is_let_go_unhurt(
 
 
 def test_a_group_that_takes_no_process_is_removed(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
-    group = Cgroups(2, (tmp_path,), "family", kernel=FolderOperations(make_group, remove_tree)).make(
-        "w", SandboxLimits()
-    )
+    group = Cgroups(2, (KernelFolder(tmp_path),), "family").make("w", SandboxLimits())
     (group.folders[0] / "cgroup.procs").unlink()
     descriptor = os.pidfd_open(child.pid)
 
@@ -291,9 +270,7 @@ def test_a_process_that_ended_has_no_group(undertaker: ThreadPoolExecutor, tmp_p
     hold.attach(gone)
 
     with pytest.raises(ProcessLookupError):
-        hold.put_into_group(
-            Cgroups(2, (tmp_path,), "f", kernel=FolderOperations(make_group, remove_tree)), "w", SandboxLimits()
-        )
+        hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "f"), "w", SandboxLimits())
     hold.kill()
 
     assert not (tmp_path / "f" / "w").exists()
@@ -307,9 +284,7 @@ def test_only_a_member_of_the_group_is_taken_for_the_worker(
     take(hold, child.pid)
     inside, outside = os.pidfd_open(child.pid), os.pidfd_open(os.getpid())
     without = hold.has_member(inside)
-    hold.put_into_group(
-        Cgroups(2, (tmp_path,), "f", kernel=FolderOperations(make_group, remove_tree)), "w", SandboxLimits()
-    )
+    hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "f"), "w", SandboxLimits())
 
     members = [hold.has_member(each) for each in (inside, outside)]
 

@@ -12,6 +12,10 @@ from proctor.server.sandbox.probe.run import SWITCHES
 from proctor.server.sandbox.tiers import Tier
 
 
+def find_none() -> cgroups.Cgroups:
+    raise cgroups.CgroupsMissing("not delegated")
+
+
 def test_a_host_without_bubblewrap_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "find_executable", lambda: None)
 
@@ -22,9 +26,9 @@ def test_a_host_without_bubblewrap_is_told_to_install_it(monkeypatch: pytest.Mon
 
 def test_strict_needs_cgroups_and_a_filter_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "find_executable", lambda: "/usr/bin/true")
-    monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: "not delegated")
+    monkeypatch.setattr(cgroups, "find_cgroups", find_none)
     without_groups = run.explain_lacking(Tier.STRICT)
-    monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: None)
+    monkeypatch.setattr(cgroups, "find_cgroups", lambda: None)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     monkeypatch.setattr(run, "here", lambda: None)
 
@@ -62,7 +66,6 @@ def test_the_version_is_asked_of_the_program_itself(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_host_without_groups_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "find_cgroups", lambda: None)
-    monkeypatch.setattr(cgroups, "explain_missing_cgroups", lambda: "not delegated")
+    monkeypatch.setattr(cgroups, "find_cgroups", find_none)
 
     assert run.collect_facts().cgroups == "not delegated"

@@ -162,7 +162,6 @@ def test_strict_blocks_everything_that_works_without_a_sandbox(report: SandboxRe
 @pytest.mark.system
 def test_nothing_is_left_of_a_trial(report: SandboxReport) -> None:
     found = cgroups.find_cgroups()
-    assert found is not None
 
     assert report.tiers
     assert not [home for home in found.homes if list(home.glob(f"proctor-{os.getpid()}-*"))]

@@ -32,6 +32,7 @@ from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.worker_process import find_pid
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.worker import confine, zygote
+from proctor.server.sandbox.worker.worker import load_target
 from tests.server.environments import HIDDEN_TEXT
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.slow
     "text", ["CartPole-v1", "proctor/PlumeSearch-v0", f"{ENVIRONMENTS}:corridor", f"{ENVIRONMENTS}:Corridor-v0"]
 )
 def test_what_makes_a_target_is_imported_and_nothing_is_made(text: str) -> None:
-    assert zygote.load_target(Target(text)).problem is None
+    assert load_target(Target(text)).problem is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_what_makes_a_target_is_imported_and_nothing_is_made(text: str) -> None:
     ],
 )
 def test_what_cannot_be_imported_is_said_in_words(text: str, word: str) -> None:
-    assert word in (zygote.load_target(Target(text)).problem or "")
+    assert word in (load_target(Target(text)).problem or "")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_module_that_fails_while_it_is_imported_is_said_in_words(
     (tmp_path / f"{name}.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
 
-    assert name in (zygote.load_target(Target(f"{name}:Thing")).problem or "")
+    assert name in (load_target(Target(f"{name}:Thing")).problem or "")
 
 
 def test_a_zygote_finds_modules_where_we_do_and_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_workers_of_one_zygote_share_what_it_imported_and_nothing_else() -> None
         held = [sorted(Path(f"/proc/{pid}/fd").iterdir()) for pid in (first, second)]
         alive = descendants(process.pid)
 
-    assert loaded == LoadReport()
+    assert (loaded.problem, loaded.threads) == (None, 0)
     assert [each.outcome and each.outcome.observation for each in notes] == [
         b'{"observation":1}',
         b'{"observation":2}',

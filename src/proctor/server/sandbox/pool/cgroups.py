@@ -10,13 +10,14 @@ Rule 5: nothing waits long: `kill` and `remove` try for some milliseconds, and `
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from proctor.errors import ComponentError
 from proctor.server.sandbox.tiers import SandboxLimits
 
 PREFIX: Final = "proctor-"
@@ -30,15 +31,8 @@ REMOVE_ROUNDS: Final = 20
 PAUSE_SECONDS: Final = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class FolderOperations:
-    """How a group's folder is made and removed; the kernel puts the files in it and takes them away."""
-
-    make: Callable[[Path], None] = Path.mkdir
-    remove: Callable[[Path], None] = Path.rmdir
-
-
-KERNEL: Final = FolderOperations()
+class CgroupsMissing(ComponentError):
+    """No group can be made here; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,6 @@ class ControlGroup:
 
     folders: tuple[Path, ...]
     version: int
-    kernel: FolderOperations = KERNEL
 
     def add(self, pid: int) -> None:
         """Move a process into the group; what it forks from now on is in it too."""
@@ -67,15 +60,12 @@ class ControlGroup:
     def release(self) -> None:
         """Move whoever is in the group to where this process is, as far as that can be done; nobody is hurt."""
         for folder in self.folders:
+            # This process's own group in the same hierarchy: two above, or the leaf that it went into.
+            home = folder.parent.parent
+            own = next(home.glob(f"{PREFIX}{os.getpid()}-*{LEAF}"), home)
             with suppress(OSError):
                 for pid in read_kernel_file(folder / "cgroup.procs").split():
-                    write_kernel_file(self._own_folder(folder) / "cgroup.procs", pid)
-
-    @staticmethod
-    def _own_folder(folder: Path) -> Path:
-        """Return the folder of this process's own group in the same hierarchy: two above, or the leaf that it went into."""
-        home = folder.parent.parent
-        return next(home.glob(f"{PREFIX}{os.getpid()}-*{LEAF}"), home)
+                    write_kernel_file(own / "cgroup.procs", pid)
 
     def set_limit(self, order: LimitSetting) -> None:
         """Write a limit; one that is not needed only where the kernel has a file for it."""
@@ -130,7 +120,16 @@ class ControlGroup:
         for attempt in range(REMOVE_ROUNDS):
             if attempt:
                 time.sleep(PAUSE_SECONDS)
-            if remove_folders(self.folders, self.kernel):
+            if remove_folders(self.folders):
+                return True
+        return False
+
+    def end(self) -> bool:
+        """Remove the group, of which processes may still be ending; return whether it is gone."""
+        for _ in range(REMOVE_ROUNDS):
+            with suppress(OSError):
+                self.kill()
+            if self.remove():
                 return True
         return False
 
@@ -160,15 +159,15 @@ def limit_settings(version: int, limits: SandboxLimits) -> tuple[LimitSetting, .
     )
 
 
-def remove_folders(folders: Iterable[Path], kernel: FolderOperations) -> bool:
+def remove_folders(folders: Iterable[Path]) -> bool:
     """Remove what can be removed; return whether nothing is left."""
-    return not [folder for folder in folders if not remove_folder(folder, kernel)]
+    return not [folder for folder in folders if not _remove_folder(folder)]
 
 
-def remove_folder(folder: Path, kernel: FolderOperations) -> bool:
+def _remove_folder(folder: Path) -> bool:
     """Remove a folder once; return whether it is not there any more."""
     try:
-        kernel.remove(folder)
+        folder.rmdir()
     except FileNotFoundError:
         return True
     except OSError:
@@ -218,16 +217,19 @@ class Cgroups:
     homes: tuple[Path, ...]
     family: str
     proven: bool = False
-    kernel: FolderOperations = KERNEL
 
     def make(self, name: str, limits: SandboxLimits) -> ControlGroup:
         """Make a group with these limits, or raise an OSError."""
         for home in self.homes:
-            _make_family(home / self.family, self.version, self.kernel)
-        group = ControlGroup(tuple(home / self.family / name for home in self.homes), self.version, self.kernel)
+            family = home / self.family
+            with suppress(FileExistsError):
+                family.mkdir()
+                if self.version == 2:
+                    _enable_controllers(family)
+        group = ControlGroup(tuple(home / self.family / name for home in self.homes), self.version)
         try:
             for folder in group.folders:
-                self.kernel.make(folder)
+                folder.mkdir()
             for order in limit_settings(self.version, limits):
                 group.set_limit(order)
         except FileExistsError:
@@ -239,52 +241,27 @@ class Cgroups:
 
     def close(self) -> bool:
         """Remove this server's own folder, and return whether it is gone; groups in it have to be gone before."""
-        return remove_folders((home / self.family for home in self.homes), self.kernel)
+        return remove_folders(home / self.family for home in self.homes)
 
     def sweep(self, prefix: str = PREFIX) -> int:
         """Remove the empty groups that dead servers left, and return how many folders went."""
-        return sum(
-            _sweep_family(folder, self.kernel)
-            for home in self.homes
-            for folder in _find_dead_families(home, prefix, self.family)
-        )
+        folders = (folder for home in self.homes for folder in _find_dead_families(home, prefix, self.family))
+        return sum(map(_sweep_family, folders))
 
 
-def find_cgroups(
-    root: Path = ROOT, membership: str | None = None, *, kernel: FolderOperations = KERNEL
-) -> Cgroups | None:
-    """Return where groups can be made, None if nowhere; `explain_missing_cgroups` then says why."""
-    looked = _find_or_explain(root, membership, kernel)
-    return looked if isinstance(looked, Cgroups) else None
-
-
-def explain_missing_cgroups(
-    root: Path = ROOT, membership: str | None = None, *, kernel: FolderOperations = KERNEL
-) -> str | None:
-    """Return in words why no group can be made here, None if one can."""
-    looked = _find_or_explain(root, membership, kernel)
-    return None if isinstance(looked, Cgroups) else looked
-
-
-def _find_or_explain(root: Path, membership: str | None, kernel: FolderOperations) -> Cgroups | str:
+def find_cgroups(root: Path = ROOT, membership: str | None = None) -> Cgroups:
+    """Return where groups can be made, after one was made; raises `CgroupsMissing`."""
     try:
         own = _read_memberships(membership)
-        if (root / "cgroup.controllers").exists():
-            cgroups = _find_in_version_2(root, own, kernel)
-        else:
-            cgroups = _find_in_version_1(root, own, kernel)
-        return cgroups if isinstance(cgroups, str) else _try_group(cgroups, root)
+        unified = (root / "cgroup.controllers").exists()
+        cgroups = _find_in_version_2(root, own) if unified else _find_in_version_1(root, own)
+        try:
+            gone = cgroups.make(f"trial-{time.monotonic_ns()}", SandboxLimits()).remove()
+        finally:
+            cgroups.close()
     except OSError as problem:
-        return f"{problem.filename or root} cannot be used: {problem.strerror}"
-
-
-def _try_group(cgroups: Cgroups, root: Path) -> Cgroups:
-    """Return the same after a group was really made."""
-    try:
-        gone = cgroups.make(f"trial-{time.monotonic_ns()}", SandboxLimits()).remove()
-    finally:
-        cgroups.close()
-    return Cgroups(cgroups.version, cgroups.homes, cgroups.family, gone and root.is_mount(), cgroups.kernel)
+        raise CgroupsMissing(f"{problem.filename or root} cannot be used: {problem.strerror}") from None
+    return replace(cgroups, proven=gone and root.is_mount())
 
 
 def _read_memberships(text: str | None) -> dict[str, str]:
@@ -294,15 +271,15 @@ def _read_memberships(text: str | None) -> dict[str, str]:
     return {name: path for _, names, path in rows for name in names.split(",")}
 
 
-def _find_in_version_1(root: Path, own: dict[str, str], kernel: FolderOperations) -> Cgroups | str:
+def _find_in_version_1(root: Path, own: dict[str, str]) -> Cgroups:
     homes = []
     for controller in CONTROLLERS:
         hierarchy = next((root / name for name in _find_hierarchies(root, controller)), None)
         if hierarchy is None:
-            return f"the kernel offers no {controller} controller below {root}"
+            raise CgroupsMissing(f"the kernel offers no {controller} controller below {root}")
         inner = hierarchy / own.get(controller, "/").lstrip("/")
         homes.append(inner if inner.is_dir() else hierarchy)
-    return _check_writable(Cgroups(1, tuple(homes), _family_name(), kernel=kernel))
+    return _check_writable(Cgroups(1, tuple(homes), _family_name()))
 
 
 def _find_hierarchies(root: Path, controller: str) -> Iterator[str]:
@@ -312,7 +289,7 @@ def _find_hierarchies(root: Path, controller: str) -> Iterator[str]:
                 yield folder.name
 
 
-def _find_in_version_2(root: Path, own: dict[str, str], kernel: FolderOperations) -> Cgroups | str:
+def _find_in_version_2(root: Path, own: dict[str, str]) -> Cgroups:
     inner = root / own.get("", "/").lstrip("/")
     home = inner if inner.is_dir() else root
     if home.name.startswith(PREFIX) and home.name.endswith(LEAF):
@@ -321,38 +298,33 @@ def _find_in_version_2(root: Path, own: dict[str, str], kernel: FolderOperations
     offered = read_kernel_file(home / "cgroup.controllers").split()
     lacking = [controller for controller in CONTROLLERS if controller not in offered]
     if lacking:
-        return f"the controllers {', '.join(lacking)} are not delegated to {home}; {DELEGATE}"
-    cgroups = _check_writable(Cgroups(2, (home,), _family_name(), kernel=kernel))
-    return cgroups if isinstance(cgroups, str) else _delegate_controllers(cgroups)
+        raise CgroupsMissing(f"the controllers {', '.join(lacking)} are not delegated to {home}; {DELEGATE}")
+    cgroups = _check_writable(Cgroups(2, (home,), _family_name()))
+    _delegate_controllers(home, home / f"{cgroups.family}{LEAF}")
+    return cgroups
 
 
-def _delegate_controllers(cgroups: Cgroups) -> Cgroups | str:
-    """Return the same after the controllers were handed down from its home, or why that cannot be."""
-    home = cgroups.homes[0]
+def _delegate_controllers(home: Path, leaf: Path) -> None:
+    """Hand the controllers down from a group; this process goes into a leaf if it is in that group."""
     if set(CONTROLLERS) <= set(read_kernel_file(home / "cgroup.subtree_control").split()):
-        return cgroups
+        return
     # Only the root of all groups may have processes of its own and hand controllers down, and it alone has no type.
     pids = (
         [int(pid) for pid in read_kernel_file(home / "cgroup.procs").split()] if (home / "cgroup.type").exists() else []
     )
     if set(pids) - {os.getpid()}:
-        return f"{home} holds other processes than this server; {DELEGATE}"
+        raise CgroupsMissing(f"{home} holds other processes than this server; {DELEGATE}")
     if pids:
-        _move_server_into_leaf(home / f"{cgroups.family}{LEAF}", cgroups.kernel)
+        leaf.mkdir(exist_ok=True)
+        write_kernel_file(leaf / "cgroup.procs", str(os.getpid()))
     _enable_controllers(home)
-    return cgroups
 
 
-def _move_server_into_leaf(leaf: Path, kernel: FolderOperations) -> None:
-    with suppress(FileExistsError):
-        kernel.make(leaf)
-    write_kernel_file(leaf / "cgroup.procs", str(os.getpid()))
-
-
-def _check_writable(cgroups: Cgroups) -> Cgroups | str:
+def _check_writable(cgroups: Cgroups) -> Cgroups:
     for home in cgroups.homes:
         if not os.access(home, os.W_OK):
-            return f"{home} is not writable for this user; {DELEGATE if cgroups.version == 2 else AS_ROOT}"
+            remedy = DELEGATE if cgroups.version == 2 else AS_ROOT
+            raise CgroupsMissing(f"{home} is not writable for this user; {remedy}")
     return cgroups
 
 
@@ -366,15 +338,6 @@ def _read_boot_id() -> str:
     with suppress(OSError):
         return read_kernel_file(Path("/proc/sys/kernel/random/boot_id"))[:8]
     return "unknown"
-
-
-def _make_family(folder: Path, version: int, kernel: FolderOperations) -> None:
-    try:
-        kernel.make(folder)
-    except FileExistsError:
-        return
-    if version == 2:
-        _enable_controllers(folder)
 
 
 def _enable_controllers(folder: Path) -> None:
@@ -398,7 +361,7 @@ def _is_alive(name: str) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _sweep_family(folder: Path, kernel: FolderOperations) -> int:
+def _sweep_family(folder: Path) -> int:
     with suppress(FileNotFoundError):  # another server swept it meanwhile
-        return sum(remove_folder(child, kernel) for child in (*filter(Path.is_dir, folder.iterdir()), folder))
+        return sum(map(_remove_folder, (*filter(Path.is_dir, folder.iterdir()), folder)))
     return 0

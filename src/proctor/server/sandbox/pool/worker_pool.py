@@ -35,7 +35,7 @@ from proctor.server.sandbox.handshake import (
 )
 from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap
-from proctor.server.sandbox.pool.cgroups import Cgroups, explain_missing_cgroups, find_cgroups
+from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing, find_cgroups
 from proctor.server.sandbox.pool.worker_executor import SandboxPool, WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_process import WorkerProcess, generate_users
 from proctor.server.sandbox.pool.zygote_pool import (
@@ -274,9 +274,10 @@ class WorkerPool(SandboxPool):
 def _find_cgroups(tier: Tier) -> Cgroups | None:
     if tier is not Tier.STRICT:
         return None
-    cgroups = find_cgroups()
-    if cgroups is None:
-        raise ComponentError(f"there are no cgroups for the tier strict: {explain_missing_cgroups()}")
+    try:
+        cgroups = find_cgroups()
+    except CgroupsMissing as problem:
+        raise ComponentError(f"there are no cgroups for the tier strict: {problem}") from None
     cgroups.sweep()
     return cgroups
 

@@ -110,7 +110,7 @@ class WorkerProcess:
             if self._descriptor >= 0:
                 _await_end(self._descriptor)
                 os.close(self._descriptor)
-            if self._group is not None and not remove_group(self._group):
+            if self._group is not None and not self._group.end():
                 LOG.error("the cgroup of a worker could not be removed", extra={"cgroup": str(self._group.folders[0])})
         self._over(self)
 
@@ -191,13 +191,3 @@ def _await_end(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.poll(BURIAL_SECONDS * 1000)
-
-
-def remove_group(group: ControlGroup) -> bool:
-    """Remove a group of which processes may still be ending; return whether it is gone."""
-    for _ in range(20):
-        with suppress(OSError):
-            group.kill()
-        if group.remove():
-            return True
-    return False

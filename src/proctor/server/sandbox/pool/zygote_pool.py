@@ -46,7 +46,7 @@ from proctor.server.sandbox.handshake import (
 from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
-from proctor.server.sandbox.pool.worker_process import find_pid, is_descendant, move_to_group, remove_group
+from proctor.server.sandbox.pool.worker_process import find_pid, is_descendant, move_to_group
 from proctor.server.sandbox.tiers import MIB, START_SECONDS
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -250,7 +250,7 @@ class ZygoteProcess:
                 os.close(self._descriptor)
                 self._descriptor = -1
         for each in group:
-            if not remove_group(each):
+            if not each.end():
                 LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(each.folders[0])})
 
 

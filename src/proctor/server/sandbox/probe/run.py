@@ -83,9 +83,10 @@ def _find_missing(tier: Tier) -> Iterator[str]:
     if tier.rank >= Tier.BWRAP.rank and bubblewrap.find_executable() is None:
         yield INSTALL
     if tier.rank >= Tier.STRICT.rank:
-        reason = cgroups.explain_missing_cgroups()
-        if reason is not None:
-            yield f"there are no cgroups: {reason}"
+        try:
+            cgroups.find_cgroups()
+        except cgroups.CgroupsMissing as problem:
+            yield f"there are no cgroups: {problem}"
     if tier.rank >= Tier.BWRAP.rank and here() is None:
         yield f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
 
@@ -111,9 +112,10 @@ def _read_bubblewrap_version() -> str | None:
 
 
 def _describe_cgroups() -> str:
-    found = cgroups.find_cgroups()
-    if found is None:
-        return cgroups.explain_missing_cgroups() or "none"
+    try:
+        found = cgroups.find_cgroups()
+    except cgroups.CgroupsMissing as problem:
+        return str(problem)
     return f"version {found.version}, {'tried' if found.proven else 'unproven'}"
 
 
