@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.client.agents import Grant, Transition
-from proctor.client.settings import ConnectionSettings
+from proctor.client.connection import ConnectionSettings
 from proctor.errors import EpisodeLost, RemoteError, StateError, ValidationError
 from proctor.models.control import Code
 from proctor.models.grants import GrantWish

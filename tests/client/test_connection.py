@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.client.connection import Connection
-from proctor.client.settings import ConnectionSettings
+from proctor.client.connection import Connection, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import Notice
 from tests.client.conftest import COUNTING
@@ -116,7 +115,8 @@ def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
             await session.reset(b"")
             there.loop.call_soon_threadsafe(there.server.stop)
             await until(lambda: not connection._up)
-        connection._recovery.stop()
+        assert connection._reconnecting is not None
+        connection._reconnecting.cancel()
         session.lose("given up by the test", "CONNECTION_LOST")
         with pytest.raises(EpisodeLost):
             await session.step(ADD)
@@ -293,7 +293,7 @@ class TestAServerWithoutHello:
     def test_has_one_session_that_works(self) -> None:
         async def test(fake: Plain, connection: Connection) -> None:
             session = await connection.session()
-            assert (connection.greeted, session.greeted) == (False, False)
+            assert (connection.welcome, session.greeted) == (None, False)
             await session.reset(b"")
             assert [told(await session.step(ADD))["count"] for _ in range(3)] == [1, 2, 3]
             assert b"step_count" in bytes(await session.state())

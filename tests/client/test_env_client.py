@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from proctor.client.connection import Connection
+from proctor.client.connection import Connection, ConnectionSettings
 from proctor.client.env_client import EnvClient
-from proctor.client.settings import ConnectionSettings
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
 from proctor.errors import ComponentError, EpisodeLost, ValidationError

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from proctor.bridge.grant_file import read_grant
 from proctor.client.agents import Grant, make_grant_wish
+from proctor.client.connection import ConnectionSettings
 from proctor.client.env_client import EnvClient, GenericClient
-from proctor.client.settings import ConnectionSettings
 from proctor.errors import EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import Code
 from proctor.models.grants import GrantWish

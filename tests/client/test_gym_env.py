@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from proctor.client.connection import ConnectionSettings
 from proctor.client.remote_envs import RemoteEnv
-from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, StateError, ValidationError
 from tests.server.live_server import Served, serving
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from proctor.client.connection import Connection
+from proctor.client.connection import Backoff, Connection, ConnectionSettings
 from proctor.client.session import ClientSession
-from proctor.client.settings import Backoff, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost
 from proctor.models.control import ObservationReply
 from tests.client.conftest import COUNTING

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.client.connection import Connection
+from proctor.client.connection import Connection, ConnectionSettings
 from proctor.client.session import ClientSession
-from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, StateError, ValidationError
 from proctor.models.control import ObservationReply
 from tests.client.conftest import COUNTING

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from proctor.client.connection import Connection
+from proctor.client.connection import Connection, ConnectionSettings
 from proctor.client.session import ClientSession
-from proctor.client.settings import ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RequestTimeout
 from proctor.models.control import ObservationReply
 from tests.client.counting import GATE, PATIENCE
@@ -42,7 +41,7 @@ def faked(
 
 def impatient(session: ClientSession[ObservationReply], seconds: float) -> None:
     """Have what comes next wait no longer than this; what came before had all the time that a slow machine needs."""
-    session._requests._seconds = seconds
+    session._seconds = seconds
 
 
 async def silence(fake: Fake, request: Request) -> None:

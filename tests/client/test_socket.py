@@ -200,6 +200,6 @@ def test_a_unix_socket_is_spoken_to(tmp_path: Path) -> None:
 
         path = tmp_path / "proctor.sock"
         async with unix_serve(greet, str(path)), Connection(f"unix://{path}") as connection:
-            return connection.greeted
+            return connection.welcome is not None
 
     assert asyncio.run(main()) is False

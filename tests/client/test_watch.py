@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from proctor.client import agents
 from proctor.client.agents import Transition, TransitionReader
-from proctor.client.continuity import EpisodeLoss, EpisodePosition, LossReason
+from proctor.client.connection import ConnectionSettings
+from proctor.client.replies import EpisodeLoss, EpisodePosition, LossReason
 from proctor.client.session import ClientSession
-from proctor.client.settings import ConnectionSettings
 from proctor.errors import (
     ConnectionFailed,
     EpisodeLost,
@@ -401,7 +401,7 @@ def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
         seen: Rows = []
         following = asyncio.create_task(follow(client, seen))
         for count in range(1, 5):
-            await until(lambda: client.connection.find_pending(client.session))
+            await until(lambda: client.connection._find_pending(client.session))
             await fake.cut()
             fake.act()
             await came(seen, count)
@@ -457,7 +457,7 @@ def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        left = client.connection.find_pending(client.session)
+        left = client.connection._find_pending(client.session)
         fake.act(terminated=True)
 
         assert left == []

@@ -17,7 +17,7 @@ import msgspec
 from pydantic import Field
 
 from proctor.client.connection import Connection
-from proctor.client.settings import Backoff, ConnectionSettings
+from proctor.client.connection import Backoff, ConnectionSettings
 from proctor.contracts.environment import Environment
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify

@@ -26,7 +26,7 @@ import msgspec
 
 from proctor.client.connection import Connection
 from proctor.client.env_client import EnvClient
-from proctor.client.settings import Backoff, ConnectionSettings
+from proctor.client.connection import Backoff, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify

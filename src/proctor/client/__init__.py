@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from proctor.client.agents import Transition as Transition
     from proctor.client.blocking import SyncEnvClient as SyncEnvClient
     from proctor.client.connection import Connection as Connection
+    from proctor.client.connection import ConnectionSettings as ConnectionSettings
     from proctor.client.env_client import EnvClient as EnvClient
     from proctor.client.env_client import GenericClient as GenericClient
     from proctor.client.env_client import JsonAction as JsonAction
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
     from proctor.client.operator import OperatorClient as OperatorClient
     from proctor.client.remote_envs import RemoteEnv as RemoteEnv
     from proctor.client.remote_envs import RemoteVectorEnv as RemoteVectorEnv
-    from proctor.client.settings import ConnectionSettings as ConnectionSettings
     from proctor.models.grants import GrantWish as GrantWish
 
 _HOMES = {
     "Connection": "client.connection",
-    "ConnectionSettings": "client.settings",
+    "ConnectionSettings": "client.connection",
     "EnvClient": "client.env_client",
     "GenericClient": "client.env_client",
     "Grant": "client.agents",

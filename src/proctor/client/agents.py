@@ -22,8 +22,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeAlias
 
 import msgspec
 
-from proctor.client.continuity import EpisodeLoss
-from proctor.client.replies import encode_observation, read_model, read_reply
+from proctor.client.replies import EpisodeLoss, encode_observation, read_model, read_reply
 from proctor.client.session import ClientSession
 from proctor.contracts.environment import ActT, ObsT
 from proctor.errors import ConnectionFailed, EpisodeLost, Missed, RequestTimeout, StateError, ValidationError

@@ -3,12 +3,13 @@
 Rule 1: `hello` comes first. A server that does not know it is spoken to as OpenEnv speaks: one session, one request at a
     time, nothing beside `type` and `data`, and a broken connection is the end of the episode. A server that knows `hello` and
     refuses it, or has no room, is not spoken to at all.
-Rule 2: a connection that breaks is made again (`Reconnection`) for as long as its server keeps a session; then the episode is
-    lost. A message that is not JSON breaks the connection too.
-Rule 3: whether a server knows a session is said by its answer to `resume`, and by nothing else: another run of it (`boot`)
-    may have taken the session up from its ledger.
-Rule 4: a session goes on only where it can stand (`continuity`); then what was not answered is repeated, same id, same
-    bytes, in order.
+Rule 2: with `hello`, ids are counted over the whole connection: an id alone tells whose reply it is. The text of a request is
+    made once and repeated byte for byte. An answer is kept until it is read, also when the one who waited for it has given up.
+Rule 3: a connection that breaks is made again for as long as its server keeps a session; then the episode is lost. A message
+    that is not JSON breaks the connection too.
+Rule 4: whether a server knows a session is said by its answer to `resume`, and by nothing else: another run of it (`boot`)
+    may have taken the session up from its ledger. A session goes on only where it can stand; then what was not answered is
+    repeated, in order.
 Rule 5: what a session means is not known here.
 """
 
@@ -18,6 +19,8 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,11 +28,15 @@ import msgspec
 
 from proctor import __version__
 from proctor.client.address import Address, follow_address, parse_address
-from proctor.client.continuity import LossReason
-from proctor.client.replies import FORGOTTEN_CODES, describe_problem, read_problem, read_reply
-from proctor.client.requests import PendingRequest, PendingRequests
-from proctor.client.session import AnySession, ClientSession, SessionStatus
-from proctor.client.settings import ConnectionSettings
+from proctor.client.replies import (
+    FORGOTTEN_CODES,
+    EpisodeLoss,
+    LossReason,
+    describe_problem,
+    read_problem,
+    read_reply,
+)
+from proctor.client.session import ClientSession, SessionStatus
 from proctor.client.socket import Socket, is_final, open_socket
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import (
@@ -52,108 +59,172 @@ from proctor.models.control import (
 if TYPE_CHECKING:
     from proctor.client.session import AnySession
 
-
-RECONNECTION_LOG: Final = logging.getLogger("proctor.client")
-
-
-class Reconnection:
-    """The attempts of one connection to come back; at most one series of them runs."""
-
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
-        self._task: asyncio.Task[None] | None = None
-        self._delays: Iterator[float] = iter(())
-        self._back_since: float | None = None
-
-    def start(self) -> None:
-        """Begin to seek the sessions."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def stop(self) -> None:
-        """Give up at once."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def wait_until_over(self) -> None:
-        """Return when no attempt is under way; whether one succeeded is for the connection to say."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        connection = self._connection
-        broke = connection.clock()
-        self._renew_delays(broke)
-        for delay in self._delays:
-            left = self._remaining_seconds(broke)
-            if left is None:
-                return
-            await connection.sleep(min(delay, left))
-            try:
-                await self._reconnect()
-            except ProctorError as problem:
-                RECONNECTION_LOG.info("no way back yet: %s", problem)
-                if isinstance(problem, ConnectionFailed) and is_final(problem):
-                    connection.lose_all(problem.message, LossReason.CONNECTION_LOST)
-                continue
-            if connection.mark_ready():
-                self._back_since = connection.clock()
-                return
-
-    def _renew_delays(self, now: float) -> None:
-        """Begin with short delays again, unless the connection broke soon after the last return."""
-        backoff = self._connection.settings.backoff
-        if self._back_since is None or now - self._back_since > backoff.longest:
-            self._delays = backoff.delays(self._connection.chance)
-
-    def _remaining_seconds(self, broke: float) -> float | None:
-        """Return for how long some server still keeps a session; sessions beyond that are lost. None: none is left."""
-        connection = self._connection
-        gone = connection.clock() - broke
-        left = {session: session.grace_seconds - gone for session in connection.sessions.values()}
-        for session, seconds in left.items():
-            if seconds <= 0:
-                session.lose("the connection could not be made again in time", LossReason.CONNECTION_LOST)
-        return max((seconds for seconds in left.values() if seconds > 0), default=None)
-
-    async def _reconnect(self) -> None:
-        """Connect and resume all sessions, or raise."""
-        connection = self._connection
-        await connection.greet(connection.home)
-        if connection.welcome is None:
-            connection.lose_all("the server was started anew and resumes nothing", LossReason.SERVER_RESTARTED)
-            return
-        asked = [(session, self._ask_resume(session)) for session in list(connection.sessions.values())]
-        for session, pending in asked:
-            await self._finish_resume(session, pending)
-
-    def _ask_resume(self, session: "AnySession") -> PendingRequest:
-        token = "" if session.opened is None else session.opened.resume_token
-        order = Resume(session=session.name or "", resume_token=token)
-        return self._connection.ask(MessageKind.RESUME, msgspec.json.encode(order))
-
-    async def _finish_resume(self, session: "AnySession", pending: PendingRequest) -> None:
-        connection = self._connection
-        reply = await pending.answer(connection.settings.connect_timeout)
-        if reply is None:
-            connection.hang_up()
-            raise ConnectionFailed("the server did not answer a resume")
-        if reply.type == "error" and read_problem(reply.data).code in FORGOTTEN_CODES:
-            same_run = connection.welcome is not None and connection.welcome.boot == session.boot
-            session.lose(
-                read_problem(reply.data).message, Code.EPISODE_LOST if same_run else LossReason.SERVER_RESTARTED
-            )
-            return
-        waiting = connection.find_pending(session)
-        session.come_back(reply, read_reply(reply, "resumed", Resumed), waiting)
-        for each in connection.find_pending(session):
-            connection.repeat(each)
-
-
+LOG: Final = logging.getLogger("proctor.client")
 NO_HELLO: Final = frozenset({Code.UNKNOWN_TYPE, Code.VALIDATION_ERROR, Code.INVALID_JSON})
 """How a server answers that does not know `hello`."""
 NO_ROOM: Final = frozenset({Code.CAPACITY_REACHED, Code.FACTORY_ERROR})
+SUPERSEDED: Final = 4000
+"""The close code that says: another connection has resumed your session."""
+RATE_SECONDS: Final = 1.0
+"""When to ask again if a server limits the rate and does not say for how long."""
+_REPLY: Final = msgspec.json.Decoder(RawReply).decode
+NoticeHandler = Callable[[Notice], None]
 
 
+# ------------------------------------------------------------------------------------------------------------- settings
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The first attempt comes at once; before attempt n + 1 lie `first * 2**n` seconds at most, never above `longest`.
+
+    Chance takes away up to half of each delay.
+    """
+
+    first: float = 0.05
+    longest: float = 5.0
+
+    def delays(self, chance: Callable[[], float]) -> Iterator[float]:
+        """Yield the seconds before each attempt, without end; `chance` draws from [0, 1)."""
+        yield 0.0
+        delay = self.first
+        while True:
+            yield delay * (1.0 - chance() / 2.0)
+            delay = min(delay * 2.0, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """How long a client waits, and how arrays travel. All times are in seconds; one that is not positive is refused."""
+
+    connect_timeout: float = 10.0
+    """For the handshake, and again for what is said first."""
+    request_timeout: float = 60.0
+    """For one request, a reconnection in between included."""
+    cancel_timeout: float = 5.0
+    """For taking back a request that came to no end; without an answer the episode is lost."""
+    ping_interval: float = 20.0
+    """Between two signs of life; one that is not answered for as long breaks the connection."""
+    backoff: Backoff = field(default_factory=Backoff)
+    packed: bool = False
+    """Ask for arrays as bytes; the models of a typed client read lists."""
+    compression: bool = False
+    """Ask for large arrays to be made smaller; only where they are packed."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, float | int) and not isinstance(value, bool) and not 0 < value < inf:
+                raise ValidationError(f"not a time: {each.name}", found=value, expected="a positive number of seconds")
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+class Alarm:
+    """Wakes requests that have waited for too long.
+
+    Its one timer is set anew only when it rings, or when something is due earlier, so that most requests never touch it.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[PendingRequest, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = inf
+
+    def watch(self, request: "PendingRequest", seconds: float) -> None:
+        """Wake `request` in so many seconds, unless it is let alone before."""
+        due = self._due[request] = asyncio.get_running_loop().time() + seconds
+        if due < self._rings_at:
+            self._set(due)
+
+    def unwatch(self, request: "PendingRequest") -> None:
+        """Do not wake `request` any more."""
+        self._due.pop(request, None)
+
+    def stop(self) -> None:
+        """Wake nobody any more, until something is to be watched."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._rings_at = None, inf
+
+    def _set(self, due: float) -> None:
+        self.stop()
+        self._timer, self._rings_at = asyncio.get_running_loop().call_at(due, self._ring), due
+
+    def _ring(self) -> None:
+        now = self._rings_at
+        self._timer, self._rings_at = None, inf
+        for request in [each for each, due in self._due.items() if due <= now]:
+            del self._due[request]
+            request.wake()
+        if self._due:
+            self._set(min(self._due.values()))
+
+
+def encode_request(kind: str, data: bytes, number: int | None, session: bytes | None, epoch: int | None) -> bytes:
+    """Return the text of a request; what is None is left out, as servers without `hello` demand.
+
+    `data` and `session` are JSON; `data` is empty where the request has none.
+    """
+    text = b'{"type":"%b"' % kind.encode()
+    if number is not None:
+        text += b',"id":%d' % number
+    if session is not None:
+        text += b',"session":%b' % session
+    if epoch is not None:
+        text += b',"epoch":%d' % epoch
+    return b'%b,"data":%b}' % (text, data) if data else text + b"}"
+
+
+class PendingRequest:
+    """One request; `session` is None for those of the connection itself."""
+
+    __slots__ = ("_alarm", "_failure", "_waiter", "kind", "message", "number", "reply", "session")
+
+    def __init__(
+        self, kind: str, message: bytes, number: int | None, session: "AnySession | None", alarm: Alarm
+    ) -> None:
+        self.kind = kind
+        self.message = message
+        self.number = number
+        self.session = session
+        self.reply: RawReply | None = None
+        self._alarm = alarm
+        self._failure: EpisodeLoss | ConnectionFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def settle(self, reply: RawReply) -> None:
+        """Take the answer."""
+        self.reply = reply
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, failure: EpisodeLoss | ConnectionFailed) -> None:
+        """Take the reason why there will be no answer."""
+        self._failure = failure
+        self.wake()
+
+    def wake(self) -> None:
+        """End the waiting, with an answer or without."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def answer(self, seconds: float) -> RawReply | None:
+        """Return the answer, or None if there is none in time; raise what `fail` was given.
+
+        May be called again after it returned None or was cancelled.
+        """
+        if self.reply is None and self._failure is None:
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+            self._alarm.watch(self, seconds)
+            try:
+                await waiter
+            finally:
+                self._alarm.unwatch(self)
+                self._waiter = None
+        if self._failure is not None:
+            raise self._failure.exception() if isinstance(self._failure, EpisodeLoss) else self._failure
+        return self.reply
+
+
+# ---------------------------------------------------------------------------------------------------------------- hello
 def encode_hello(settings: ConnectionSettings) -> bytes:
     """Return the data of `hello`."""
     return msgspec.json.encode(Hello([PROTOCOL], f"proctor/{__version__}", settings.packed, settings.compression))
@@ -171,16 +242,6 @@ def read_welcome(reply: RawReply | None, address: Address) -> Welcome | None:
     if problem.code in NO_ROOM:
         raise RemoteError(describe_problem(problem), code=problem.code)
     raise ConnectionFailed(f"{address} refused hello: {describe_problem(problem)}", found=problem.code)
-
-
-LOG: Final = logging.getLogger("proctor.client")
-SUPERSEDED: Final = 4000
-"""The close code that says: another connection has resumed your session."""
-RATE_SECONDS: Final = 1.0
-"""When to ask again if a server limits the rate and does not say for how long."""
-WARNING: Final = "warning"
-_REPLY: Final = msgspec.json.Decoder(RawReply).decode
-NoticeHandler = Callable[[Notice], None]
 
 
 class Connection:
@@ -208,30 +269,26 @@ class Connection:
         self.settings: Final = ConnectionSettings() if settings is None else settings
         self.welcome: Welcome | None = None
         """What was agreed on; None before the first connection, and with a server that does not answer `hello`."""
-        self.sessions: dict[int, AnySession] = {}
-        """Those that are attached or wait to be resumed."""
-        self.clock, self.chance, self.sleep = clock, chance, sleep
-        self._on_notice = on_notice
         self._home = self.address
+        """Where the sessions are: the address that the server gave, if the credential may go there."""
+        self._clock, self._chance, self._sleep = clock, chance, sleep
+        self._on_notice = on_notice
+        self._sessions: dict[int, AnySession] = {}
+        """Those that are attached or wait to be resumed."""
+        self._waiting: dict[int | None, PendingRequest] = {}
+        """By their ids, what was asked and not answered yet, in the order in which it was asked."""
+        self._last_id = 0
+        self._alarm = Alarm()
         self._socket: Socket | None = None
         self._up = False
         self._closed = False
-        self._outbox = PendingRequests()
         self._opening = asyncio.Lock()
-        self._recovery = Reconnection(self)
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._delays: Iterator[float] = iter(())
+        self._back_since: float | None = None
 
     def __repr__(self) -> str:
         return f"Connection({str(self.address)!r})"
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the server answered `hello`."""
-        return self.welcome is not None
-
-    @property
-    def boot(self) -> str | None:
-        """Which run of the server answered `hello`; None: it did not."""
-        return None if self.welcome is None else self.welcome.boot
 
     async def __aenter__(self) -> Self:
         await self.ensure_connection()
@@ -243,7 +300,6 @@ class Connection:
         await self.close()
 
     # -------------------------------------------------------------------------------------------- for its users
-
     async def session(
         self, *, step_timeout_seconds: float | None = None, shared: bool = False
     ) -> ClientSession[ObservationReply]:
@@ -261,16 +317,9 @@ class Connection:
         step_timeout_seconds: float | None = None,
     ) -> ClientSession[BatchReply]:
         """Return a new session of `num_envs` environments that are stepped with one message."""
+        wish = {"num_envs": num_envs, "autoreset_mode": autoreset_mode, "infos": infos}
         try:
-            order = msgspec.convert(
-                {
-                    "num_envs": num_envs,
-                    "autoreset_mode": autoreset_mode,
-                    "infos": infos,
-                    "step_timeout_seconds": step_timeout_seconds,
-                },
-                Open,
-            )
+            order = msgspec.convert({**wish, "step_timeout_seconds": step_timeout_seconds}, Open)
         except msgspec.ValidationError as problem:
             raise ValidationError(f"not a batch: {problem}", found=num_envs) from None
         session = ClientSession(self, order, BatchReply)
@@ -302,17 +351,17 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        self._recovery.stop()
-        await asyncio.gather(*(session.close() for session in list(self.sessions.values())))
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        await asyncio.gather(*(session.close() for session in list(self._sessions.values())))
         self._up = False
-        self._outbox.fail(None, "the connection was closed")
-        self._outbox.alarm.stop()
+        self._fail(None, "the connection was closed")
+        self._alarm.stop()
         if self._socket is not None:
             socket, self._socket = self._socket, None
             await socket.close()
 
     # ------------------------------------------------------------------------------------------ for its sessions
-
     async def ensure_connection(self) -> None:
         """Return when the connection is there; a broken one is sought again first, within the time of a request."""
         if self._up:
@@ -324,56 +373,65 @@ class Connection:
             raise RequestTimeout(f"there is no connection to {self.address} in time") from None
 
     async def _connect_once(self) -> None:
-        await self._recovery.wait_until_over()
+        if self._reconnecting is not None:
+            await asyncio.wait([self._reconnecting])
         async with self._opening:
             if self._closed:
                 raise StateError("the connection is closed", expected="a new one")
             if not self._up:
-                await self.greet(self.address)
+                await self._greet(self.address)
                 self._up = True
             if self._closed:
                 self._drop_socket()
                 raise StateError("the connection was closed meanwhile", expected="a new one")
 
     def ask(
-        self, kind: str, data: bytes, *, session: AnySession | None = None, epoch: int | None = None
+        self, kind: str, data: bytes, *, session: "AnySession | None" = None, epoch: int | None = None
     ) -> PendingRequest:
         """Send a request, or keep it until its session is attached again."""
-        if self.welcome is None:
-            pending = self._outbox.add_without_id(kind, data, session)
+        welcome = self.welcome
+        if welcome is None:
+            if None in self._waiting:
+                raise StateError("this server answers one request at a time", expected="the answer to the one before")
+            number, message = None, encode_request(kind, data, None, None, None)
         else:
-            pending = self._outbox.add_with_id(kind, data, session, epoch, self.welcome.max_message_bytes)
+            number = self._last_id = self._last_id + 1
+            message = encode_request(kind, data, number, None if session is None else session.name_json, epoch)
+            if len(message) > welcome.max_message_bytes:
+                raise ValidationError(
+                    "this message is too large for the server",
+                    found=len(message),
+                    expected=f"at most {welcome.max_message_bytes} bytes",
+                )
+        pending = self._waiting[number] = PendingRequest(kind, message, number, session, self._alarm)
         if self._socket is None:
             if session is None:
-                self._outbox.fail(None, f"there is no connection to {self.address}")
+                self._fail(None, f"there is no connection to {self.address}")
         elif session is None or session.status is not SessionStatus.SUSPENDED:
-            self._socket.say(pending.message)
+            self._socket.say(message)
         return pending
 
     def repeat(self, pending: PendingRequest) -> None:
-        """Send a request again, byte for byte."""
-        self._outbox.renew(pending)
+        """Send a request again, byte for byte, and wait for its answer again."""
+        self._waiting[pending.number] = pending
         if self._socket is not None:
             self._socket.say(pending.message)
 
     def forget(self, pending: PendingRequest) -> None:
         """Wait no longer for the answer."""
-        self._outbox.forget(pending)
+        if self._waiting.get(pending.number) is pending:
+            del self._waiting[pending.number]
 
-    def attach(self, session: AnySession) -> None:
+    def attach(self, session: "AnySession") -> None:
         """Tell this session when the connection breaks; without `hello` there is room for one."""
-        if self.welcome is None and any(other is not session for other in self.sessions.values()):
+        if self.welcome is None and any(other is not session for other in self._sessions.values()):
             raise StateError("this server has one session on a connection", expected="a connection for each session")
-        self.sessions[id(session)] = session
+        self._sessions[id(session)] = session
 
-    def detach(self, session: AnySession) -> None:
+    def detach(self, session: "AnySession") -> None:
         """Undo `attach`, and fail what the session still waits for."""
-        self.sessions.pop(id(session), None)
-        self._outbox.fail(session, session.position.loss or "the session was closed")
-
-    def find_pending(self, session: AnySession) -> list[PendingRequest]:
-        """Return what a session still waits for, in the order in which it was asked."""
-        return self._outbox.of(session)
+        self._sessions.pop(id(session), None)
+        self._fail(session, session.position.loss or "the session was closed")
 
     def hang_up(self) -> None:
         """Break the connection, so that nothing that is still on its way is heard."""
@@ -381,8 +439,17 @@ class Connection:
             self._socket.abort()
             self.on_broken(self._socket)
 
-    # ------------------------------------------------------------------------------------------- for its socket
+    def _find_pending(self, session: "AnySession | None") -> list[PendingRequest]:
+        """Return what a session, or the connection itself, waits for, in the order in which it was asked."""
+        return [pending for pending in self._waiting.values() if pending.session is session]
 
+    def _fail(self, session: "AnySession | None", reason: EpisodeLoss | str) -> None:
+        """Tell the session, or the connection itself, why there will be no answers."""
+        for pending in self._find_pending(session):
+            self.forget(pending)
+            pending.fail(reason if isinstance(reason, EpisodeLoss) else ConnectionFailed(reason))
+
+    # ------------------------------------------------------------------------------------------- for its socket
     def on_message(self, message: bytes) -> None:
         """Hand a reply to the one who waits for it."""
         try:
@@ -391,14 +458,19 @@ class Connection:
             LOG.warning("%s sent something that is no message: the connection is broken off", self.address)
             self.hang_up()
             return
-        if reply.type == WARNING:
+        if reply.type == "warning":
             self._notice(reply)
             return
         if reply.type == "error" and self.welcome is not None and self._handle_retryable(reply):
             return
-        if not self._outbox.answer(reply) and reply.type == "opened" and self._socket is not None:
+        pending = self._waiting.pop(reply.id, None)
+        if pending is not None:
+            pending.settle(reply)
+        elif reply.type == "opened" and self._socket is not None:
             # Whoever asked for this session has gone; nobody else will ever close it.
-            self._socket.say(self._outbox.farewell(reply.session))
+            self._last_id += 1
+            name = msgspec.json.encode(reply.session)
+            self._socket.say(encode_request(MessageKind.CLOSE, b"", self._last_id, name, None))
 
     def on_broken(self, socket: Socket) -> None:
         """Seek the connection again, or give up what was on it."""
@@ -406,63 +478,23 @@ class Connection:
             return
         self._socket = None
         was_up, self._up = self._up, False
-        self._outbox.fail(None, f"the connection to {self.address} broke")
+        self._fail(None, f"the connection to {self.address} broke")
         if not was_up:
             return
         if self.welcome is None:
-            self.lose_all("the connection broke, and this server resumes nothing", LossReason.CONNECTION_LOST)
+            self._lose_all("the connection broke, and this server resumes nothing", LossReason.CONNECTION_LOST)
         elif socket.close_code == SUPERSEDED:
-            self.lose_all("another connection has resumed this session", LossReason.SUPERSEDED)
-        elif self.sessions:
-            for session in self.sessions.values():
+            self._lose_all("another connection has resumed this session", LossReason.SUPERSEDED)
+        elif self._sessions:
+            for session in self._sessions.values():
                 session.suspend()
-            self._recovery.start()
-
-    # -------------------------------------------------------------------------------------------- for `Reconnection`
-
-    @property
-    def home(self) -> Address:
-        """Where the sessions are: the address that the server gave, if the credential may go there."""
-        return self._home
-
-    def mark_ready(self) -> bool:
-        """Note that all is in place again; False if it is broken already."""
-        self._up = self._socket is not None
-        return self._up
-
-    def lose_all(self, message: str, code: str) -> None:
-        """Tell every session that it is gone."""
-        for session in list(self.sessions.values()):
-            session.lose(message, code)
-
-    async def greet(self, address: Address) -> None:
-        """Connect and say `hello`, or raise ConnectionFailed; afterwards `welcome` says what was agreed on."""
-        self._outbox.fail(None, "the connection is made anew")
-        said = self._outbox.add_without_id(MessageKind.HELLO, encode_hello(self.settings))
-        seconds = self.settings.connect_timeout
-        done = False
-        try:
-            self._socket = await open_socket(address, self, seconds=seconds, ping_seconds=self.settings.ping_interval)
-            self._socket.say(said.message)
-            reply = await said.answer(seconds) if self._socket.is_open else said.reply
-            self.welcome = read_welcome(reply, address)
-            done = True
-        finally:
-            self.forget(said)
-            if not done:
-                self._drop_socket()
-        self._home = follow_address(self.address, None if self.welcome is None else self.welcome.address)
-
-    def _drop_socket(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            socket.abort()
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     def _handle_retryable(self, reply: RawReply) -> bool:
         """Take care of an error that is not for whoever asked; return whether it was one.
 
         A limited rate means that nothing ran and to ask again later. An error without an id is about a request that the
-        server did not read.
+        server did not read: the only one that waits, if there is only one.
         """
         problem = read_problem(reply.data)
         if problem.code == Code.RATE_LIMITED:
@@ -471,14 +503,15 @@ class Connection:
             asyncio.get_running_loop().call_later(seconds, self._ask_again, reply.id)
         elif reply.id is None:
             LOG.warning("%s did not read a request: %s", self.address, describe_problem(problem))
-            self._outbox.blame(reply)
+            if len(self._waiting) == 1:
+                self._waiting.popitem()[1].settle(reply)
         else:
             return False
         return True
 
     def _ask_again(self, number: int | None) -> None:
         """Repeat what was not read; of what cannot be told apart, all but `open`, which is not to be done twice."""
-        for pending in self._outbox.waiting():
+        for pending in list(self._waiting.values()):
             unknown = number is None and pending.kind != MessageKind.OPEN
             suspended = pending.session is not None and pending.session.status is SessionStatus.SUSPENDED
             if (unknown or pending.number == number) and not suspended:
@@ -493,3 +526,90 @@ class Connection:
         if self._on_notice is not None:
             # Not from here: what a user's function raises is no reason for a connection to break.
             asyncio.get_running_loop().call_soon(self._on_notice, notice)
+
+    # -------------------------------------------------------------------------------------- to connect, and again
+    async def _greet(self, address: Address) -> None:
+        """Connect and say `hello`, or raise ConnectionFailed; afterwards `welcome` says what was agreed on."""
+        self._fail(None, "the connection is made anew")
+        text = encode_request(MessageKind.HELLO, encode_hello(self.settings), None, None, None)
+        said = self._waiting[None] = PendingRequest(MessageKind.HELLO, text, None, None, self._alarm)
+        seconds = self.settings.connect_timeout
+        done = False
+        try:
+            self._socket = await open_socket(address, self, seconds=seconds, ping_seconds=self.settings.ping_interval)
+            self._socket.say(text)
+            reply = await said.answer(seconds) if self._socket.is_open else said.reply
+            self.welcome = read_welcome(reply, address)
+            done = True
+        finally:
+            self.forget(said)
+            if not done:
+                self._drop_socket()
+        self._home = follow_address(self.address, None if self.welcome is None else self.welcome.address)
+
+    def _drop_socket(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.abort()
+
+    def _lose_all(self, message: str, code: str) -> None:
+        for session in list(self._sessions.values()):
+            session.lose(message, code)
+
+    async def _reconnect(self) -> None:
+        """Seek the sessions again, until they are found or their server keeps them no longer."""
+        broke = self._clock()
+        if self._back_since is None or broke - self._back_since > self.settings.backoff.longest:
+            # Unless the connection broke soon after the last return, the delays are short again.
+            self._delays = self.settings.backoff.delays(self._chance)
+        for delay in self._delays:
+            left = self._find_remaining_seconds(broke)
+            if left is None:
+                return
+            await self._sleep(min(delay, left))
+            try:
+                await self._resume_all()
+            except ProctorError as problem:
+                LOG.info("no way back yet: %s", problem)
+                if isinstance(problem, ConnectionFailed) and is_final(problem):
+                    self._lose_all(problem.message, LossReason.CONNECTION_LOST)
+                continue
+            if self._socket is not None:  # else it broke again meanwhile
+                self._up, self._back_since = True, self._clock()
+                return
+
+    def _find_remaining_seconds(self, broke: float) -> float | None:
+        """Return for how long some server still keeps a session; sessions beyond that are lost. None: none is left."""
+        gone = self._clock() - broke
+        left = {session: session.grace_seconds - gone for session in self._sessions.values()}
+        for session, seconds in left.items():
+            if seconds <= 0:
+                session.lose("the connection could not be made again in time", LossReason.CONNECTION_LOST)
+        return max((seconds for seconds in left.values() if seconds > 0), default=None)
+
+    async def _resume_all(self) -> None:
+        """Connect and resume all sessions, or raise."""
+        await self._greet(self._home)
+        if self.welcome is None:
+            self._lose_all("the server was started anew and resumes nothing", LossReason.SERVER_RESTARTED)
+            return
+        asked = []
+        for session in list(self._sessions.values()):
+            token = "" if session.opened is None else session.opened.resume_token
+            order = Resume(session=session.name or "", resume_token=token)
+            asked.append((session, self.ask(MessageKind.RESUME, msgspec.json.encode(order))))
+        for session, pending in asked:
+            await self._finish_resume(session, pending, self.welcome.boot)
+
+    async def _finish_resume(self, session: "AnySession", pending: PendingRequest, boot: str) -> None:
+        reply = await pending.answer(self.settings.connect_timeout)
+        if reply is None:
+            self.hang_up()
+            raise ConnectionFailed("the server did not answer a resume")
+        problem = read_problem(reply.data) if reply.type == "error" else None
+        if problem is not None and problem.code in FORGOTTEN_CODES:
+            session.lose(problem.message, Code.EPISODE_LOST if boot == session.boot else LossReason.SERVER_RESTARTED)
+            return
+        session.come_back(reply, read_reply(reply, "resumed", Resumed), self._find_pending(session))
+        for each in self._find_pending(session):
+            self.repeat(each)

@@ -24,10 +24,9 @@ from proctor.client.agents import (
     read_transition,
 )
 from proctor.client.blocking import SyncEnvClient
-from proctor.client.connection import Connection, NoticeHandler
+from proctor.client.connection import Connection, ConnectionSettings, NoticeHandler
 from proctor.client.replies import encode_json, encode_observation, read_model
 from proctor.client.session import ClientSession
-from proctor.client.settings import ConnectionSettings
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import ComponentError, RemoteError, ValidationError
 from proctor.models import grants

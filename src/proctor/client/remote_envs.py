@@ -22,8 +22,7 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from proctor.client.blocking import get_shared_loop
-from proctor.client.connection import Connection
-from proctor.client.settings import ConnectionSettings
+from proctor.client.connection import Connection, ConnectionSettings
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import PLAIN_KEYS, unpack_array
 from proctor.models.control import BatchReply, ObservationReply, Schemas
