@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError
 from proctor.models.events import EpisodeReset, Event, SessionClosed, SessionOpened, encode_event
-from proctor.server.sessions.recorders import JsonlRecorder, MemoryRecorder, NullRecorder, read_events
+from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder, read_events
 from tests.models.events_strategies import events
+from tests.server.memory_recorder import MemoryRecorder
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from proctor.access.browser_visits import Visits
 from proctor.access.credentials import Credential
 from proctor.contracts.recorder import Recorder
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.net.uvicorn_protocols import bind_tcp, port_of
+from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.settings import parse_settings
 
 PATIENCE = 120.0

@@ -35,8 +35,10 @@ from proctor.server.control.plane import ControlPlane
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.governed.governance import Operator
 from proctor.server.grants import GrantRegistry, GrantService
+from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.metrics import Metrics
-from proctor.server.net.uvicorn_protocols import LimitedHttpProtocol, LimitedWebSocketProtocol, bind_tcp, port_of
+from proctor.server.net.uvicorn_http import LimitedHttpProtocol
+from proctor.server.net.uvicorn_websocket import QuickWebSocketProtocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import EnvDescription, describe_server, describe_target
 from proctor.server.runtime.results import make_refusal
@@ -262,9 +264,7 @@ def operated(operator: Operator | None = None, *, governed: bool = True) -> Iter
     port = port_of(listener) or 0
     operating = OperatorRoutes(behind, metrics, LIMITS) if governed else None
     plane = made_plane(port, metrics, operating)
-    config = uvicorn.Config(
-        plane, http=LimitedHttpProtocol, ws=LimitedWebSocketProtocol, lifespan="off", log_config=None
-    )
+    config = uvicorn.Config(plane, http=LimitedHttpProtocol, ws=QuickWebSocketProtocol, lifespan="off", log_config=None)
     server, loop = uvicorn.Server(config), asyncio.new_event_loop()
 
     async def serve() -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 from pydantic import Field
 
-from proctor.client.connection import Connection
-from proctor.client.connection import Backoff, ConnectionSettings
+from proctor.client.connection import Backoff, Connection, ConnectionSettings
 from proctor.contracts.environment import Environment
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify

@@ -30,12 +30,13 @@ from proctor.models.events import (
 )
 from proctor.server.app import Keys, Listening, Server
 from proctor.server.governed.governance import Governance
-from proctor.server.net.uvicorn_protocols import bind_tcp, bind_unix, port_of
-from proctor.server.sessions.recorders import MemoryRecorder, read_events
+from proctor.server.net.listeners import bind_tcp, bind_unix, port_of
+from proctor.server.sessions.recorders import read_events
 from proctor.server.settings import parse_settings
 from tests.server.attacks.raw_socket import Address, RawSocket
 from tests.server.control.outlets import Clock
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
+from tests.server.memory_recorder import MemoryRecorder
 from tests.server.witness_env import LEDGER
 
 WITNESS = "tests.server.witness_env:Witness"

@@ -21,13 +21,8 @@ import pytest
 from bench.attacks import socket_floods as floods
 from bench.attacks.socket_floods import Flood, Listener, ask_health, measure_flood, open_idle, open_slow, run_flood
 from proctor.server.net import connections
-from proctor.server.net.uvicorn_protocols import (
-    MOST_DISCARDED,
-    MOST_HEADER_BYTES,
-    MOST_HEADERS,
-    MOST_PIPELINED,
-    LimitedHttpProtocol,
-)
+from proctor.server.net.connections import MOST_DISCARDED
+from proctor.server.net.uvicorn_http import MOST_HEADER_BYTES, MOST_HEADERS, MOST_PIPELINED, LimitedHttpProtocol
 from tests.cli.recordings import real, written
 from tests.server.agents.stand_in import TOKEN, plane_of
 from tests.server.attacks.vitals import SECRET, victim
@@ -159,7 +154,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         self.timeout_keep_alive = 3600
 
     monkeypatch.setattr(LimitedHttpProtocol, "__init__", patient)
-    monkeypatch.setattr("proctor.server.net.uvicorn_protocols.HEADER_SECONDS", 3600.0)
+    monkeypatch.setattr("proctor.server.net.uvicorn_http.HEADER_SECONDS", 3600.0)
     monkeypatch.setattr(connections, "read_open_files_limit", lambda: OPEN_FILES)
     with attacked(request.param, tmp_path) as there:
         yield there

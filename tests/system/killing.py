@@ -24,9 +24,8 @@ from typing import Any
 import httpx2
 import msgspec
 
-from proctor.client.connection import Connection
+from proctor.client.connection import Backoff, Connection, ConnectionSettings
 from proctor.client.env_client import EnvClient
-from proctor.client.connection import Backoff, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify

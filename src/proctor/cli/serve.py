@@ -35,8 +35,7 @@ from proctor.cli.output import printable
 from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
-from proctor.server.net.listeners import RememberedPorts
-from proctor.server.net.uvicorn_protocols import bind_unix, port_of, remove_socket_path
+from proctor.server.net.listeners import RememberedPorts, bind_unix, port_of, remove_socket_path
 from proctor.server.settings import ServerSettings, parse_settings, read_settings_file
 
 if TYPE_CHECKING:

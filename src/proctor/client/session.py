@@ -116,7 +116,7 @@ class ClientSession(Generic[SeenT]):
     async def reset(self, data: bytes) -> SeenT:
         """Begin an episode: the only way on after EpisodeLost."""
         async with self._turn:
-            await self._settle_abandoned()
+            await self._settle_withdrawal()
             self._check_legal(LifecycleMethod.RESET)
             if self.status not in (SessionStatus.NEW, SessionStatus.GONE):
                 return await self._reset(data, known=True)
@@ -127,7 +127,7 @@ class ClientSession(Generic[SeenT]):
         """Take one step, exactly once."""
         async with self._turn:
             if self._withdrawal is not None:
-                await self._settle_abandoned()
+                await self._settle_withdrawal()
             place = self.position
             if place.loss is not None or place.epoch == 0 or place.ended or self.status is SessionStatus.CLOSED:
                 self._check_legal(LifecycleMethod.STEP)
@@ -143,7 +143,7 @@ class ClientSession(Generic[SeenT]):
     async def state(self) -> Raw:
         """Return the environment's state as JSON."""
         async with self._turn:
-            await self._settle_abandoned()
+            await self._settle_withdrawal()
             self._check_legal(None)
             if self.status is SessionStatus.NEW:
                 await self._open()
@@ -157,7 +157,7 @@ class ClientSession(Generic[SeenT]):
     async def grant(self, data: bytes) -> Granted:
         """Have the server give an agent the tools of the episode that runs."""
         async with self._turn:
-            await self._settle_abandoned()
+            await self._settle_withdrawal()
             self._check_legal(None)
             self.running_epoch()
             if self.position.ended:
@@ -170,7 +170,7 @@ class ClientSession(Generic[SeenT]):
     async def revoke(self, data: bytes) -> Revoked:
         """Have the server take a grant back; a loss of the episode is no reason to leave an agent its tools."""
         async with self._turn:
-            await self._settle_abandoned()
+            await self._settle_withdrawal()
             self.running_epoch()
             reply = await self._exchange(MessageKind.REVOKE, data, None)
             return self._read_grant_reply(MessageKind.REVOKE, reply, "revoked", Revoked)
@@ -381,15 +381,15 @@ class ClientSession(Generic[SeenT]):
             return None
         if pending.reply is not None:
             return pending.reply
-        raise self._lose_unanswered(pending)
+        raise self._give_up_on(pending)
 
-    def _lose_unanswered(self, pending: "PendingRequest") -> EpisodeLost:
+    def _give_up_on(self, pending: "PendingRequest") -> EpisodeLost:
         return self._lose_to(f"no answer to {pending.kind} in time, and it was not taken back", LossReason.NO_ANSWER)
 
     async def _cancel(self, pending: "PendingRequest") -> str:
         """Return what has become of a request that is to be taken back; empty if nobody says."""
         if not self.greeted:
-            self._lose_unanswered(pending)
+            self._give_up_on(pending)
             self._connection.hang_up()
             return ""
         reply = await self._ask_briefly(MessageKind.CANCEL, msgspec.json.encode(Cancel(pending.number or 0)))
@@ -410,7 +410,7 @@ class ClientSession(Generic[SeenT]):
         finally:
             self._connection.forget(pending)
 
-    async def _settle_abandoned(self) -> None:
+    async def _settle_withdrawal(self) -> None:
         """Return when the request of a caller who has gone is over, with what that means for the episode noted."""
         if self._withdrawal is None:
             return

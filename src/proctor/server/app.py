@@ -41,16 +41,12 @@ from proctor.server.governed.packet_stream import PacketLimits
 from proctor.server.governed.policy import load_policy
 from proctor.server.grants import GrantRegistry, GrantService
 from proctor.server.isolation import Isolation, choose_isolation
-from proctor.server.net.connections import raise_open_files_limit
+from proctor.server.net.connections import forget_agent, raise_open_files_limit
+from proctor.server.net.listeners import port_of
 from proctor.server.net.metrics import Metrics
-from proctor.server.net.uvicorn_protocols import (
-    LimitedHttpProtocol,
-    LimitedWebSocketProtocol,
-    SecondaryHttpProtocol,
-    forget_agent,
-    port_of,
-)
+from proctor.server.net.uvicorn_http import LimitedHttpProtocol, SecondaryHttpProtocol
 from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config
+from proctor.server.net.uvicorn_websocket import choose_websocket_protocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import describe_server
 from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder
@@ -381,7 +377,7 @@ def _make_uvicorn_config(application: "Application", settings: ServerSettings) -
     return make_uvicorn_config(
         application,
         http=LimitedHttpProtocol,
-        ws=LimitedWebSocketProtocol,
+        ws=choose_websocket_protocol(),
         ws_max_size=settings.limits.max_message_bytes,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,

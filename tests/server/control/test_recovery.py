@@ -28,8 +28,8 @@ from proctor.models.events import (
 )
 from proctor.server.control.channel import SessionChannel
 from proctor.server.control.session_registry import SessionRegistry
-from proctor.server.sessions.recorders import MemoryRecorder
 from tests.server.control.outlets import Clock, Outlet, asked, holds, made_sessions, opened
+from tests.server.memory_recorder import MemoryRecorder
 from tests.server.restarts import ADDING
 
 FAIL = -99

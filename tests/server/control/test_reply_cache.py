@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proctor.server.control import reply_cache as module
-from proctor.server.control.reply_cache import MOST_BYTES, Admission, ReplyCache
+from proctor.server.control import protocol as module
+from proctor.server.control.protocol import MOST_KEPT_BYTES, Admission, ReplyCache
 
 FEW_BYTES = 100
 """The bound of the machine below, so that it is met often."""
@@ -24,7 +24,7 @@ class Remembered(RuleBasedStateMachine):
     @initialize(most=st.integers(1, 4))
     def begin(self, most: int) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(module, "MOST_BYTES", FEW_BYTES)
+        self.patch.setattr(module, "MOST_KEPT_BYTES", FEW_BYTES)
         self.replies = ReplyCache(most)
         self.most = most
         self.orderly = True
@@ -146,12 +146,12 @@ def test_a_request_that_runs_long_does_not_let_the_memory_grow() -> None:
 
 def test_a_reply_that_is_too_large_is_kept_alone() -> None:
     replies = ReplyCache(4)
-    for number, size in ((1, 10), (2, MOST_BYTES + 1)):
+    for number, size in ((1, 10), (2, MOST_KEPT_BYTES + 1)):
         replies.admit(number, 0)
         replies.keep(number, reply_to(number, size))
 
     assert replies.admit(1, 0) is Admission.REUSED
-    assert replies.admit(2, 0) == reply_to(2, MOST_BYTES + 1)
+    assert replies.admit(2, 0) == reply_to(2, MOST_KEPT_BYTES + 1)
     replies.admit(3, 0)
     replies.keep(3, b"three")
     assert replies.admit(2, 0) is Admission.REUSED

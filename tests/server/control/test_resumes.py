@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed
 
 from proctor.models.events import AgentRevoked, EpisodeStepped, Event
 from proctor.server.control.session_registry import SUPERSEDED
-from proctor.server.sessions.recorders import MemoryRecorder
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
 from tests.server.mcp_agents import Answer, agent_with
+from tests.server.memory_recorder import MemoryRecorder
 from tests.server.witness_env import LEDGER
 
 CLIENTS, ROUNDS = 4, 20

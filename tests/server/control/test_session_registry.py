@@ -18,8 +18,8 @@ from proctor.models.wire import Encoding
 from proctor.server.control.channel import SessionChannel
 from proctor.server.control.session_registry import SUPERSEDED, SessionRegistry
 from proctor.server.runtime.results import RequestError
-from proctor.server.sessions.recorders import MemoryRecorder
 from tests.server.control.outlets import Clock, Outlet, asked, held, holds, made_sessions, opened, taken
+from tests.server.memory_recorder import MemoryRecorder
 from tests.server.witness_env import LEDGER
 
 GRACE, IDLE, WARN_AFTER = 30.0, 100.0, 80.0

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from proctor.server.net import uvicorn_server
-from proctor.server.net.uvicorn_protocols import bind_tcp
+from proctor.server.net.listeners import bind_tcp
 from proctor.server.net.uvicorn_server import ACCEPTED_AT_ONCE, FairListener
 from tests.server.live_server import PATIENCE
 

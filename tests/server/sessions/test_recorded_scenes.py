@@ -15,11 +15,11 @@ from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import describe_target
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sandbox.tiers import SandboxRequest, Tier
-from proctor.server.sessions.recorders import MemoryRecorder
 from proctor.server.sessions.response_builder import SingleResponseBuilder
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_spec import ExecutorKind, SessionSpec
 from tests.server.bare_sessions import run
+from tests.server.memory_recorder import MemoryRecorder
 
 PLUME, POPPER = "proctor/PlumeSearch-v0", "proctor/ColumnPopper-v0"
 GO = b'{"action":1}'

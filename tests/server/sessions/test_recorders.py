@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.events import EpisodeStepped, Event, SessionClosed, encode_event
-from proctor.server.sessions.recorders import JsonlRecorder, MemoryRecorder, Torn, read_events
+from proctor.server.sessions.recorders import JsonlRecorder, Torn, read_events
 from tests.memory import measured_memory
 
 WRITERS = 2
@@ -66,31 +66,6 @@ def no_file_beyond(size: int) -> Iterator[None]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "record.jsonl"
-
-
-# ------------------------------------------------------------------------------------------------------- in memory
-def test_a_bounded_memory_forgets_the_oldest() -> None:
-    recorder = MemoryRecorder(limit=2)
-
-    for number in range(5):
-        recorder.record(step(number))
-
-    assert [event.step for event in recorder.events if isinstance(event, EpisodeStepped)] == [3, 4]
-
-
-def test_memory_tells_sessions_apart() -> None:
-    recorder = MemoryRecorder()
-
-    for number in range(4):
-        recorder.record(step(number, session="even" if number % 2 == 0 else "odd"))
-
-    assert recorder.of("odd") == (step(1, "odd"), step(3, "odd"))
-    assert recorder.of("none") == ()
-
-
-def test_a_memory_of_nothing_is_refused() -> None:
-    with pytest.raises(ValidationError):
-        MemoryRecorder(limit=0)
 
 
 # ------------------------------------------------------------------------------------------------------- the file

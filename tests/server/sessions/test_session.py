@@ -41,12 +41,12 @@ from proctor.server.runtime.executors import abandoned_threads
 from proctor.server.runtime.results import RequestError
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sessions import session as module
-from proctor.server.sessions.recorders import MemoryRecorder
 from proctor.server.sessions.response_builder import BatchResponseBuilder, SingleResponseBuilder
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_spec import ExecutorKind, SessionSpec, choose_executor_kind
 from tests.server.environments import HIDDEN_TEXT, TROUBLE, children, diary
 from tests.server.live_server import PATIENCE, until
+from tests.server.memory_recorder import MemoryRecorder
 from tests.server.worker_pools import current, process_nest
 
 HERE = "tests.server.environments"

@@ -6,6 +6,8 @@ Rule 3: a reply belongs to the request, not to the connection: a request that ru
     finished, and its reply is kept for the one who resumes.
 Rule 4: a connection is sent the replies to what it asked itself. Two clients that hold one token may use one id for two
     requests: who resumes gets the reply to a request that runs only by repeating that request.
+Rule 5: requests that wait for what agents do run beside the queue, change nothing and are not kept. Whoever asks again gets what it
+    would have got; who names an epoch is answered at once if another one runs.
 """
 
 import asyncio
@@ -13,17 +15,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import UNSET, Raw
 
 from proctor.access.credentials import Credential
 from proctor.models.control import Cancel, Cancelled, Closed, Code, MessageKind, Notice, Problem, Request, Reset
-from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
-from proctor.server.control import watch
-from proctor.server.control.protocol import RequestRule, decode_data, encode_error, encode_reply
+from proctor.models.grants import Ended, GrantWish, Revoke, WaitEnd, Watch, Watched
+from proctor.server.control.protocol import Admission, ReplyCache, RequestRule, decode_data, encode_error, encode_reply
 from proctor.server.control.recorded_replies import REUSED, RecordedReplies
-from proctor.server.control.reply_cache import Admission, ReplyCache
+from proctor.server.governed.governor import find_governor
 from proctor.server.grants import GrantService
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
@@ -69,6 +70,56 @@ class Outlet(Protocol):
     def forget(self, session: str) -> None:
         """Let go of a session that has ended."""
         ...
+
+
+def check_watchable(session: Session) -> None:
+    """Refuse a batch, in which no agent ever acts, and which has no one end."""
+    if session.spec.num_envs is not None:
+        raise make_refusal(Code.NO_AGENT_PLANE, "a batch has no agents", expected="a session of one environment")
+
+
+async def wait_for_rows(session: Session, wish: Watch, epoch: int | None) -> Watched:
+    """Return the rows after `wish.after`, as soon as there are some, another episode begins, or the wait is over."""
+    loop = asyncio.get_running_loop()
+    deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
+    while True:
+        page = session.rows.after(wish.after, wish.most)
+        left = deadline - loop.time()
+        if page.rows or page.missed or session.over or session.epoch != asked or left <= 0:
+            return Watched([Raw(row) for row in page.rows], session.rows.last, page.missed, session.over)
+        await session.rows.wait_for_change(left)
+
+
+async def wait_for_end(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
+    """Return how the episode stands, as soon as it is over, another one has begun, or the wait is over."""
+    loop = asyncio.get_running_loop()
+    deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
+    while not _over(session) and session.epoch == asked and deadline > loop.time():
+        await session.rows.wait_for_change(deadline - loop.time())
+    standing = session.standing
+    governor = find_governor(session)
+    said = governor.conclusion if governor is not None and session.concluded else None
+    return Ended(
+        _over(session),
+        session.epoch,
+        session.episode_id,
+        session.step_count,
+        standing.terminated,
+        standing.truncated,
+        session.loss is not None or (session.closed and not standing.ended),
+        standing.total_reward,
+        None if said is None else said.outcome,
+        None if said is None else said.state,
+        [] if said is None else list(said.obligations),
+    )
+
+
+def _over(session: Session) -> bool:
+    """Return whether nothing more will come from the episode: of a governed one the packets are closed, too."""
+    if not session.over:
+        return False
+    governor = find_governor(session)
+    return governor is None or session.concluded or session.loss is not None or session.closed
 
 
 class SessionChannel:
@@ -189,11 +240,11 @@ class SessionChannel:
         self.warned = False
         self.readers += 1
         try:
-            watch.check_watchable(self.session)
+            check_watchable(self.session)
             if rule.kind is MessageKind.WATCH:
-                seen = await watch.wait_for_rows(self.session, decode_data(request, Watch), request.epoch)
+                seen = await wait_for_rows(self.session, decode_data(request, Watch), request.epoch)
                 return self._reply("watched", seen, request)
-            end = await watch.wait_for_end(self.session, decode_data(request, WaitEnd), request.epoch)
+            end = await wait_for_end(self.session, decode_data(request, WaitEnd), request.epoch)
             return self._reply("ended", end, request)
         except RequestError as problem:
             return self._error(problem.problem, request)
@@ -228,7 +279,8 @@ class SessionChannel:
     def _find_reply(self, request: Request) -> bytes | None:
         """Return the reply to a request that came before (empty while it runs), None for a new one."""
         number = request.id or 0
-        if number > self._replies.last_id and request.type != MessageKind.CANCEL and self._is_full(len(request.data)):
+        is_new = number > self._replies.last_id and request.type != MessageKind.CANCEL
+        if is_new and self._queue and self._is_full(len(request.data)):
             return self._error(BUSY, request)
         admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
         if isinstance(admission, bytes):
@@ -265,66 +317,64 @@ class SessionChannel:
 
     def _is_full(self, size: int) -> bool:
         """Return whether so many more bytes are too much to wait for their turn."""
-        waiting = sum(_find_size(each) for each in self._queue)
+        if not self._queue:
+            return False
+        waiting = sum(map(_find_size, self._queue))
         return len(self._queue) >= self._max_pending or bool(waiting and waiting + size > MOST_WAITING_BYTES)
 
     def _enqueue(self, waiting: QueuedItem) -> None:
-        if self._is_full(_find_size(waiting)):
+        if self._queue and self._is_full(_find_size(waiting)):
             # Only without hello: there replies come in the order of requests, so that none can be refused early.
             if self.outlet is not None:
                 self.outlet.end(ABUSE, "too many requests wait")
             return
         self._queue.append(waiting)
-        self._claim()
+        if isinstance(waiting, tuple) and waiting[1].kind in ENDS:
+            self._claim()
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        """Carry out what waits, one by one."""
+        """Carry out what waits, one by one; until its turn comes, a request can be given up."""
         try:
-            if not await self._make_ready():
+            if self._prepare is not None and not await self._make_ready(self._prepare):
                 return
             while self._queue:
-                if isinstance(self._queue[0], tuple):
-                    await self._run_first()
+                if not isinstance(self._queue[0], tuple):
+                    await self._send_in_order(self._queue.popleft())
                     continue
-                answer = self._queue.popleft()
-                if isinstance(answer, bytes):
-                    await self._send(answer)
-                elif self.outlet is not None:
-                    self.outlet.end(NORMAL, "closed")
+                async with self.session.turn:
+                    if not self._queue or not isinstance(waiting := self._queue[0], tuple):
+                        continue
+                    self._queue.popleft()
+                    request, rule = waiting
+                    if rule.kind in ENDS:
+                        self._claim()
+                    answer = self._keep(request, await self._perform(request, rule))
+                await self._send_to_asker(answer, request)
+                if self._leaving:
+                    await self._leave()
         finally:
             self._drainer = None
-
-    async def _run_first(self) -> None:
-        """Carry out the request that is first when our turn comes: until then it waits, and can be given up."""
-        async with self.session.turn:
-            if not self._queue or not isinstance(self._queue[0], tuple):
-                return
-            request, rule = self._queue[0]
-            self._queue.popleft()
-            self._claim()
-            answer = self._keep(request, await self._perform(request, rule))
-        await self._send_to_asker(answer, request)
-        if self._leaving:
-            await self._leave()
 
     def _claim(self) -> None:
         """Tell agents' calls whether a request waits that will end their episode."""
         self.session.claims = sum(isinstance(each, tuple) and each[1].kind in ENDS for each in self._queue)
 
-    async def _send(self, answer: bytes) -> None:
-        if self.outlet is not None:
+    async def _send_in_order(self, answer: Any) -> None:
+        """Send an answer, or close the connection, after the replies that were to come before."""
+        if self.outlet is None:
+            return
+        if answer is None:
+            self.outlet.end(NORMAL, "closed")
+        else:
             await self.outlet.send(answer)
 
     async def _send_to_asker(self, answer: bytes, request: Request) -> None:
         """Send a reply, unless the connection of now has not asked for it: it is kept then."""
-        if self._is_asked_for(request):
-            await self._send(answer)
-
-    def _is_asked_for(self, request: Request) -> bool:
-        """Return whether the connection of now asked for this reply, which is about to be sent."""
-        return request.id is None or self._askers.pop(request.id, None) is self.outlet
+        asker = self.outlet if request.id is None else self._askers.pop(request.id, None)
+        if asker is not None and asker is self.outlet:
+            await asker.send(answer)
 
     async def _leave(self) -> None:
         """End the session that its client has closed; what waited behind the close is told so."""
@@ -333,26 +383,24 @@ class SessionChannel:
         for request in late:
             await self._send_to_asker(self._error(GONE, request), request)
 
-    async def _make_ready(self) -> bool:
+    async def _make_ready(self, prepare: Callable[[], Awaitable[None]]) -> bool:
         """Return whether the session is ready; if it cannot be made so, the client is told and sent away."""
-        if self._prepare is None:
-            return True
         try:
-            await self._prepare()
-        except RequestError as problem:
-            await self._send_away(problem.problem)
-        except Exception as problem:  # noqa: BLE001  # as in `_run_first`: the client is answered
-            await self._send_away(log_internal_error(problem))
+            await prepare()
+        except RequestError as refusal:
+            problem = refusal.problem
+        except Exception as error:  # noqa: BLE001  # as in `_perform`: the client is answered
+            problem = log_internal_error(error)
         else:
             self._prepare = None
-        return self._prepare is None
-
-    async def _send_away(self, problem: Problem) -> None:
+            return True
         self._metrics.count_error(problem.code)
         self._queue.clear()
-        await self._send(encode_error(problem))
+        if self.outlet is not None:
+            await self.outlet.send(encode_error(problem))
         if self.outlet is not None:
             self.outlet.end(NORMAL, problem.code)
+        return False
 
     async def _perform(self, request: Request, rule: RequestRule) -> bytes:
         """Return the reply to a request after carrying it out; the turn is ours."""
@@ -424,7 +472,7 @@ class SessionChannel:
             self._queue.remove(waiting)
             self._claim()
             answer = self._keep(waiting[0], self._error(DROPPED, waiting[0]))
-            if self._is_asked_for(waiting[0]) and self.outlet is not None:
+            if self.outlet is not None and self._askers.pop(target, None) is self.outlet:
                 self.outlet.post(answer)
             return "dropped"
         if self._running is not None and self._running.id == target and self._drainer is not None:

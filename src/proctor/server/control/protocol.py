@@ -1,11 +1,16 @@
-"""Which message may come now, and what it says: the control protocol as a table.
+"""Which message may come now, and what it says: the control protocol as a table, and a memory of what was answered.
 
 Rule 1: a request that is not in `RULES` does not exist.
 Rule 2: pure. This file reads bytes and values, never a socket, a session or a clock.
 Rule 3: whatever cannot be taken is `RequestRefused` with a code before anything else happens.
+Rule 4: exactly once. Ids grow: one that is not greater than the greatest seen was seen before, or will never run. A repeated
+    request gets the reply that was kept; the same id with other content, or an id whose reply is no longer kept, is refused.
+    One that is not spent had no effect, and may come once more.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -134,20 +139,15 @@ def find_rule(request: Request, *, greeted: bool, fresh: bool) -> RequestRule:
     if rule.kind is MessageKind.HELLO:
         if not fresh:
             raise make_refusal(Code.PROTOCOL_ERROR, "hello is the first message or none")
-    elif greeted:
-        _check_after_hello(rule, request)
-    else:
+    elif not greeted:
         _check_plain(rule, request)
-    return rule
-
-
-def _check_after_hello(rule: RequestRule, request: Request) -> None:
-    if request.id is None:
+    elif request.id is None:
         raise make_refusal(Code.PROTOCOL_ERROR, "after hello every request has an id", expected="a positive integer")
-    if rule.names_session and request.session is None:
+    elif rule.names_session and request.session is None:
         raise make_refusal(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its session")
-    if rule.needs_epoch and request.epoch is None:
+    elif rule.needs_epoch and request.epoch is None:
         raise make_refusal(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its epoch")
+    return rule
 
 
 def _check_plain(rule: RequestRule, request: Request) -> None:
@@ -197,3 +197,72 @@ def encode_error(
 ) -> bytes:
     """Return an error as it is sent."""
     return encode(Reply("error", problem, request_id, session, epoch))
+
+
+MOST_KEPT_BYTES: Final = 4 * 2**20
+"""Of kept replies in one session; light ones may come on top."""
+
+
+class Admission(Enum):
+    """What is to be done with a request that was not answered yet, or not with this content."""
+
+    NEW = "new"
+    RUNNING = "running"
+    REUSED = "reused"
+
+
+class ReplyCache:
+    """The replies of one session: the last `most`, and fewer if they are large, but always the last one.
+
+    Requests that run are bounded by whoever admits them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.last_id = 0
+        self._most = most
+        self._bytes = 0
+        self._running: dict[int, int] = {}
+        self._kept: dict[int, tuple[int, bytes]] = {}
+        self._unspent: set[int] = set()
+
+    def admit(self, request_id: int, content: int) -> Admission | bytes:
+        """Return the kept reply, or what is to be done; a NEW request counts as seen from now on."""
+        if request_id > self.last_id or request_id in self._unspent:
+            self.last_id = max(self.last_id, request_id)
+            self._unspent.discard(request_id)
+            self._running[request_id] = content
+            return Admission.NEW
+        if request_id in self._running:
+            return Admission.RUNNING if self._running[request_id] == content else Admission.REUSED
+        said, reply = self._kept.get(request_id, (None, b""))
+        return reply if said == content else Admission.REUSED
+
+    def restore(self, last_id: int, unspent: Iterable[int]) -> None:
+        """Know that requests up to this one have come before, all of which are spent but these."""
+        self.last_id = last_id
+        self._unspent = set(unspent)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many replies are kept as there is room for."""
+        return len(self._kept) >= self._most
+
+    def is_running(self, request_id: int) -> bool:
+        """Return whether this request was admitted and has no reply yet."""
+        return request_id in self._running
+
+    def keeps(self, request_id: int) -> bool:
+        """Return whether the reply to this request is still there."""
+        return request_id in self._kept
+
+    def keep(self, request_id: int, reply: bytes, *, light: bool = False) -> None:
+        """Keep the reply to an admitted request; the oldest replies make room.
+
+        A `light` one, to a cancel, makes no large one be forgotten, of which it may just have said that it is kept.
+        """
+        self._kept[request_id] = (self._running.pop(request_id), reply)
+        self._bytes += len(reply)
+        most_bytes = self._bytes if light else MOST_KEPT_BYTES
+        while len(self._kept) > 1 and (len(self._kept) > self._most or self._bytes > most_bytes):
+            _, oldest = self._kept.pop(next(iter(self._kept)))
+            self._bytes -= len(oldest)

@@ -7,7 +7,7 @@ Rule 3: a connection that breaks loses nothing: its sessions are detached, and w
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from proctor.server.control.protocol import (
 )
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.metrics import Metrics
+from proctor.server.net.uvicorn_websocket import run_first_part
 from proctor.server.runtime.env_description import ServerDescription
 from proctor.server.runtime.executors import run_on_thread
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
@@ -82,10 +83,11 @@ class ControlConnection:
         self._background: asyncio.Task[None] | None = None
         self._open = True
 
-    async def serve(self, receive: Receive, listen: Callable[[Callable[[str], bool] | None], None]) -> None:
+    async def serve(self, receive: Receive, listen: Callable[[Callable[[str], bool] | None], object]) -> None:
         """Read until the socket closes, then leave every session to whoever resumes it.
 
-        Frames come to `hear` first; what it cannot take at once is received here, one after the other.
+        Where the socket knows of listeners, frames come to `hear` first; what it cannot take at once is received here, one
+        after the other.
         """
         listen(self.hear)
         try:
@@ -113,14 +115,11 @@ class ControlConnection:
         """Answer a frame at once; False if another is still being answered."""
         if self._taking or self._background is not None or not self._open:
             return False
-        work = self._take(text)
-        try:
-            waits_for = work.send(None)
-        except StopIteration:
-            return True
-        # A peer that reads slowly, or a record that takes its time: the rest is for a task.
-        self._background = asyncio.create_task(_finish_coroutine(work, waits_for))
-        self._background.add_done_callback(self._clear_background)
+        rest = run_first_part(self._take(text))
+        if rest is not None:
+            # A peer that reads slowly, or a record that takes its time.
+            self._background = rest
+            rest.add_done_callback(self._clear_background)
         return True
 
     def _clear_background(self, rest: "asyncio.Task[None]") -> None:
@@ -128,9 +127,8 @@ class ControlConnection:
 
     async def send(self, message: bytes) -> None:
         """Send a reply; a peer that is gone, or never reads, does not hold anybody up."""
-        if not self._open:
-            return
-        await self._send_message({"type": "websocket.send", "text": message.decode()})
+        if self._open:
+            await self._send_message({"type": "websocket.send", "text": message.decode()})
 
     def post(self, message: bytes) -> None:
         """Send without waiting."""
@@ -310,32 +308,6 @@ class ControlConnection:
 
     async def _schema(self, request: Request, rule: RequestRule) -> bytes:
         return encode_reply("schema", self._description.schemas, request.id)
-
-
-class _StartedCoroutine:
-    """A coroutine that was begun outside a task and waits for something."""
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                value = yield waits_for
-            except BaseException as problem:  # noqa: BLE001  # a cancellation too is for the coroutine
-                step = partial(self._work.throw, problem)
-            else:
-                step = partial(self._work.send, value)
-            try:
-                waits_for = step()
-            except StopIteration:
-                return
-
-
-async def _finish_coroutine(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    await _StartedCoroutine(work, waits_for)
 
 
 def _refuse_rate(wait: float) -> RequestRefused:

@@ -11,6 +11,8 @@ Rule 5: replies to those without a credential leave at a bounded rate, all of a 
     slowly, pages that anybody may read faster. Who shows a credential waits for nobody. An agent that is refused all the time
     waits for its replies, too.
 Rule 6: what came from those without a credential and is not parsed yet is bounded, all of a listener together.
+Rule 7: frames and chunks that bring nothing, or nearly nothing, are read slowly if there are many, so that a peer who floods its own
+    connection takes no time from the others.
 """
 
 import asyncio
@@ -20,6 +22,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
+
+from uvicorn.server import ServerState
 
 from proctor.access.limits import Throttle, TokenBucket
 
@@ -50,11 +54,54 @@ MOST_UNREAD_BYTES: Final = 4 * 2**20
 """What may wait of those that have more, all of a listener together."""
 
 
+SMALL_PIECE_BYTES: Final = 1024
+"""What is parsed at once of a peer that has sent small frames or chunks; as frames of 6 bytes this takes about a millisecond."""
+SMALL_BYTES: Final = 1024
+SMALL_PER_SECOND: Final = 2000.0
+MOST_SMALL: Final = 32
+"""Fragments and chunks smaller than `SMALL_BYTES`, pings and pongs of one connection: so many may come at once, and so many in a second."""
+FEW_SMALL: Final = 2.0
+LINGER_SECONDS: Final = 10.0
+MOST_DISCARDED: Final = 256 * 1024
+"""What is read and dropped of a peer whose connection ends, so that it reads the reply before it learns that nobody listens."""
+UNREADABLE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+AUTHENTICATED, REFUSED = "proctor.authenticated", "proctor.refused"
+"""Where a scope has the functions that are called when a request has shown a credential, and when it was refused."""
+
+
 class Transport(Protocol):
     """What is asked of a connection: that it can be cut."""
 
     def abort(self) -> None:
         """Close the connection at once."""
+
+
+class SmallPieceCounter:
+    """Counts the small pieces of one connection; as time passes they are forgotten."""
+
+    __slots__ = ("_count", "_counted_at")
+
+    def __init__(self) -> None:
+        self._count = 0.0
+        self._counted_at = 0.0
+
+    def add(self, now: float) -> None:
+        """Count one."""
+        self._count, self._counted_at = self._remaining(now) + 1.0, now
+
+    def piece_bytes(self, ordinary: int) -> int:
+        """Return how much to parse at once; one ping now and then is no flood, nor are both ends of a body."""
+        return ordinary if self._count <= FEW_SMALL else SMALL_PIECE_BYTES
+
+    def pause_seconds(self, now: float) -> float:
+        """Return how long to parse nothing: not at all, if there were few."""
+        if self._count <= MOST_SMALL:
+            return 0.0
+        left = self._remaining(now)
+        return left / SMALL_PER_SECOND if left > MOST_SMALL else 0.0
+
+    def _remaining(self, now: float) -> float:
+        return max(0.0, self._count - (now - self._counted_at) * SMALL_PER_SECOND)
 
 
 class RefusalLog:
@@ -265,5 +312,17 @@ def note_refusal(scope: Mapping[str, Any]) -> None:
         tell()
 
 
-AUTHENTICATED, REFUSED = "proctor.authenticated", "proctor.refused"
-"""Where a scope has the functions that are called when a request has shown a credential, and when it was refused."""
+def forget_agent(state: ServerState, grant: str) -> None:
+    """Let the connections of an agent whose grant has died make way, as if it had shown none."""
+    found: Connections | None = getattr(state, "proctor_connections", None)
+    if found is not None:
+        found.forget(grant)
+
+
+def find_connections(state: ServerState, most: Callable[[], int]) -> Connections:
+    """Return the connections of a server, all of whose protocols share one state."""
+    found: Connections | None = getattr(state, "proctor_connections", None)
+    if found is None:
+        unauthenticated = most_connections(share=8, most=MOST_UNAUTHENTICATED)
+        found = vars(state)["proctor_connections"] = Connections(most(), unauthenticated)
+    return found

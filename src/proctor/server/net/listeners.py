@@ -1,4 +1,4 @@
-"""Ports that were chosen for a server, so that its next run takes the same: clients and agents come back to an address.
+"""Listening sockets, and the ports that a server had before: its clients and agents come back to the same address.
 
 Rule 1: a port that was asked for is taken or refused, as ever; only one that anybody may choose is remembered.
 Rule 2: where a remembered port is taken by somebody else, a free one does for this run; what is remembered stays, because
@@ -15,9 +15,72 @@ import msgspec
 
 from proctor.access.request_policy import HIGHEST_PORT
 from proctor.errors import ValidationError
-from proctor.server.net.uvicorn_protocols import bind_tcp, port_of
 
+BACKLOG: Final = 2048
 FILE: Final = "ports.json"
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to the address, or raise a ValidationError that says why not."""
+    if not host:
+        raise ValidationError(
+            "cannot listen on no address", expected="a name or a number; 127.0.0.1 is this machine alone"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named: asyncio's own loop sends small writes at once only on sockets of which it knows it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+    except OSError as problem:
+        listener.close()
+        raise ValidationError(
+            f"cannot listen on {host}:{port}: {problem.strerror}", expected="a free port (0 takes any) on this machine"
+        ) from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """Return a socket at `path` that only its owner can connect to; a dead one in its place is removed."""
+    if path.is_socket():
+        _remove_dead(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError as problem:
+        listener.close()
+        reason = problem.strerror or str(problem)
+        raise ValidationError(f"cannot listen on {path}: {reason}", expected="a new path") from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError:
+            return
+    raise ValidationError(f"somebody listens on {path} already", expected="another path")
+
+
+def remove_socket_path(path: Path) -> None:
+    """Remove a socket's path when the server has gone."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def port_of(listener: socket.socket) -> int | None:
+    """Return the port that was really taken; None for a Unix socket."""
+    if listener.family == socket.AF_UNIX:
+        return None
+    port: int = listener.getsockname()[1]
+    return port
 
 
 class RememberedPorts:

@@ -4,49 +4,40 @@ The rules are those of `env_adapter`. A batch restarts its episodes by itself un
 refused while a sub-environment waits for its reset.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from proctor.contracts.lifecycle import EnvironmentState, LifecycleMethod, guard
+from proctor.contracts.lifecycle import EnvironmentState, LifecycleMethod
 from proctor.envs.gym_adapter import LARGEST_SEED
 from proctor.envs.targets import Vector
-from proctor.errors import ComponentError, StateError, ValidationError
+from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code, StepBatch
 from proctor.models.infos import encode_infos
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
-from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.results import (
-    USER_CODE_ERRORS,
-    BatchOutcome,
-    ToolOutcome,
-    make_failure,
-    make_refusal,
-    refusal_from_error,
-)
+from proctor.server.runtime.env_adapter import GuardedAdapter, ResetRequest
+from proctor.server.runtime.results import BatchOutcome, ToolOutcome, make_refusal, refusal_from_error
 
-LOG: Final = logging.getLogger("proctor.environment")
 MASK: Final = "reset_mask"
 """Gymnasium's option that says which sub-environments to reset."""
-AnswerT = TypeVar("AnswerT")
 Mask = NDArray[np.bool_]
 
 
-class BatchAdapter:
+class BatchAdapter(GuardedAdapter):
     """A vector environment, its spaces' forms and where it stands."""
 
+    what = "batch"
+
     def __init__(self, vector: Vector, encoding: Encoding, incident: Callable[[], str], *, infos: bool) -> None:
+        super().__init__(encoding, incident)
         self._vector = vector
-        self._encoding = encoding
-        self._incident = incident
         self._infos = infos
-        self._lifecycle = EnvironmentState.CREATED
         self._mode = AutoresetMode(vector.metadata["autoreset_mode"])
         self._nobody: Mask = np.zeros(vector.num_envs, np.bool_)
         self._ended = self._nobody
@@ -65,10 +56,9 @@ class BatchAdapter:
             raise make_refusal(Code.VALIDATION_ERROR, "a mask is no option", expected="the mask in its own field")
         if mask is not None:
             options[MASK] = mask
-        observations, infos = self._ask(
-            lambda: self._vector.reset(seed=seed, options=options or None), LifecycleMethod.RESET
-        )
-        return self._conclude(lambda: self._finish_reset(observations, infos, mask), LifecycleMethod.RESET)
+        ask = partial(self._vector.reset, seed=seed, options=options or None)
+        answer = self._call_environment(ask, LifecycleMethod.RESET)
+        return self._conclude(answer, lambda told: self._finish_reset(told[0], told[1], mask), LifecycleMethod.RESET)
 
     def step(self, data: bytes) -> BatchOutcome:
         """Carry out one action for each sub-environment."""
@@ -81,8 +71,8 @@ class BatchAdapter:
                 clause="NO-STEP-AFTER-END",
             )
         actions = self._parse_actions(data)
-        answer = self._ask(lambda: self._vector.step(actions), LifecycleMethod.STEP)
-        return self._conclude(lambda: self._finish_step(answer), LifecycleMethod.STEP)
+        answer = self._call_environment(partial(self._vector.step, actions), LifecycleMethod.STEP)
+        return self._conclude(answer, self._finish_step, LifecycleMethod.STEP)
 
     def call(self, tool: str, arguments: bytes) -> ToolOutcome:
         """Refuse: a batch has no agent."""
@@ -101,12 +91,6 @@ class BatchAdapter:
         if self._lifecycle is not EnvironmentState.CLOSED:
             self._lifecycle = EnvironmentState.CLOSED
             self._vector.close()
-
-    def _guard(self, method: LifecycleMethod) -> None:
-        try:
-            guard(self._lifecycle, method)
-        except StateError as problem:
-            raise refusal_from_error(problem) from None
 
     def _check_seed(self, seed: int | Sequence[int | None] | None) -> Any:
         """Return the seed or the seeds, or refuse what the single environments would refuse."""
@@ -190,23 +174,3 @@ class BatchAdapter:
 
     def _encode_final_observation(self, observation: Any) -> Any:
         return self._observation.encode(observation, self._encoding)
-
-    def _ask(self, ask: Callable[[], AnswerT], method: str) -> AnswerT:
-        try:
-            return ask()
-        except (ValidationError, StateError) as problem:
-            raise refusal_from_error(problem) from None
-        except USER_CODE_ERRORS as problem:
-            raise self._log_failure(problem, method) from None
-
-    def _conclude(self, conclude: Callable[[], AnswerT], method: str) -> AnswerT:
-        """Return the outcome; the environments have moved, so whatever is wrong with their answer is a failure."""
-        try:
-            return conclude()
-        except USER_CODE_ERRORS as problem:
-            raise self._log_failure(problem, method) from None
-
-    def _log_failure(self, problem: BaseException, method: str) -> Exception:
-        number = self._incident()
-        LOG.error("batch failed in %s, incident %s", method, number, exc_info=problem)
-        return make_failure(Code.EXECUTION_ERROR, f"the batch failed in {method}()", incident=number)

@@ -54,17 +54,56 @@ class ResetRequest(msgspec.Struct, frozen=True):
     mask: list[bool] | None = None
 
 
-class EnvAdapter:
+class GuardedAdapter:
+    """What adapters share: the lifecycle's guard, and exceptions that become refusals and failures."""
+
+    what = "environment"
+
+    def __init__(self, encoding: Encoding, incident: Callable[[], str]) -> None:
+        self._encoding = encoding
+        self._incident = incident
+        self._lifecycle = EnvironmentState.CREATED
+
+    def _guard(self, method: LifecycleMethod) -> None:
+        try:
+            guard(self._lifecycle, method)
+        except StateError as problem:
+            raise refusal_from_error(problem) from None
+
+    def _call_environment(self, ask: Callable[[], AnswerT], method: str) -> AnswerT:
+        try:
+            return ask()
+        except USER_CODE_ERRORS as problem:
+            raise self._make_error(problem, method) from None
+
+    def _conclude(self, answer: Any, conclude: Callable[[Any], AnswerT], method: str) -> AnswerT:
+        """Return the outcome; the environment has moved, so whatever is wrong with its answer is a failure."""
+        try:
+            return conclude(answer)
+        except USER_CODE_ERRORS as problem:
+            raise self._log_failure(problem, method) from None
+
+    def _make_error(self, problem: BaseException, method: str) -> Exception:
+        if isinstance(problem, ValidationError | StateError):
+            return refusal_from_error(problem)
+        return self._log_failure(problem, method)
+
+    def _log_failure(self, problem: BaseException, method: str) -> Exception:
+        number = self._incident()
+        LOG.error("%s failed in %s, incident %s", self.what, method, number, exc_info=problem)
+        place = method if method == TOOL else f"{method}()"
+        return make_failure(Code.EXECUTION_ERROR, f"the {self.what} failed in {place}", incident=number)
+
+
+class EnvAdapter(GuardedAdapter):
     """One environment, its models and where it stands in the lifecycle."""
 
     def __init__(
         self, environment: AnyEnvironment, encoding: Encoding, incident: Callable[[], str], *, scenes: bool = False
     ) -> None:
+        super().__init__(encoding, incident)
         self._environment = environment
         self._scenes = scenes
-        self._encoding = encoding
-        self._incident = incident
-        self._lifecycle = EnvironmentState.CREATED
         self._latest: Observation | None = None
         self._read = environment.action_type.__pydantic_validator__.validate_json
         self._act = environment.step
@@ -153,12 +192,6 @@ class EnvAdapter:
     def _encode_latest(self, observation: Observation) -> ToolOutcome:
         return ToolOutcome(self._environment.describe_observation(observation), observation_json(observation))
 
-    def _guard(self, method: LifecycleMethod) -> None:
-        try:
-            guard(self._lifecycle, method)
-        except StateError as problem:
-            raise refusal_from_error(problem) from None
-
     def _start_reset(self, order: ResetRequest, seed: int | None) -> Any:
         if order.options is not None:
             self._environment.configure(order.options)
@@ -202,7 +235,10 @@ class EnvAdapter:
 
     def _ask(self, ask: Callable[[], Any], conclude: Callable[[Any], AnswerT], method: str) -> MaybeLater[AnswerT]:
         """Return what the environment answers, now or later; its exceptions become refusals and failures."""
-        answer = self._call_environment(ask, method)
+        try:
+            answer = ask()
+        except USER_CODE_ERRORS as problem:
+            raise self._make_error(problem, method) from None
         # The first question spares most answers the second, which takes as long as a step.
         if not isinstance(answer, Observation) and inspect.isawaitable(answer):
             return self._ask_later(answer, conclude, method)
@@ -220,30 +256,6 @@ class EnvAdapter:
                 raise
             # If nobody gave this call up, then what was cancelled is something inside the environment.
             raise self._make_error(problem, method) from None
-
-    def _call_environment(self, ask: Callable[[], AnswerT], method: str) -> AnswerT:
-        try:
-            return ask()
-        except USER_CODE_ERRORS as problem:
-            raise self._make_error(problem, method) from None
-
-    def _conclude(self, answer: Any, conclude: Callable[[Any], AnswerT], method: str) -> AnswerT:
-        """Return the outcome; the environment has moved, so whatever is wrong with its answer is a failure."""
-        try:
-            return conclude(answer)
-        except USER_CODE_ERRORS as problem:
-            raise self._log_failure(problem, method) from None
-
-    def _make_error(self, problem: BaseException, method: str) -> Exception:
-        if isinstance(problem, ValidationError | StateError):
-            return refusal_from_error(problem)
-        return self._log_failure(problem, method)
-
-    def _log_failure(self, problem: BaseException, method: str) -> Exception:
-        number = self._incident()
-        LOG.error("environment failed in %s, incident %s", method, number, exc_info=problem)
-        place = method if method == TOOL else f"{method}()"
-        return make_failure(Code.EXECUTION_ERROR, f"the environment failed in {place}", incident=number)
 
 
 def _encode_value(value: Any) -> ToolOutcome:

@@ -7,7 +7,8 @@ Rule 2: only an environment that says it is quick, or whose steps are coroutines
     as long as they like and stall nobody.
 Rule 3: an abandoned executor is waited for by nobody. A thread cannot be stopped, so it closes its environment when the
     call that it hangs in returns; `abandoned_threads` counts those that have not.
-Rule 4: what a factory raises, an exit too, is logged with an incident's number; a peer learns the number and no more.
+Rule 4: nobody waits for ever. Whoever is late is given up; what it answers afterwards is heard by nobody.
+Rule 5: what a factory raises, an exit too, is logged with an incident's number; a peer learns the number and no more.
 """
 
 import asyncio
@@ -24,10 +25,18 @@ from proctor.models.control import Code
 from proctor.models.wire import Encoding
 from proctor.server.runtime.batch_adapter import BatchAdapter
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
-from proctor.server.runtime.results import USER_CODE_ERRORS, BatchOutcome, EnvOutcome, ToolOutcome, make_refusal
+from proctor.server.runtime.results import (
+    USER_CODE_ERRORS,
+    BatchOutcome,
+    EnvOutcome,
+    ToolOutcome,
+    make_failure,
+    make_refusal,
+)
 
 AnyOutcome = EnvOutcome | BatchOutcome
 LOG: Final = logging.getLogger("proctor.environment")
+SESSION_LOG: Final = logging.getLogger("proctor.session")
 AnswerT = TypeVar("AnswerT")
 ThreadJob = tuple[Callable[[], Any], "asyncio.Future[Any]"] | None
 
@@ -35,32 +44,7 @@ abandoned_threads: Final[set[int]] = set()
 """The threads that were abandoned and have not ended yet."""
 
 
-class AnyAdapter(Protocol):
-    """What an executor needs of an adapter; see `EnvAdapter` and `BatchAdapter`."""
-
-    def reset(self, order: ResetRequest) -> AnyOutcome | Awaitable[AnyOutcome]:
-        """Begin an episode."""
-        ...
-
-    def step(self, data: bytes) -> AnyOutcome | Awaitable[AnyOutcome]:
-        """Carry out an action."""
-        ...
-
-    def call(self, tool: str, arguments: bytes) -> ToolOutcome | Awaitable[ToolOutcome]:
-        """Use a tool."""
-        ...
-
-    def act(self, action: bytes) -> ToolOutcome | Awaitable[ToolOutcome]:
-        """Carry out an action that a call left to be done."""
-        ...
-
-    def state(self) -> bytes:
-        """Return the state as JSON."""
-        ...
-
-    def close(self) -> Awaitable[None] | None:
-        """Close the environment."""
-        ...
+AnyAdapter = EnvAdapter | BatchAdapter
 
 
 class Executor(Protocol):
@@ -288,6 +272,42 @@ class ThreadExecutor:
     def _deliver(self, done: "asyncio.Future[Any]", result: Any, *, failed: bool) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server has gone, and nobody waits for the answer
             self._loop.call_soon_threadsafe(_set_result, done, result, failed)
+
+
+async def await_with_timeout(
+    answer: Awaitable[AnswerT], seconds: float | None, *, incident: Callable[[], str], session: str
+) -> AnswerT:
+    """Return the answer of an environment, or raise a failure if it takes longer than so many seconds."""
+    task = asyncio.ensure_future(answer)
+    task.add_done_callback(_consume_result)
+    try:
+        # Not `asyncio.timeout`: an environment may swallow the cancellation by which that one works.
+        await asyncio.wait([task], timeout=seconds)
+        if task.done():
+            return task.result()
+    finally:
+        task.cancel()
+    number = incident()
+    message = f"the environment did not answer within {seconds:g} seconds"
+    SESSION_LOG.error("%s, incident %s", message, number, extra={"session": session})
+    raise make_failure(Code.STEP_TIMEOUT, message, incident=number)
+
+
+async def close_executor(executor: Executor, seconds: float, *, session: str) -> None:
+    """Close an environment; one that takes longer than so many seconds is abandoned."""
+    try:
+        async with asyncio.timeout(seconds):
+            await executor.close()
+    except TimeoutError:
+        executor.abandon()
+    except USER_CODE_ERRORS:
+        SESSION_LOG.warning("an environment failed to close", extra={"session": session}, exc_info=True)
+
+
+def _consume_result(task: "asyncio.Future[Any]") -> None:
+    """Look at the end of an answer that nobody waits for any more, so that it is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()
 
 
 def run_on_thread(call: Callable[[], AnswerT], name: str) -> "asyncio.Future[AnswerT]":

@@ -36,14 +36,12 @@ from proctor.replay.comparison import Difference, compare_row, output_from_event
 from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
 from proctor.server.rewards.pipeline import Pipeline
 from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.executors import Executor
+from proctor.server.runtime.executors import Executor, await_with_timeout
 from proctor.server.runtime.results import EnvOutcome, RequestError
-from proctor.server.runtime.timeouts import await_with_timeout
 from proctor.server.sessions.episode_status import EpisodeStatus, Loss, SessionPosition
 from proctor.server.sessions.resets import AnyReset, reset_from_event
-from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext
+from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext, encode_transition
 from proctor.server.sessions.session import Session
-from proctor.server.sessions.session_recorder import encode_transition
 
 ENDED: Final = "ended"
 """The reason to close an episode that has come to its end: it stays as it is until the next."""

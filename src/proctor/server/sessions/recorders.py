@@ -1,4 +1,4 @@
-"""The recorders that need no more than memory or a file.
+"""The recorders that need no more than a file.
 
 Rule 1: a file holds one event a line. A line is written with one call, under the file's lock, and taken back whole if it
     does not fit: several workers can record to one file, and a full disk leaves no torn line.
@@ -9,7 +9,6 @@ Rule 2: a torn last line, which a killed process can leave behind, is closed by 
 import fcntl
 import os
 import stat
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import IO, Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.writing.storage_limits import DiskSpace, StorageBudget, StorageLimits
-from proctor.models.events import Event, SessionClosed, copy_event, decode_event, encode_event
+from proctor.models.events import Event, SessionClosed, decode_event, encode_event
 
 NEW_FILE_MODE: Final = 0o600
 LONGEST_LINE: Final = 2**24 + 1
@@ -39,38 +38,6 @@ class NullRecorder:
 
     def close(self) -> None:
         """Return at once."""
-
-
-class MemoryRecorder:
-    """Keeps events in memory, all of them or the latest `limit`; safe means: as long as the process lives."""
-
-    def __init__(self, *, limit: int | None = None) -> None:
-        if limit is not None and limit < 1:
-            raise ValidationError("a memory of no events", found=limit, expected="None or at least 1")
-        self._kept: deque[Event] = deque(maxlen=limit)
-        self._closed = False
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """The events that are kept, in the order in which they came; still there after `close`."""
-        return tuple(self._kept)
-
-    def of(self, session: str) -> tuple[Event, ...]:
-        """Return the kept events of one session, in order."""
-        return tuple(event for event in self._kept if event.session == session)
-
-    def record(self, event: Event) -> None:
-        """Keep a copy of the event."""
-        if self._closed:
-            raise ComponentError(CLOSED, expected="no more events")
-        self._kept.append(copy_event(event))
-
-    def head(self, session: str) -> None:
-        """Return None: nothing here could prove anything."""
-
-    def close(self) -> None:
-        """Take no more events."""
-        self._closed = True
 
 
 class JsonlRecorder:

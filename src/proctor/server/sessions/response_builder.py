@@ -1,24 +1,38 @@
-"""From an outcome to what is said of it: the reply's data for the client, and the event for the record.
+"""From what happened to what is said of it: the reply's data for the client, and the event for the record.
 
 Rule 1: pure but for the pipeline's own memory; the session decides when, and what a failure means.
 Rule 2: rewards are transformed here and nowhere else; a client sees the transformed one, the record has both and every
     part.
 """
 
+import platform
 from typing import Any, Final, Protocol
 
+import gymnasium
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
+from proctor import __version__
+from proctor.access.redaction import hide_secrets
 from proctor.models.arrays import array_to_lists, pack_array
-from proctor.models.control import BatchReply, ObservationReply
-from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event
+from proctor.models.control import BatchReply, ObservationReply, Problem
+from proctor.models.events import (
+    BatchReset,
+    BatchStepped,
+    EpisodeReset,
+    EpisodeStepped,
+    Event,
+    Failed,
+    SessionOpened,
+)
+from proctor.models.grants import WatchedStep
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment, Pipeline
 from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest
 from proctor.server.runtime.results import BatchOutcome, EnvOutcome
+from proctor.server.sessions.session_spec import SessionSpec
 
 NULL: Final = Raw(b"null")
 encode: Final = msgspec.json.Encoder().encode
@@ -248,4 +262,80 @@ def _make_batch_moment(outcome: BatchOutcome) -> Moment:
         raw_observation=outcome.observations,
         raw_metadata=outcome.infos,
         begins=outcome.begins,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- other events
+def make_opened_event(
+    session: str, at: float, spec: SessionSpec, boot: str, *, resume: str, shared: bool, step_timeout: float | None
+) -> SessionOpened:
+    """Return the statement that a session is there."""
+    return SessionOpened(
+        session=session,
+        at=at,
+        environment=spec.card.name,
+        environment_version=spec.card.version,
+        target=spec.target.text,
+        settings=hide_secrets(spec.target.settings),
+        server=__version__,
+        boot=boot,
+        num_envs=spec.num_envs,
+        autoreset_mode=spec.autoreset_mode,
+        transforms=spec.transforms,
+        place=spec.kind,
+        tier=spec.tier,
+        probe=dict(spec.probe),
+        code=spec.card.code,
+        policy=spec.policy,
+        resume=resume,
+        shared=shared,
+        packed=spec.encoding.packed,
+        compress=spec.encoding.compress,
+        infos=spec.infos,
+        step_timeout=step_timeout,
+        python=platform.python_version(),
+        gymnasium=gymnasium.__version__,
+        numpy=np.__version__,
+    )
+
+
+def make_failed_event(problem: Problem, request: str, context: StepContext, action: bytes) -> Failed:
+    """Return the statement that a request was refused, or failed, where the session stood."""
+    return Failed(
+        session=context.session,
+        at=context.at,
+        principal="control" if context.caller is None else "agent",
+        request_id=context.request_id,
+        epoch=context.epoch,
+        step=context.step,
+        code=problem.code,
+        request=request,
+        clause=None if problem.clause is UNSET else problem.clause,
+        incident=None if problem.incident is UNSET else problem.incident,
+        lost=problem.lost is True,
+        action=Raw(action),
+        grant=None if context.caller is None else context.caller.grant,
+    )
+
+
+def encode_transition(number: int, event: EpisodeStepped, caller: Caller) -> bytes:
+    """Return what a trainer sees of a step that an agent caused, as JSON."""
+    return encode(
+        WatchedStep(
+            number,
+            event.epoch,
+            event.step,
+            event.at,
+            caller.grant,
+            caller.agent,
+            caller.tool,
+            event.action,
+            event.observation,
+            event.raw_reward,
+            event.reward,
+            event.terminated,
+            event.truncated,
+            event.metadata,
+            event.parts,
+        )
     )

@@ -1,23 +1,25 @@
 """A session: one running environment with its transforms and its recorder. The only owner of an environment.
 
 Rule 1: one call at a time, the orchestrator's and the agents' alike: whoever calls holds `turn`.
-Rule 2: an outcome is on record before its reply exists. What cannot be recorded did not happen: the episode is lost.
+Rule 2: an outcome is on record before its reply exists. What cannot be recorded did not happen: the episode is lost. The
+    reason is in the log; a limit that is reached has a code of its own. After the session's end nothing is stated any more.
 Rule 3: when nobody can know where the episode stands (an exception inside, a time-out, a call given up while it ran, a
     record that failed) the environment is let go. Steps and states are refused with EPISODE_LOST until a reset, which
     makes a new environment, after a wait where environments of this session break again and again. Nothing goes on in silence.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 from proctor.access.limits import Throttle
 from proctor.contracts.recorder import Recorder
-from proctor.errors import ComponentError
+from proctor.errors import ComponentError, RecordLimitError
 from proctor.models.control import Code, Problem, Reset
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
-from proctor.server.runtime.executors import AnyOutcome, Executor
+from proctor.server.runtime.executors import AnyOutcome, Executor, await_with_timeout, close_executor
 from proctor.server.runtime.results import (
     EnvOutcome,
     RequestError,
@@ -26,7 +28,6 @@ from proctor.server.runtime.results import (
     make_failure,
     make_refusal,
 )
-from proctor.server.runtime.timeouts import await_with_timeout, close_executor
 from proctor.server.sessions.episode_status import (
     EpisodeConclusion,
     EpisodeObserver,
@@ -35,20 +36,23 @@ from proctor.server.sessions.episode_status import (
     SessionPosition,
 )
 from proctor.server.sessions.resets import parse_reset
-from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext
-from proctor.server.sessions.row_log import MOST_BYTES, RowLog
-from proctor.server.sessions.session_recorder import (
-    LIMIT_CODES,
-    SessionRecorder,
+from proctor.server.sessions.response_builder import (
+    Caller,
+    ResponseBuilder,
+    StepContext,
     encode_transition,
     make_failed_event,
     make_opened_event,
 )
+from proctor.server.sessions.row_log import MOST_BYTES, RowLog
 from proctor.server.sessions.session_spec import SessionSpec
 
 __all__ = ["EpisodeConclusion", "EpisodeObserver", "Loss", "Session"]
 
+LOG: Final = logging.getLogger("proctor.session")
 AnswerT = TypeVar("AnswerT")
+LIMIT_CODES: Final = {"step": Code.RECORD_TOO_LARGE, "episode": Code.EPISODE_FULL, "disk": Code.DISK_LOW}
+"""What a session answers when a limit of its recorder is reached."""
 LIMITS: Final = frozenset(LIMIT_CODES.values())
 CLOSE_SECONDS: Final = 10.0
 """How long an environment may take to close before it is abandoned."""
@@ -98,7 +102,13 @@ class Session:
         self.spec: Final = spec
         self.step_timeout: Final = step_timeout
         self._responses = response_builder
-        self._recorder = SessionRecorder(name, recorder, spec.incident)
+        self._recorder = recorder
+        self._recorder_waits = False
+        """Whether the recorder takes its time, as far as the last event showed."""
+        self._sealed = False
+        """Whether the session's last word is said."""
+        self._limits_reached: set[str] = set()
+        """Those of which the log knows."""
         self._clock = clock
         self._boot = boot
         self._executor: Executor | None = None
@@ -123,12 +133,12 @@ class Session:
     @property
     def immediate(self) -> bool:
         """Whether a step ends before it gives way to anybody else: the environment is quick, and the record is at hand."""
-        return self._executor is not None and self._executor.immediate and not self._recorder.waits
+        return self._executor is not None and self._executor.immediate and not self._recorder_waits
 
     @property
     def head(self) -> str | None:
         """What proves that the record of the latest episode is whole, where there is a ledger."""
-        return self._recorder.head
+        return self._recorder.head(self.name)
 
     async def open(self) -> None:
         """Make the environment and state that it is there."""
@@ -143,7 +153,7 @@ class Session:
                 shared=self.shared,
                 step_timeout=self.step_timeout,
             )
-            await self._recorder.record(stated)
+            await self._record(stated)
             self._executor = self._set_timeout(executor)
         finally:
             if self._executor is None:
@@ -163,17 +173,14 @@ class Session:
             order = parse_reset(reset, f"{self.name}.{self.epoch + 1}")
             if self._executor is None:
                 self._executor = await self._make_executor()
-            executor = self._executor
-            outcome = await (
-                executor.reset(order) if executor.enforces_timeout else self._await_with_timeout(executor.reset(order))
-            )
+            outcome = await self._await_answer(self._executor, self._executor.reset(order))
             self._resets += 1
             if order.mask is None:
                 await self.conclude("reset")
             at, nth = self._clock(), self._resets
             context = StepContext(self.name, self.epoch + 1, 0, order.episode_id, at, request_id, nth=nth)
             data, event = self._responses.build_reset(outcome, order, context)
-            await self._recorder.record(event)
+            await self._record(event)
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "reset", request_id) from None
         self.loss = None
@@ -187,9 +194,8 @@ class Session:
         """Carry out an action; return the reply's data."""
         try:
             executor = self._find_executor()
-            outcome = await (
-                executor.step(data) if executor.enforces_timeout else self._await_with_timeout(executor.step(data))
-            )
+            answer = executor.step(data)
+            outcome = await (answer if executor.enforces_timeout else self._await_answer(executor, answer))
             return await self._record_step(outcome, data, request_id)
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "step", request_id, data) from None
@@ -206,7 +212,7 @@ class Session:
         """Return the state as the reply's data."""
         try:
             executor = self._find_executor()
-            return await (executor.state() if executor.enforces_timeout else self._await_with_timeout(executor.state()))
+            return await self._await_answer(executor, executor.state())
         except (RequestError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "state", request_id) from None
 
@@ -251,12 +257,12 @@ class Session:
                 executor.abandon()
             with suppress(RequestError):
                 await self.conclude(reason)
-            await self._recorder.note(
+            await self._note(
                 SessionClosed(
                     session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
                 )
             )
-            self._recorder.sealed = True
+            self._sealed = True
 
     @asynccontextmanager
     async def _last_turn(self) -> AsyncIterator[bool]:
@@ -274,7 +280,7 @@ class Session:
     async def _use_tool(self, use: Callable[[Executor], Awaitable[ToolOutcome]], caller: Caller) -> ToolOutcome:
         try:
             executor = self._find_executor()
-            answer = await (use(executor) if executor.enforces_timeout else self._await_with_timeout(use(executor)))
+            answer = await self._await_answer(executor, use(executor))
             if answer.outcome is not None:
                 await self._record_step(answer.outcome, answer.action or b"null", None, caller)
             return answer
@@ -287,7 +293,7 @@ class Session:
         """Put a step on record and count it; return the reply's data."""
         context = self._make_context(self.step_count + 1, request_id, caller)
         data, event = self._responses.build_step(outcome, action, context)
-        await self._recorder.record(event)
+        await self._record(event)
         self.step_count += 1
         self.total_steps += 1
         if isinstance(event, EpisodeStepped):
@@ -323,7 +329,9 @@ class Session:
             raise make_refusal(Code.SESSION_ERROR, "this session is closed")
         return self._executor
 
-    async def _await_with_timeout(self, answer: Awaitable[AnswerT]) -> AnswerT:
+    async def _await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
+        if executor.enforces_timeout:
+            return await answer
         return await await_with_timeout(answer, self.step_timeout, incident=self.spec.incident, session=self.name)
 
     async def _handle_failure(
@@ -348,10 +356,10 @@ class Session:
     async def _note_failure(self, problem: Problem, request: str, context: StepContext, action: bytes) -> None:
         """Put on record that a request failed; without its action, if that is too much for the record."""
         try:
-            await self._recorder.record(make_failed_event(problem, request, context, action))
+            await self._record(make_failed_event(problem, request, context, action))
         except RequestFailed as refusal:
             if refusal.problem.code in LIMITS and action != b"null":
-                await self._recorder.note(make_failed_event(problem, request, context, b"null"))
+                await self._note(make_failed_event(problem, request, context, b"null"))
 
     def _make_error(self, problem: BaseException, request: str) -> RequestError:
         if isinstance(problem, RequestError):
@@ -359,7 +367,7 @@ class Session:
         if isinstance(problem, asyncio.CancelledError):
             return make_failure(Code.CANCELLED, f"a {request} was given up while it ran")
         # A transform of rewards failed after the environment had moved.
-        return self._recorder.log_failure(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
+        return self._log_failure(problem, Code.EXECUTION_ERROR, "the rewards could not be transformed")
 
     def lose(self, code: str, message: str) -> None:
         """Let the environment go, because nobody can know where the episode stands."""
@@ -373,7 +381,7 @@ class Session:
     async def record(self, event: Event) -> None:
         """Put on record what others state of this session, or raise that it cannot be done: the episode is lost."""
         try:
-            await self._recorder.record(event)
+            await self._record(event)
         except RequestFailed as problem:
             if problem.problem.code in LIMITS:
                 await self.break_off(problem)
@@ -381,12 +389,40 @@ class Session:
                 self.lose(problem.problem.code, problem.problem.message)
             raise
 
+    async def _record(self, event: Event) -> None:
+        """Return when the event is safe; a failure says that it is not on record."""
+        if self._sealed:
+            raise make_failure(Code.SESSION_ERROR, "this session is closed")
+        try:
+            waiting = self._recorder.record(event)
+            self._recorder_waits = waiting is not None
+            if waiting is not None:
+                await waiting
+        except RecordLimitError as problem:
+            if problem.limit not in self._limits_reached:
+                self._limits_reached.add(problem.limit)
+                LOG.warning("an event is not put on record: %s", problem, extra={"session": self.name})
+            expected = problem.expected or "a reset, once there is space on the server's disk again"
+            raise make_failure(LIMIT_CODES[problem.limit], problem.message, expected=expected) from None
+        except ComponentError as problem:
+            message = "what happened could not be put on record"
+            raise self._log_failure(problem, Code.RECORDING_FAILED, message) from None
+
+    async def _note(self, event: Event) -> None:
+        """Put on record what happened anyway; a record that fails here is logged, and changes nothing."""
+        with suppress(RequestError):
+            await self._record(event)
+
+    def _log_failure(self, problem: BaseException, code: Code, message: str) -> RequestFailed:
+        """Return the failure that a peer is told of; the problem itself goes to the log."""
+        incident = self.spec.incident()
+        LOG.error("%s, incident %s", message, incident, extra={"session": self.name}, exc_info=problem)
+        return make_failure(code, message, incident=incident)
+
     async def break_off(self, problem: RequestFailed) -> None:
         """Lose the episode, and put on record why."""
         self.lose(problem.problem.code, problem.problem.message)
-        await self._recorder.note(
-            make_failed_event(problem.problem, "", self._make_context(self.step_count, None), b"null")
-        )
+        await self._note(make_failed_event(problem.problem, "", self._make_context(self.step_count, None), b"null"))
 
 
 def _find_end_flags(outcome: AnyOutcome) -> tuple[bool, bool]:

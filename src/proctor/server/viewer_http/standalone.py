@@ -29,8 +29,9 @@ from proctor.access.request_policy import AccessPolicy, is_loopback, policy_for
 from proctor.models.control import Code, Problem
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal, raise_open_files_limit
 from proctor.server.net.http_requests import JSON
+from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.metrics import Metrics
-from proctor.server.net.uvicorn_protocols import SecondaryHttpProtocol, bind_tcp, port_of
+from proctor.server.net.uvicorn_http import SecondaryHttpProtocol
 from proctor.server.net.uvicorn_server import DrainingServer, make_uvicorn_config
 from proctor.server.viewer_http.readers import ReaderPool
 from proctor.server.viewer_http.responses import Receive, Send, add_headers
