@@ -25,7 +25,7 @@ from pathlib import Path
 from proctor.cli.main import main
 command = sys.argv[2:]
 for path in sorted(Path(sys.argv[1]).glob("*/worker-0.ledger")):
-    main([str(path) if each == "LEDGER" else each.replace("OUT", str(path.with_suffix(".out"))) for each in command])
+    main([str(path) if each == "LEDGER" else each for each in command])
 (most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print(int(most) // 1024, file=sys.stderr)
 """
@@ -36,6 +36,7 @@ LISTS = Raw(b'{"x":[%b[]]}' % (b"[]," * (40 * MIB // 3)))
 ZEROS = b64encode(zlib.compress(bytes(2**28), 9))
 ARRAY = b'{"dtype":"|b1","shape":[268435456],"zip":"zlib","data":"%b"}' % ZEROS
 ARRAYS = Raw(b'{"x":[%b]}' % b",".join([ARRAY] * 4))
+"""Four arrays, each of which says a quarter of a gigabyte."""
 
 SINGLE = [(1, "options"), (1, "metadata"), (1, "observation"), (2, "action"), (2, "metadata"), (2, "observation")]
 BATCH = [
@@ -48,14 +49,12 @@ BATCH = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of ledgers, in each of which one field of one row says very much."""
     folder = tmp_path_factory.mktemp("hostile")
-    for name, sitting, fields, values in (
-        ("single", Sitting(PLUME, plays=[Play(seed=None, steps=2)]), SINGLE, {"lists": LISTS}),
-        ("batch", Sitting(PLUME, plays=[Play(seed=None, steps=2)], num_envs=2), BATCH, {"lists": LISTS}),
-        ("packed", Sitting(PLUME, plays=[Play(seed=None, steps=2)], num_envs=2), BATCH, {"arrays": ARRAYS}),
-    ):
-        for seq, field in fields:
-            for kind, value in values.items():
-                _write(folder / f"{name}-{seq}-{field}-{kind}", sitting, seq, field, value)
+    one, many = (Sitting(PLUME, plays=[Play(seed=None, steps=2)], num_envs=each) for each in (None, 2))
+    for seq, field in SINGLE:
+        _write(folder / f"single-{seq}-{field}", one, seq, field, LISTS)
+    for seq, field in BATCH:
+        _write(folder / f"batch-{seq}-{field}", many, seq, field, LISTS)
+        _write(folder / f"packed-{seq}-{field}", many, seq, field, ARRAYS if field == "infos" else Raw(ARRAY))
     return folder
 
 
@@ -77,12 +76,11 @@ COMMANDS = {
     "verify": "ledger verify LEDGER",
     "export": "ledger export LEDGER boot0.1",
     "export otel": "ledger export LEDGER boot0.1 --format otel",
-    "export parquet": "ledger export LEDGER boot0.1 --format parquet --out OUT.parquet",
-    "export minari": "ledger export LEDGER boot0.1 --format minari --out OUT-v0",
     "replay": "replay LEDGER boot0.1",
     "replay --alone": "replay LEDGER boot0.1 --alone",
     "replay --at": "replay LEDGER boot0.1 --at 2",
-    "replay --fork": "replay LEDGER boot0.1 --fork 1 --actions [[1,1],[1,1]]",
+    "replay --fork": "replay LEDGER boot0.1 --fork 1 --actions [1]",
+    "replay --fork of a batch": "replay LEDGER boot0.1 --fork 1 --actions [[1,1]]",
 }
 
 
