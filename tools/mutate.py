@@ -55,7 +55,6 @@ SUITE: Final = (
     "tests/episode/test_transition_table.py",
     "tests/episode/test_episode_state.py",
     "tests/episode/rules/test_catalogue.py",
-    "tests/episode/test_settings.py",
     "tests/episode/test_events.py",
     "tests/episode/test_machine.py",
     "tests/episode/rules/test_invariants.py",

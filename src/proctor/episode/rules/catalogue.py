@@ -33,29 +33,25 @@ ISSUING: Final = (1, 5)
 REVOKING: Final = "Integrity"
 
 
-@rule(
-    "RECORD-1",
-    "An episode is opened once, before its packets, and by a clock that the judge has; only the operator approves.",
-    (Event.APPROVAL,),
-)
+@rule("RECORD-1", (Event.APPROVAL,))
 def record_1(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
-    """Records have their speakers."""
+    """An episode is opened once, before its packets, and by a clock that the judge has; only the operator approves."""
     if record.by is RecordSource.OPERATOR:
         return NO_FINDINGS
     return (RuleFinding("RECORD-1", "/by", "only the operator approves"),)
 
 
-@rule("ID-1", "A packet id is used once in an episode.", PACKETS, rare=True)
+@rule("ID-1", PACKETS, rare=True)
 def id_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Nothing is said twice under one name."""
+    """A packet id is used once in an episode."""
     if packet.header.packet_id not in episode.seen:
         return NO_FINDINGS
     return (RuleFinding("ID-1", "/header/packet_id", f"{packet.header.packet_id} was accepted before"),)
 
 
-@rule("ID-2", "The previous packet is one that was accepted.", PACKETS, level="warning", rare=True)
+@rule("ID-2", PACKETS, level="warning", rare=True)
 def id_2(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Links lead somewhere."""
+    """The previous packet is one that was accepted."""
     previous = packet.header.previous_packet_id
     if previous is None or previous in episode.seen:
         return NO_FINDINGS
@@ -63,39 +59,34 @@ def id_2(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Sett
     return (RuleFinding("ID-2", "/header/previous_packet_id", reason, Gravity.WARNING),)
 
 
-@rule("TIME-1", "Time does not run backwards; where it seems to, the clock stays.", PACKETS, level="warning", rare=True)
+@rule("TIME-1", PACKETS, level="warning", rare=True)
 def time_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """The clock is the greatest time that was stated."""
+    """Time does not run backwards; where it seems to, the clock stays."""
     if packet.header.created_at >= episode.clock or settings.clock is Clock.WALL:
         return NO_FINDINGS
     reason = f"the packet is dated before {episode.clock.isoformat()}, where the episode's clock stands"
     return (RuleFinding("TIME-1", "/header/created_at", reason, Gravity.WARNING),)
 
 
-@rule("QUEUE-1", "A queue update is neutral.", (Event.QUEUE,), level="warning")
+@rule("QUEUE-1", (Event.QUEUE,), level="warning")
 def queue_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Taken, and without effect."""
+    """A queue update is neutral."""
     reason = "a QueueUpdatePacket is taken and changes nothing"
     return (RuleFinding("QUEUE-1", "/header/packet_type", reason, Gravity.WARNING),)
 
 
-@rule("SAFETY-1", "A directive's safety class agrees with its task type.", DIRECTIVES)
+@rule("SAFETY-1", DIRECTIVES)
 def safety_1(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
-    """A directive does not contradict itself."""
+    """A directive's safety class agrees with its task type."""
     if not contradicts_itself(packet.payload):
         return NO_FINDINGS
     reason = f"{packet.payload.tool_safety_class} contradicts the task type {packet.payload.task_type}"
     return (RuleFinding("SAFETY-1", "/payload/tool_safety_class", reason),)
 
 
-@rule(
-    "LAYER-1",
-    "Tokens are issued by layer 1 or 5, and revoked by Integrity.",
-    (Event.TOKEN, Event.REVOCATION, *ALERTS),
-    level="warning, or error if the layer rules say so",
-)
+@rule("LAYER-1", (Event.TOKEN, Event.REVOCATION, *ALERTS), level="warning, or error if the layer rules say so")
 def layer_1(episode: EpisodeState, packet: Packet[Token | Alert], now: datetime, settings: Settings) -> Findings:
-    """Permissions come from where permissions are given."""
+    """Tokens are issued by layer 1 or 5, and revoked by Integrity."""
     payload = packet.payload
     if isinstance(payload, Token) and not payload.revoked:
         return _wrong_issuer(packet.header.layer_source, payload.issuer_layer, settings)
@@ -105,15 +96,9 @@ def layer_1(episode: EpisodeState, packet: Packet[Token | Alert], now: datetime,
     return (_layer_finding("LAYER-1", "/header/layer_source", "a token is revoked by Integrity", settings),)
 
 
-@rule(
-    "LAYER-2",
-    "Safe mode is lifted by Integrity or layer 1.",
-    (Event.ALERT,),
-    (Position.SAFEMODE,),
-    level="warning, or error if the layer rules say so",
-)
+@rule("LAYER-2", (Event.ALERT,), (Position.SAFEMODE,), level="warning, or error if the layer rules say so")
 def layer_2(episode: EpisodeState, packet: Packet[Alert], now: datetime, settings: Settings) -> Findings:
-    """Who cannot lift safe mode is told so."""
+    """Safe mode is lifted by Integrity or layer 1."""
     clears = packet.payload.alert_type == CLEAR and packet.payload.severity is not Severity.CRITICAL
     if not clears or packet.header.layer_source in CLEARING:
         return NO_FINDINGS

@@ -53,17 +53,17 @@ _DOWN: Final = ToolsState.DOWN
 _PARTIAL: Final = ToolsState.PARTIAL
 
 
-@rule("INV-002", "SUBPAR quality never acts.", (Event.ACT,))
+@rule("INV-002", (Event.ACT,))
 def inv_002(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
-    """Quality before action."""
+    """SUBPAR quality never acts."""
     if packet.compliance.quality.quality_tier is not _SUBPAR:
         return NO_FINDINGS
     return violation("INV-002", "/mcp/quality/quality_tier", "a decision of SUBPAR quality must not ACT")
 
 
-@rule("INV-003", "Acting at HIGH or CRITICAL stakes needs SUPERB quality and verified assumptions.", (Event.ACT,))
+@rule("INV-003", (Event.ACT,))
 def inv_003(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
-    """High stakes need high quality."""
+    """Acting at HIGH or CRITICAL stakes needs SUPERB quality and verified assumptions."""
     level = packet.compliance.stakes.stakes_level
     if level not in GRAVE:
         return NO_FINDINGS
@@ -76,13 +76,9 @@ def inv_003(episode: EpisodeState, packet: Packet[Decision], now: datetime, sett
     return NO_FINDINGS
 
 
-@rule(
-    "INV-004",
-    "A belief that is inferred, hypothesized or unknown, about realtime or operational matters, names something seen.",
-    (Event.BELIEF,),
-)
+@rule("INV-004", (Event.BELIEF,))
 def inv_004(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
-    """Live truth needs evidence."""
+    """A belief that is inferred, hypothesized or unknown, about realtime or operational matters, names something seen."""
     epistemics = packet.compliance.epistemics
     if epistemics.status not in UNSURE or epistemics.freshness_class not in CURRENT:
         return NO_FINDINGS
@@ -95,13 +91,9 @@ def inv_004(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, 
     return violation("INV-004", "/mcp/evidence/evidence_refs", reason)
 
 
-@rule(
-    "INV-005",
-    "What exceeds the budgets needs an answered escalation or an operator's approval first.",
-    (Event.ACT, *DIRECTIVES),
-)
+@rule("INV-005", (Event.ACT, *DIRECTIVES))
 def inv_005(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Nobody goes on beyond the budget."""
+    """What exceeds the budgets needs an answered escalation or an operator's approval first."""
     if packet.header.packet_type is _DECISION:
         allowance = packet_budget(packet).plus(episode.approved)
         excess = episode.spent.beyond(allowance)
@@ -122,9 +114,9 @@ def inv_005(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: S
     return violation("INV-005", "/payload/execution_method", reason)
 
 
-@rule("INV-006", "Acting needs the constitutional check and the budget check.", (Event.ACT,))
+@rule("INV-006", (Event.ACT,))
 def inv_006(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
-    """Nothing is done unchecked."""
+    """Acting needs the constitutional check and the budget check."""
     checks = packet.payload.constraints_satisfied
     if checks.constitutional_check and checks.budget_check:
         return NO_FINDINGS
@@ -133,9 +125,9 @@ def inv_006(episode: EpisodeState, packet: Packet[Decision], now: datetime, sett
     return violation("INV-006", pointer, f"a decision to ACT needs its {name} to be true")
 
 
-@rule("INV-007", "A directive lies inside its token's scope: its tool, and what is done with it.", DIRECTIVES)
+@rule("INV-007", DIRECTIVES)
 def inv_007(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
-    """A token opens what it names."""
+    """A directive lies inside its token's scope: its tool, and what is done with it."""
     name = packet.payload.authorization_token_id
     token = None if name is None else episode.tokens.get(name)
     if token is None:
@@ -151,14 +143,9 @@ def inv_007(episode: EpisodeState, packet: Packet[Directive], now: datetime, set
     return NO_FINDINGS
 
 
-@rule(
-    "INV-008",
-    "A verification is closed before anything is decided or the episode ends.",
-    DECISIONS,
-    implied=True,
-)
+@rule("INV-008", DECISIONS, implied=True)
 def inv_008(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """A verification once begun is brought to its end."""
+    """A verification is closed before anything is decided or the episode ends."""
     return _check_integration(episode)
 
 
@@ -173,14 +160,9 @@ def _inv_008_at_close(episode: EpisodeState, record: Record, now: datetime, sett
     return _check_integration(episode)
 
 
-@rule(
-    "INV-010",
-    "Nobody acts at HIGH or CRITICAL stakes while tools are down; partial tools at MEDIUM stakes are a warning.",
-    (Event.ACT,),
-    level="error, warning",
-)
+@rule("INV-010", (Event.ACT,), level="error, warning")
 def inv_010(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
-    """Degraded tools call for care."""
+    """Nobody acts at HIGH or CRITICAL stakes while tools are down; partial tools at MEDIUM stakes are a warning."""
     tools, stakes = packet.compliance.routing.tools_state, packet.compliance.stakes
     pointer = "/mcp/routing/tools_state"
     if tools is _DOWN and stakes.stakes_level in GRAVE:
@@ -191,15 +173,9 @@ def inv_010(episode: EpisodeState, packet: Packet[Decision], now: datetime, sett
     return NO_FINDINGS
 
 
-@rule(
-    "INV-011",
-    "A task is closed in time: a warning at the deadline, an error at the close.",
-    PACKETS,
-    level="error, warning",
-    rare=True,
-)
+@rule("INV-011", PACKETS, level="error, warning", rare=True)
 def inv_011(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Time is part of the task."""
+    """A task is closed in time: a warning at the deadline, an error at the close."""
     return tuple(_time_warnings(episode, packet, now)) if is_late(episode, packet, now) else NO_FINDINGS
 
 
@@ -251,15 +227,9 @@ MISFITS: Final = frozenset(
 )
 
 
-@rule(
-    "INV-012",
-    "The stakes level fits impact, irreversibility, uncertainty and adversariality.",
-    PACKETS,
-    level="warning",
-    rare=True,
-)
+@rule("INV-012", PACKETS, level="warning", rare=True)
 def inv_012(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Stakes are neither played down nor up."""
+    """The stakes level fits impact, irreversibility, uncertainty and adversariality."""
     stakes = packet.compliance.stakes
     if stakes not in MISFITS:
         return NO_FINDINGS

@@ -80,7 +80,6 @@ class Rule(NamedTuple):
 
 def rule(
     name: str,
-    sentence: str,
     events: tuple[Event, ...],
     places: tuple[Position, ...] = (),
     *,
@@ -88,9 +87,10 @@ def rule(
     implied: bool = False,
     rare: bool = False,
 ) -> Callable[[RuleFunction], Rule]:
-    """Return a decorator that makes a function the rule `name`."""
+    """Return a decorator that makes a function the rule `name`; its docstring is the rule's sentence."""
 
     def decorate(function: RuleFunction) -> Rule:
+        sentence = " ".join((function.__doc__ or "").split())
         return Rule(name, sentence, level, frozenset(events), frozenset(places), implied, rare, function)
 
     return decorate

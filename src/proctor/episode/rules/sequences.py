@@ -31,9 +31,9 @@ _READ: Final = Event.READ
 
 
 # ------------------------------------------------------------------------------------------------------------- E1, E2
-@rule("E1", "A decision needs at least one belief update before it, or initial beliefs.", DECISIONS, implied=True)
+@rule("E1", DECISIONS, implied=True)
 def e1(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
-    """No decision without a model."""
+    """A decision needs at least one belief update before it, or initial beliefs."""
     if episode.believed or settings.initial_beliefs:
         return NO_FINDINGS
     return violation(
@@ -41,9 +41,9 @@ def e1(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings:
     )
 
 
-@rule("E2", "A directive needs a decision to ACT; VERIFY_FIRST allows READ in S4 only.", DIRECTIVES, implied=True)
+@rule("E2", DIRECTIVES, implied=True)
 def e2(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
-    """No action without a decision: the latest one governs."""
+    """A directive needs a decision to ACT; VERIFY_FIRST allows READ in S4 only."""
     governing = episode.governing
     if governing is None:
         return violation("E2", TYPE_POINTER, "no decision governs, so nothing may be done")
@@ -59,15 +59,9 @@ def e2(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings
 
 
 # ------------------------------------------------------------------------------------------------------------- E3, S4
-@rule(
-    "E3",
-    "A verification has its plan, a READ directive, a success, a belief update that names its evidence, "
-    "and then a decision anew.",
-    (*DIRECTIVES, Event.BELIEF, Event.TOKEN),
-    (Position.VERIFY,),
-)
+@rule("E3", (*DIRECTIVES, Event.BELIEF, Event.TOKEN), (Position.VERIFY,))
 def e3(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """The verification loop completes."""
+    """A verification has its plan, a READ directive, a success, a belief update that names its evidence, and then a decision anew."""
     if packet.header.packet_type is _BELIEF:
         return (
             NO_FINDINGS
@@ -86,14 +80,9 @@ def _e3_at_close(episode: EpisodeState, record: Record, now: datetime, settings:
     return violation("E3", "", "the verification is not closed: a decision anew must follow it")
 
 
-@rule(
-    "S4",
-    "S4_VERIFY is left with a plan, a READ directive, a success and observed evidence, by a belief update that names it.",
-    (Event.BELIEF,),
-    (Position.VERIFY,),
-)
+@rule("S4", (Event.BELIEF,), (Position.VERIFY,))
 def s4(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
-    """What S4 requires before it is left."""
+    """S4_VERIFY is left with a plan, a READ directive, a success and observed evidence, by a belief update that names it."""
     return (
         NO_FINDINGS if may_leave(episode, packet) else tuple(_check_verification_end("S4", episode, packet, settings))
     )
@@ -144,9 +133,9 @@ def names_evidence(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- E4, S5
-@rule("E4", "A WRITE directive names a token of this episode that is not expired, revoked or used up.", DIRECTIVES)
+@rule("E4", DIRECTIVES)
 def e4(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
-    """A write requires a token; so does whoever names one."""
+    """A WRITE directive names a token of this episode that is not expired, revoked or used up."""
     name = packet.payload.authorization_token_id
     if name is None:
         if classify_directive(packet.payload) is _READ:
@@ -171,13 +160,9 @@ def describe_unusable_token(token: IssuedToken, now: datetime) -> str:
     return f"was used {token.used} times of {token.limit}"
 
 
-@rule(
-    "S5",
-    "A token is issued unexpired and unused up, under an id of its own; only a token that was issued can be revoked.",
-    (Event.TOKEN, Event.REVOCATION),
-)
+@rule("S5", (Event.TOKEN, Event.REVOCATION))
 def s5(episode: EpisodeState, packet: Packet[Token], now: datetime, settings: Settings) -> Findings:
-    """What S5 requires of a token."""
+    """A token is issued unexpired and unused up, under an id of its own; only a token that was issued can be revoked."""
     payload = packet.payload
     known = episode.tokens.get(payload.token_id)
     if payload.revoked:
@@ -205,13 +190,9 @@ def _check_token_again(known: IssuedToken, payload: Token, now: datetime) -> Fin
 
 
 # ------------------------------------------------------------------------------------------------------------- E6, S6
-@rule(
-    "E6",
-    "A directive has one result, which names its packet and its task, before its state is left or the episode closed.",
-    (Event.RESULT, Event.BELIEF),
-)
+@rule("E6", (Event.RESULT, Event.BELIEF))
 def e6(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Every task is closed."""
+    """A directive has one result, which names its packet and its task, before its state is left or the episode closed."""
     if packet.header.packet_type is _RESULT:
         return _check_result_match(episode, packet.payload)
     return _check_open_tasks("E6", episode, TYPE_POINTER) if episode.position in _TASK_POSITIONS else NO_FINDINGS
@@ -222,9 +203,9 @@ def _e6_at_close(episode: EpisodeState, record: Record, now: datetime, settings:
     return _check_open_tasks("E6", episode, "")
 
 
-@rule("S6", "S6_EXECUTE is left when every directive has its result.", (Event.BELIEF,), (Position.EXECUTE,))
+@rule("S6", (Event.BELIEF,), (Position.EXECUTE,))
 def s6(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
-    """What S6 requires before it is left; what it says of tokens is E4."""
+    """S6_EXECUTE is left when every directive has its result."""
     return _check_open_tasks("S6", episode, TYPE_POINTER)
 
 
@@ -250,23 +231,17 @@ def _check_result_match(episode: EpisodeState, payload: TaskResult) -> Findings:
 _LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELIEF and event not in ALERTS)
 
 
-@rule("E7", "In S9_SAFEMODE only alerts and belief updates are taken.", _LOCKED_OUT, (Position.SAFEMODE,), implied=True)
+@rule("E7", _LOCKED_OUT, (Position.SAFEMODE,), implied=True)
 def e7(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
-    """Safe mode locks everything."""
+    """In S9_SAFEMODE only alerts and belief updates are taken."""
     return violation(
         "E7", TYPE_POINTER, f"in {ProtocolState.SAFEMODE} only IntegrityAlertPacket and BeliefUpdatePacket are taken"
     )
 
 
-@rule(
-    "S8",
-    "S8_ESCALATED is left by a human's answer to an escalation that was presented.",
-    (*DECISIONS, Event.USER_INPUT, Event.ANSWER),
-    (Position.ESCALATE_DUE, Position.ESCALATED),
-    implied=True,
-)
+@rule("S8", (*DECISIONS, Event.USER_INPUT, Event.ANSWER), (Position.ESCALATE_DUE, Position.ESCALATED), implied=True)
 def s8(episode: EpisodeState, packet: Any, now: datetime, settings: Settings) -> Findings:
-    """Nobody decides before a human has answered, and nobody answers what was not asked."""
+    """S8_ESCALATED is left by a human's answer to an escalation that was presented."""
     if isinstance(packet, Packet) and isinstance(packet.payload, Decision):
         return violation("S8", OUTCOME, "a human's answer must come before the next decision")
     if episode.position is Position.ESCALATE_DUE:
