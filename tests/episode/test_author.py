@@ -565,3 +565,13 @@ def test_the_types_of_what_is_carried_are_known() -> None:
     told: Packet[TaskResult] = a.result(asked)
 
     assert (type(asked.payload), type(told.payload)) == (Directive, TaskResult)
+
+
+def test_what_is_written_comes_with_the_line_that_it_was_read_from() -> None:
+    author = Author("corr_written", at=datetime(2026, 1, 1, tzinfo=UTC), check=False)
+    payload = author.observation({"seen": 1}).payload
+
+    packet, line = author.write(payload, packet_id="pkt_b")
+
+    assert (read(line), packet.line()) == (packet, line)
+    assert author.previous_packet_id == "pkt_b"

@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proctor.episode import Judge
+from proctor.episode.packets.reader import read
 from proctor.episode.verdicts import Verdict
+from proctor.errors import ValidationError
 from tests.episode.stream_strategies import SNIPPETS, Said, mutate, mutated_stream, stream
 
 STOP_EVERY = 1_000
@@ -96,8 +98,8 @@ def test_a_verdict_says_the_same_however_late_it_is_read() -> None:
     assert [everything(verdict) for verdict in kept] == at_once
 
 
-def test_what_if_foretells_the_verdict_and_changes_nothing() -> None:
-    judge = Judge()
+def test_what_if_foretells_the_verdict_and_changes_nothing_until_it_is_committed() -> None:
+    judge, committing = Judge(), Judge()
     for number, line in enumerate(mutated_stream(25, 2_000)):
         before = judge.snapshot() if number % 10 == 0 else None
         foretold = everything(judge.check(line))
@@ -105,6 +107,20 @@ def test_what_if_foretells_the_verdict_and_changes_nothing() -> None:
 
         assert unchanged
         assert everything(judge.apply(line)) == foretold
+        said = read(line)
+        assert everything(committing.commit(said, committing.check(said))) == foretold
+    assert committing.snapshot() == judge.snapshot()
+
+
+def test_a_verdict_from_before_the_episode_moved_on_is_not_committed() -> None:
+    judge, lines = Judge(), [said.line for said in stream(25, 40, at_once=1) if said.broken is None]
+    accepted = [line for line in lines if judge.apply(line).accepted]
+    judge = Judge()
+    early = judge.check(accepted[0])
+    judge.apply(accepted[0])
+
+    with pytest.raises(ValidationError, match="moved on"):
+        judge.commit(read(accepted[0]), early)
 
 
 def test_text_bytes_and_blank_lines_are_read_alike() -> None:

@@ -49,7 +49,7 @@ from proctor.episode.packets.fields import (
     TaskResult,
     Token,
 )
-from proctor.episode.packets.reader import AnyPacket, Packet
+from proctor.episode.packets.reader import AnyPacket, Packet, ParsedLine
 from proctor.episode.transition_table import DECISIONS, EVENTS, Event, Position
 
 Changes: TypeAlias = dict[str, Any]
@@ -63,10 +63,6 @@ _ESCALATED: Final = Position.ESCALATED
 _OBSERVED: Final = EpistemicStatus.OBSERVED
 _SUCCESS: Final = ResultStatus.SUCCESS
 _TOOL: Final = MethodKind.TOOL
-
-
-def _change_nothing(episode: EpisodeState, packet: AnyPacket, now: datetime) -> Changes:
-    return UNCHANGED
 
 
 def _apply_observation(episode: EpisodeState, packet: Packet[ObservationPayload], now: datetime) -> Changes:
@@ -206,7 +202,7 @@ def _apply_halt(episode: EpisodeState, packet: object, now: datetime) -> Changes
 
 
 CHANGES: Final[dict[Event, ChangeFunction]] = {
-    **dict.fromkeys(Event, _change_nothing),
+    **dict.fromkeys(Event, lambda _episode, _packet, _now: UNCHANGED),
     **dict.fromkeys(DECISIONS, _apply_decision),
     Event.OBSERVATION: _apply_observation,
     Event.USER_INPUT: _apply_answer,
@@ -269,23 +265,6 @@ def classify_directive(payload: Directive) -> Event:
     return _WRITE
 
 
-def _classify_observation(packet: Packet[ObservationPayload]) -> Event:
-    is_input = packet.payload.observation_type is _INPUT
-    return _USER_INPUT if is_input else _OBSERVATION
-
-
-def _classify_decision(packet: Packet[Decision]) -> Event:
-    return _DECIDED[packet.payload.decision_outcome]
-
-
-def _classify_token(packet: Packet[Token]) -> Event:
-    return _REVOCATION if packet.payload.revoked else _TOKEN
-
-
-def _classify_directive_packet(packet: Packet[Directive]) -> Event:
-    return classify_directive(packet.payload)
-
-
 def _classify_alert(packet: Packet[Alert]) -> Event:
     if packet.payload.severity is Severity.CRITICAL:
         return Event.CRITICAL
@@ -294,11 +273,11 @@ def _classify_alert(packet: Packet[Alert]) -> Event:
 
 
 # How it is told which of its events a packet is; the other kinds have only one.
-_CLASSIFIERS: Final[dict[PacketKind, Callable[[Packet[Any]], Event]]] = {
-    PacketKind.OBSERVATION: _classify_observation,
-    PacketKind.DECISION: _classify_decision,
-    PacketKind.TOKEN: _classify_token,
-    PacketKind.DIRECTIVE: _classify_directive_packet,
+_CLASSIFIERS: Final[dict[PacketKind, Callable[[AnyPacket], Event]]] = {
+    PacketKind.OBSERVATION: lambda packet: _USER_INPUT if packet.payload.observation_type is _INPUT else _OBSERVATION,
+    PacketKind.DECISION: lambda packet: _DECIDED[packet.payload.decision_outcome],
+    PacketKind.TOKEN: lambda packet: _REVOCATION if packet.payload.revoked else _TOKEN,
+    PacketKind.DIRECTIVE: lambda packet: classify_directive(packet.payload),
     PacketKind.ALERT: _classify_alert,
 }
 _ONLY: Final = {kind: events[0] for kind, events in EVENTS.items() if len(events) == 1}
@@ -321,3 +300,10 @@ def classify_record(record: Record) -> Event:
     if record.record is RecordKind.CLOSE:
         return Event.OPERATOR_CLOSE if record.by is RecordSource.OPERATOR else Event.CLOSE
     return _RECORDED[record.record]
+
+
+def classify_line(said: ParsedLine) -> Event | None:
+    """Return what the table would see of a line, if anything."""
+    if isinstance(said, Packet):
+        return classify_packet(said)
+    return classify_record(said) if isinstance(said, Record) and said.record is not RecordKind.OPEN else None

@@ -16,17 +16,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proctor.episode.episode_state import EpisodeState, new_episode
-from proctor.episode.events import classify_packet, classify_record
+from proctor.episode.events import classify_line
 from proctor.episode.machine import EVIDENCE, Machine, findings_from_errors
 from proctor.episode.packets.enums import RecordKind, RecordSource
 from proctor.episode.packets.fields import Approval, OpeningSettings, Record
-from proctor.episode.packets.reader import Malformed, Packet, read
+from proctor.episode.packets.reader import Malformed, Packet, ParsedLine, read
 from proctor.episode.packets.writer import encode_values, parse_word, read_back
 from proctor.episode.rules.catalogue import EPISODE_CLOSED, LIMIT_1, record_1
 from proctor.episode.rules.house_rules import HouseRule, initial_marks
 from proctor.episode.rules.rule import Rule, RuleFinding
 from proctor.episode.settings import Clock, Limits, Settings
-from proctor.episode.transition_table import Event, Position, ProtocolState
+from proctor.episode.transition_table import Position, ProtocolState
 from proctor.episode.verdicts import JudgingContext, Obligation, Outcome, Verdict, list_obligations
 from proctor.errors import ValidationError
 
@@ -113,7 +113,6 @@ def count_broken_rules(broken: dict[str, int], verdict: Verdict) -> dict[str, in
     return broken | {rule: broken.get(rule, 0) + 1 for rule in verdict.rules}
 
 
-ParsedLine: TypeAlias = Packet[Any] | Record | Malformed
 JudgeInput: TypeAlias = bytes | bytearray | memoryview | str | ParsedLine
 
 # Why there is no episode to judge a line in, by the rule that says so.
@@ -166,36 +165,28 @@ class Judge:
     def apply(self, line: JudgeInput) -> Verdict:
         """Return the verdict on `line`; if it is accepted, the episode has moved on."""
         said = read(line, self._limits.errors) if type(line) is bytes else _parse_line(line, self._limits.errors)
-        if not isinstance(said, Packet):
-            return self._apply_other(said)
-        header = said.header
-        case = self._cases.get(header.correlation_id)
+        # What nearly every line is: a packet of an episode that is open.
+        case = self._cases.get(said.header.correlation_id) if isinstance(said, Packet) else None
         if case is None:
-            case = self._case_without_packets(header.correlation_id, said)
-        if case.campaign_id is None:
-            case.campaign_id = header.campaign_id
-        # What every packet comes by: an episode that is open, and whose time is the packets' own.
-        plain = case.bar is None and not case.machine.timed
-        verdict = case.machine.judge(case.episode, said) if plain else self._judge_line(case, said)
-        after = verdict.after
-        if not verdict.accepted or after is None:
-            self._count_refusal(case, verdict)
-            return verdict
-        if not case.begun:
-            self._begin(case)
-        case.episode = after
-        after.seen[header.packet_id] = after.packets if verdict.event in EVIDENCE else 0
-        if verdict.warnings:
-            case.warnings += len(verdict.warnings)
-        return verdict
+            case = self._find_case(said)
+            if case is None:
+                return _refuse_without_episode(said)
+        return self._commit(case, said, self._judge_line(case, said))
 
     def check(self, line: JudgeInput) -> Verdict:
         """Return the verdict that `apply` would give; nothing changes."""
         said = _parse_line(line, self._limits.errors)
-        name = _correlation_id(said)
-        if name is None:
-            return _refuse_without_episode(said)
-        return self._judge_line(self._cases.get(name) or self._case_without_packets(name, said), said)
+        case = self._find_case(said)
+        return _refuse_without_episode(said) if case is None else self._judge_line(case, said)
+
+    def commit(self, said: ParsedLine, verdict: Verdict) -> Verdict:
+        """Make the verdict count that `check` gave on `said`, without judging again; nothing may have come in between."""
+        case = self._find_case(said)
+        if case is None:
+            return verdict
+        if case.begun and verdict.before is not case.episode:
+            raise ValidationError("the episode has moved on since this verdict", found=case.episode.correlation_id)
+        return self._commit(case, said, verdict)
 
     def stream(self, lines: Iterable[bytes | str]) -> Iterator[Verdict]:
         """Yield the verdict on each of `lines` in turn; blank ones are passed over."""
@@ -316,7 +307,14 @@ class Judge:
             return self._machine_for(said.data.over(self._settings))
         return self._machine
 
-    def _case_without_packets(self, name: str, said: ParsedLine) -> EpisodeCase:
+    def _find_case(self, said: ParsedLine) -> EpisodeCase | None:
+        """Return the episode that a line belongs to, if it says so; a new case if it is not open."""
+        name = said.correlation_id
+        if name is None:
+            return None
+        return self._cases.get(name) or self._make_case(name, said)
+
+    def _make_case(self, name: str, said: ParsedLine) -> EpisodeCase:
         """Return the case of an episode in which nothing was accepted yet, or that is closed."""
         if name in self._closed:
             return EpisodeCase(replace(new_episode(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
@@ -331,18 +329,11 @@ class Judge:
             case.bar = LIMIT_1
         return case
 
-    def _begin(self, case: EpisodeCase) -> None:
-        """Keep an episode in which something was accepted for the first time."""
-        case.begun = True
-        name = case.episode.correlation_id
-        self._cases[name] = case
-        self._refused.pop(name, None)
-
     def _judge_line(self, case: EpisodeCase, said: ParsedLine) -> Verdict:
         """Return the verdict on what was said in an episode that is open, closed or not begun."""
-        machine = case.machine
-        if case.bar is not None and not (case.bar is LIMIT_1 and isinstance(said, Malformed)):
-            return _refuse_blocked_line(said, case, case.bar)
+        machine, bar = case.machine, case.bar
+        if bar is not None and not (bar is LIMIT_1 and isinstance(said, Malformed)):
+            return _refuse_blocked_line(said, case, bar)
         wall = self._wall() if machine.timed and self._wall is not None else None
         if isinstance(said, Packet):
             return machine.judge(case.episode, said, wall)
@@ -351,23 +342,29 @@ class Judge:
         verdict = machine.judge_unreadable(case.episode, said)
         return verdict if case.begun else replace(verdict, path=())
 
-    def _apply_other(self, said: Record | Malformed) -> Verdict:
-        """Judge and commit what is no packet."""
-        name = _correlation_id(said)
-        if name is None:
-            return _refuse_without_episode(said)
-        case = self._cases.get(name) or self._case_without_packets(name, said)
-        verdict = self._judge_line(case, said)
-        if not verdict.accepted or verdict.after is None:
+    def _commit(self, case: EpisodeCase, said: ParsedLine, verdict: Verdict) -> Verdict:
+        """Return the verdict, once the episode has moved on by it or the refusal is counted."""
+        if case.campaign_id is None and isinstance(said, Packet):
+            case.campaign_id = said.header.campaign_id
+        after = verdict.after
+        if not verdict.accepted or after is None:
             self._count_refusal(case, verdict)
             return verdict
+        name = after.correlation_id
         if not case.begun:
-            self._begin(case)
-        case.episode = verdict.after
-        case.warnings += len(verdict.warnings)
-        if verdict.after.position is Position.CLOSED:
+            # From now on the episode is kept.
+            case.begun = True
+            self._cases[name] = case
+            self._refused.pop(name, None)
+        case.episode = after
+        if verdict.warnings:
+            case.warnings += len(verdict.warnings)
+        if verdict.packet_id is not None:
+            after.seen[verdict.packet_id] = after.packets if verdict.event in EVIDENCE else 0
+        elif after.position is Position.CLOSED:
             del self._cases[name]
-            self._keep(case.summary())
+            self._closed[name] = case.summary()
+            _drop_oldest(self._closed, self._limits.closed_episodes)
         return verdict
 
     def _count_refusal(self, case: EpisodeCase, verdict: Verdict) -> None:
@@ -384,16 +381,10 @@ class Judge:
             self._refused[name] = case.summary()
             _drop_oldest(self._refused, self._limits.closed_episodes)
 
-    def _keep(self, summary: JudgeSummary) -> None:
-        """Remember a closed episode."""
-        self._closed[summary.correlation_id] = summary
-        _drop_oldest(self._closed, self._limits.closed_episodes)
-
     def _record(self, kind: RecordKind, name: str, at: datetime, by: str, data: Any) -> Verdict:
         """Apply a record, and return its verdict with the line that states it."""
-        record = read_back(Record(kind, name, at, parse_word(RecordSource, by, "/by"), data))
-        verdict = self.apply(record)
-        return replace(verdict, line=record.line())
+        record, line = read_back(Record(kind, name, at, parse_word(RecordSource, by, "/by"), data))
+        return replace(self.apply(record), line=line)
 
 
 def _parse_line(line: JudgeInput, most_errors: int) -> ParsedLine:
@@ -408,28 +399,10 @@ def _parse_line(line: JudgeInput, most_errors: int) -> ParsedLine:
     raise ValidationError("this is no line", found=line, expected="bytes, text, a Packet or a Record")
 
 
-def _correlation_id(said: ParsedLine) -> str | None:
-    """Return the episode that a line belongs to, if it says so."""
-    return said.header.correlation_id if isinstance(said, Packet) else said.correlation_id
-
-
-def _classify_line(said: ParsedLine) -> Event | None:
-    """Return what the table would see of a line, if anything."""
-    if isinstance(said, Packet):
-        return classify_packet(said)
-    return classify_record(said) if isinstance(said, Record) and said.record is not RecordKind.OPEN else None
-
-
-def _packet_id(said: ParsedLine) -> str | None:
-    if isinstance(said, Packet):
-        return str(said.header.packet_id)
-    return said.packet_id if isinstance(said, Malformed) else None
-
-
 def _refuse_without_episode(said: ParsedLine) -> Verdict:
     """Return the verdict on a line that belongs to no episode."""
     errors = said.errors if isinstance(said, Malformed) else ()
-    return Verdict(False, None, _packet_id(said), None, (), findings_from_errors(errors), (), None, None)
+    return Verdict(False, None, said.packet_id, None, (), findings_from_errors(errors), (), None, None)
 
 
 def _refuse_blocked_line(said: ParsedLine, case: EpisodeCase, bar: Rule) -> Verdict:
@@ -438,8 +411,8 @@ def _refuse_blocked_line(said: ParsedLine, case: EpisodeCase, bar: Rule) -> Verd
     return Verdict(
         False,
         episode.correlation_id,
-        _packet_id(said),
-        _classify_line(said),
+        said.packet_id,
+        classify_line(said),
         (episode.state,),
         (RuleFinding(bar.id, "", _BLOCK_REASONS[bar.id]),),
         (),

@@ -529,6 +529,11 @@ class Record(PacketPart, frozen=True):
     by: RecordSource
     data: Content
 
+    @property
+    def packet_id(self) -> None:
+        """A record has no name."""
+        return None
+
     def line(self) -> bytes:
         """Return the record as one line of JSON, without the line's end."""
         return msgspec.json.encode(self)

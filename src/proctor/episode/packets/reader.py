@@ -12,7 +12,7 @@ Rule 4: the ids of fields are joined to one text and matched at once; those in l
 import re
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, inspect
@@ -55,6 +55,16 @@ class Packet(Struct, Generic[PayloadT], frozen=True, gc=False):
         """What the packet states."""
         return self.header.packet_type
 
+    @property
+    def packet_id(self) -> str:
+        """The packet's own name."""
+        return self.header.packet_id
+
+    @property
+    def correlation_id(self) -> str:
+        """The episode that it belongs to."""
+        return self.header.correlation_id
+
     def line(self) -> bytes:
         """Return the packet as one line of JSON, without the line's end."""
         parts = {"header": self.header, "mcp": self.compliance, "payload": self.payload}
@@ -70,6 +80,9 @@ class Malformed(Struct, frozen=True):
     errors: tuple[ShapeError, ...]
     packet_id: str | None = None
     correlation_id: str | None = None
+
+
+ParsedLine: TypeAlias = AnyPacket | Record | Malformed
 
 
 class _TypedPacket(PacketPart, frozen=True):
@@ -99,7 +112,7 @@ _NOT_JSON: Final = Malformed(
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read(line: bytes, most_errors: int = MOST_ERRORS) -> AnyPacket | Record | Malformed:
+def read(line: bytes, most_errors: int = MOST_ERRORS) -> ParsedLine:
     """Return what `line` says; blank space around it does not matter. Of a malformed one so many errors are listed."""
     try:
         if not line.isascii():
@@ -115,7 +128,7 @@ def read(line: bytes, most_errors: int = MOST_ERRORS) -> AnyPacket | Record | Ma
     return Packet(header, split.mcp, payload)
 
 
-def _read_again(line: bytes, most_errors: int) -> AnyPacket | Record | Malformed:
+def _read_again(line: bytes, most_errors: int) -> ParsedLine:
     """Return what `line` says that is no plain packet: one with notes, a record, or something malformed."""
     try:
         line.decode()
@@ -194,12 +207,9 @@ _EACH: Final = "*"
 _A_PACKET: Final = "pkt_0"
 
 
-class _IdChecks(NamedTuple):
-    """How the ids of one kind of packet are matched: those of its fields joined, those that stand deeper one by one."""
-
-    joined: Match
-    fields: tuple[tuple[Callable[[Any], str | None], str], ...]
-    deeper: tuple[Match, ...]
+# How the ids of one kind of packet are matched: those of its fields joined, each with what stands for it where it is
+# absent; those that stand deeper one by one.
+_IdChecks: TypeAlias = tuple[Match, tuple[tuple[Callable[[Any], str | None], str], ...], tuple[Match, ...]]
 
 
 def _id_paths(described: inspect.Type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -236,7 +246,7 @@ def _match_at(path: tuple[str, ...], match: Match) -> Match:
 def _prepare_id_checks(kind: PacketKind) -> _IdChecks:
     paths = tuple(_id_paths(inspect.type_info(PAYLOADS[kind])))
     fields = [(path[0], prefix) for path, prefix in paths if len(path) == 1]
-    return _IdChecks(
+    return (
         _match_ids("pkt", "corr", "pkt", *(prefix for _, prefix in fields)),
         tuple((attrgetter(name), f"|{prefix}_0") for name, prefix in fields),
         tuple(_match_at(path, _match_ids(prefix)) for path, prefix in paths if len(path) > 1),
@@ -259,4 +269,7 @@ def ids_match(header: Header, payload: Any, kind: PacketKind) -> bool:
         text += absent if named is None else f"|{named}"
     if joined(text) is None:
         return False
-    return not deeper or all(match(payload) for match in deeper)
+    for match in deeper:  # noqa: SIM110  # a generator would take longer than most matches
+        if not match(payload):
+            return False
+    return True

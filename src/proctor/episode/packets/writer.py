@@ -192,8 +192,8 @@ def encode_values(values: Mapping[str, object], pointer: str) -> Opaque:
     return {key: encode_raw(value, f"{pointer}/{escape_key(str(key))}") for key, value in values.items()}
 
 
-def read_back(line: _Line) -> _Line:
-    """Return `line` as a reader will see it; what would not be read is the caller's mistake."""
+def read_back(line: _Line) -> tuple[_Line, bytes]:
+    """Return `line` as a reader will see it, and as JSON; what would not be read is the caller's mistake."""
     try:
         text = line.line()
     except _UNWRITABLE as problem:
@@ -203,7 +203,7 @@ def read_back(line: _Line) -> _Line:
         errors = "; ".join(f"{error.pointer or 'the line'}: {error.reason}" for error in found.errors)
         raise ValidationError(f"this would not be valid: {errors}", clause=found.errors[0].rules[0])
     # A packet's line has a header and a record's has none: neither is ever read as the other.
-    return cast(_Line, found)
+    return cast(_Line, found), text
 
 
 def _unwritable_error(pointer: str, value: object) -> ValidationError:
@@ -314,17 +314,13 @@ class PacketWriter:
 
     def packet(self, payload: PayloadT, **said: Unpack[PacketFields]) -> Packet[PayloadT]:
         """Return a packet with this payload, whole; raw JSON by name is the content of a QueueUpdatePacket."""
-        unknown = sorted(said.keys() - _FIELD_NAMES)
-        if unknown:
-            expected = ", ".join(sorted(_FIELD_NAMES))
-            raise ValidationError("nothing of this name can be said of a packet", found=unknown[0], expected=expected)
-        kind = _KINDS.get(dict if isinstance(payload, dict) else type(payload))
-        if kind is None:
-            raise ValidationError(
-                "/payload is none that a packet carries", found=payload, expected="a payload's Struct"
-            )
-        packet = Packet(self._header(kind, said), self._compliance(kind, said), payload, _encode_notes(said))
-        return self._count_packet(read_back(packet) if self._check else packet)
+        packet = self._compose(payload, said)
+        return self._count_packet(read_back(packet)[0] if self._check else packet)
+
+    def write(self, payload: PayloadT, **said: Unpack[PacketFields]) -> tuple[Packet[PayloadT], bytes]:
+        """Return such a packet, read back, and the line of JSON that it was read from."""
+        packet, line = read_back(self._compose(payload, said))
+        return self._count_packet(packet), line
 
     def queue_update(self, content: Mapping[str, object], **said: Unpack[PacketFields]) -> Packet[Opaque]:
         """Return a packet that says what waits; it is neutral."""
@@ -340,13 +336,26 @@ class PacketWriter:
             speaker = parse_word(RecordSource, by, "/by")
         moment = self._at if at is None else at
         content = encode_values({} if data is None else data, "/data")
-        record = read_back(Record(which, self.correlation_id, moment, speaker, content))
+        record, _ = read_back(Record(which, self.correlation_id, moment, speaker, content))
         self._at = self._time_after(moment, "/at")
         return record
 
     def next_id(self, prefix: str) -> str:
         """Return the id, under any prefix, that belongs to the next packet."""
         return f"{prefix}_{self.correlation_id.removeprefix('corr_')}_{self._count + 1}"
+
+    def _compose(self, payload: PayloadT, said: PacketFields) -> Packet[PayloadT]:
+        """Return a packet as it is stated, unchecked."""
+        unknown = sorted(said.keys() - _FIELD_NAMES)
+        if unknown:
+            expected = ", ".join(sorted(_FIELD_NAMES))
+            raise ValidationError("nothing of this name can be said of a packet", found=unknown[0], expected=expected)
+        kind = _KINDS.get(dict if isinstance(payload, dict) else type(payload))
+        if kind is None:
+            raise ValidationError(
+                "/payload is none that a packet carries", found=payload, expected="a payload's Struct"
+            )
+        return Packet(self._header(kind, said), self._compliance(kind, said), payload, _encode_notes(said))
 
     def _header(self, kind: PacketKind, said: PacketFields) -> Header:
         return Header(

@@ -16,7 +16,17 @@ from proctor.episode.packets.enums import CLEAR, RecordSource, Severity
 from proctor.episode.packets.fields import Alert, Directive, Layer, Record, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.rules.invariants import INVARIANTS
-from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, RuleFunction, rule
+from proctor.episode.rules.rule import (
+    NO_FINDINGS,
+    Findings,
+    Gravity,
+    Rule,
+    RuleFinding,
+    RuleFunction,
+    rule,
+    violation,
+    warning,
+)
 from proctor.episode.rules.sequences import SEQUENCES
 from proctor.episode.settings import Clock, LayerRules, Settings
 from proctor.episode.transition_table import ALERTS, DIRECTIVES, PACKETS, Event, Position
@@ -38,7 +48,7 @@ def record_1(episode: EpisodeState, record: Record, now: datetime, settings: Set
     """An episode is opened once, before its packets, and by a clock that the judge has; only the operator approves."""
     if record.by is RecordSource.OPERATOR:
         return NO_FINDINGS
-    return (RuleFinding("RECORD-1", "/by", "only the operator approves"),)
+    return violation("RECORD-1", "/by", "only the operator approves")
 
 
 @rule("ID-1", PACKETS, rare=True)
@@ -46,7 +56,7 @@ def id_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Sett
     """A packet id is used once in an episode."""
     if packet.header.packet_id not in episode.seen:
         return NO_FINDINGS
-    return (RuleFinding("ID-1", "/header/packet_id", f"{packet.header.packet_id} was accepted before"),)
+    return violation("ID-1", "/header/packet_id", f"{packet.header.packet_id} was accepted before")
 
 
 @rule("ID-2", PACKETS, level="warning", rare=True)
@@ -56,7 +66,7 @@ def id_2(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Sett
     if previous is None or previous in episode.seen:
         return NO_FINDINGS
     reason = f"{previous} is no accepted packet of this episode"
-    return (RuleFinding("ID-2", "/header/previous_packet_id", reason, Gravity.WARNING),)
+    return warning("ID-2", "/header/previous_packet_id", reason)
 
 
 @rule("TIME-1", PACKETS, level="warning", rare=True)
@@ -65,14 +75,14 @@ def time_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Se
     if packet.header.created_at >= episode.clock or settings.clock is Clock.WALL:
         return NO_FINDINGS
     reason = f"the packet is dated before {episode.clock.isoformat()}, where the episode's clock stands"
-    return (RuleFinding("TIME-1", "/header/created_at", reason, Gravity.WARNING),)
+    return warning("TIME-1", "/header/created_at", reason)
 
 
 @rule("QUEUE-1", (Event.QUEUE,), level="warning")
 def queue_1(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
     """A queue update is neutral."""
     reason = "a QueueUpdatePacket is taken and changes nothing"
-    return (RuleFinding("QUEUE-1", "/header/packet_type", reason, Gravity.WARNING),)
+    return warning("QUEUE-1", "/header/packet_type", reason)
 
 
 @rule("SAFETY-1", DIRECTIVES)
@@ -81,7 +91,7 @@ def safety_1(episode: EpisodeState, packet: Packet[Directive], now: datetime, se
     if not contradicts_itself(packet.payload):
         return NO_FINDINGS
     reason = f"{packet.payload.tool_safety_class} contradicts the task type {packet.payload.task_type}"
-    return (RuleFinding("SAFETY-1", "/payload/tool_safety_class", reason),)
+    return violation("SAFETY-1", "/payload/tool_safety_class", reason)
 
 
 @rule("LAYER-1", (Event.TOKEN, Event.REVOCATION, *ALERTS), level="warning, or error if the layer rules say so")

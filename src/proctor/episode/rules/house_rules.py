@@ -15,9 +15,9 @@ Rule 4: a rule of level "warning" says the same and refuses nothing; a promise n
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -72,24 +72,18 @@ BUILT_IN: Final = re.compile(
     r"JSON|SCHEMA|FSM|EPISODE_CLOSED|ENDED|[ES][0-9]+|(?:INV|ID|TIME|QUEUE|SAFETY|LAYER|LIMIT|RECORD|GOV|POLICY)-.*",
     re.IGNORECASE,
 )
-_LINE: Final = re.compile(r"(?P<head>[^:]*):(?P<body>.*)")
+_LINE: Final = re.compile(r"([^:]*):(.*)")
 _HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?: \[(?P<level>\w+)\])?")
 _WARNING: Final = "warning"
-# What a rule of each form begins with, and what stands between A and B; no label has such words in it.
-_BODIES: Final = ((Form.NEVER, "never ", " after "), (Form.BEFORE, "", " before "), (Form.LEADS, "", " leads to "))
-_WITHIN: Final = " within "
+# No label has such words in it.
+_BODIES: Final = {
+    Form.NEVER: re.compile(r"never (?P<first>.+?) after (?P<second>.+)"),
+    Form.BEFORE: re.compile(r"(?P<first>.+?) before (?P<second>.+)"),
+    Form.LEADS: re.compile(r"(?P<first>.+?) leads to (?P<second>.+) within (?P<within>.+)"),
+}
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _ID: Final = "letters, digits, `_`, `.` and `-`, a letter first"
 _SHAPE: Final = "`ID: A before B`, `ID: never A after B` or `ID: A leads to B within N`"
-
-
-class _Body(NamedTuple):
-    """What a rule says, in its words; `within` is empty but for promises."""
-
-    form: Form
-    first: str
-    second: str
-    within: str = ""
 
 
 def load_rules(text: str) -> Rules:
@@ -115,22 +109,16 @@ def _parse_rule(number: int, written: str) -> HouseRule:
     line = _LINE.fullmatch(written)
     if line is None:
         raise _mistake(number, "there is no colon after an id", written, _SHAPE)
-    rule_id, level = _parse_head(number, _single_spaces(line["head"]))
-    body = _parse_body(number, _single_spaces(line["body"]))
-    return HouseRule(
-        id=rule_id,
-        level=level,
-        form=body.form,
-        first=_parse_events(number, body.first),
-        second=_parse_events(number, body.second),
-        within=_parse_count(number, body.within) if body.form is Form.LEADS else None,
-        text=written,
-    )
-
-
-def _single_spaces(words: str) -> str:
-    """Return words with one blank between two of them."""
-    return " ".join(words.split())
+    # One blank between two words is as good as several.
+    head, body = (" ".join(words.split()) for words in line.groups())
+    rule_id, level = _parse_head(number, head)
+    for form, pattern in _BODIES.items():
+        said = pattern.fullmatch(body)
+        if said is not None:
+            first, second = (_parse_events(number, label) for label in said.group("first", "second"))
+            within = _parse_count(number, said["within"]) if form is Form.LEADS else None
+            return HouseRule(rule_id, level, form, first, second, within, written)
+    raise _mistake(number, "the rule has none of the three forms", body, _SHAPE)
 
 
 def _parse_head(number: int, head: str) -> tuple[str, Level]:
@@ -143,18 +131,6 @@ def _parse_head(number: int, head: str) -> tuple[str, Level]:
     if found["level"] not in (None, _WARNING):
         raise _mistake(number, "there is no such level", found["level"], "`[warning]`, or nothing for an error")
     return found["id"], "error" if found["level"] is None else _WARNING
-
-
-def _parse_body(number: int, body: str) -> _Body:
-    """Return the form and the parts."""
-    for form, begins, between in _BODIES:
-        first, _, second = body.removeprefix(begins).partition(between)
-        within = ""
-        if form is Form.LEADS:
-            second, _, within = second.rpartition(_WITHIN)
-        if body.startswith(begins) and first and second:
-            return _Body(form, first, second, within)
-    raise _mistake(number, "the rule has none of the three forms", body, _SHAPE)
 
 
 def _parse_events(number: int, label: str) -> frozenset[Event]:
@@ -180,39 +156,26 @@ def initial_marks(rules: Rules) -> Marks:
 
 def find_violations(rules: Rules, marks: Marks, event: Event) -> tuple[Violation, ...]:
     """Return the rules that `event` would break if it came now, each with its reason; a caller looks at the level."""
-    return tuple(_each_violation(rules, marks, event)) if rules else ()
-
-
-def _each_violation(rules: Rules, marks: Marks, event: Event) -> Iterator[Violation]:
-    for rule, mark in zip(rules, marks, strict=True):
-        reason = _BREAKS[rule.form](rule, mark, event)
-        if reason is not None:
-            yield rule, reason
+    told = ((rule, _BREAKS[rule.form](rule, mark, event)) for rule, mark in zip(rules, marks, strict=True))
+    return tuple((rule, reason) for rule, reason in told if reason is not None)
 
 
 def next_marks(rules: Rules, marks: Marks, event: Event) -> Marks:
     """Return the marks once `event` is accepted."""
-    if not rules:
-        return marks
     return tuple(_MARKS[rule.form](rule, mark, event) for rule, mark in zip(rules, marks, strict=True))
 
 
 def open_promises(rules: Rules, marks: Marks) -> tuple[Violation, ...]:
     """Return the open promises, each with what is due."""
     return tuple(
-        (rule, f"{_find_label(rule.second)} within {_next_packets(mark)}, since {_find_label(rule.first)} leads to it")
+        (rule, f"{_NAMES[rule.second]} within {_next_packets(mark)}, since {_NAMES[rule.first]} leads to it")
         for rule, mark in zip(rules, marks, strict=True)
         if rule.form is Form.LEADS and mark
     )
 
 
-def _find_label(events: frozenset[Event]) -> str:
-    """Return the shortest label of a set that a label names."""
-    return _NAMES[events]
-
-
 def _describe_promise(rule: HouseRule) -> str:
-    return f"{_find_label(rule.second)}, to which {_find_label(rule.first)} leads"
+    return f"{_NAMES[rule.second]}, to which {_NAMES[rule.first]} leads"
 
 
 def _next_packets(count: int) -> str:
@@ -222,13 +185,13 @@ def _next_packets(count: int) -> str:
 def _breaks_before(rule: HouseRule, mark: int, event: Event) -> str | None:
     if mark or event not in rule.second:
         return None
-    return f"{event} comes before any {_find_label(rule.first)}"
+    return f"{event} comes before any {_NAMES[rule.first]}"
 
 
 def _breaks_never(rule: HouseRule, mark: int, event: Event) -> str | None:
     if not mark or event not in rule.first:
         return None
-    return f"{event} comes after {_find_label(rule.second)}"
+    return f"{event} comes after {_NAMES[rule.second]}"
 
 
 def _breaks_promise(rule: HouseRule, mark: int, event: Event) -> str | None:
@@ -239,14 +202,6 @@ def _breaks_promise(rule: HouseRule, mark: int, event: Event) -> str | None:
     if mark == 1 and event in _PACKETS:
         return f"{event} comes where {_describe_promise(rule)}, is due at the latest"
     return None
-
-
-def _mark_before(rule: HouseRule, mark: int, event: Event) -> int:
-    return 1 if event in rule.first else mark
-
-
-def _mark_never(rule: HouseRule, mark: int, event: Event) -> int:
-    return 1 if event in rule.second else mark
 
 
 def _mark_promise(rule: HouseRule, mark: int, event: Event) -> int:
@@ -264,7 +219,7 @@ _BREAKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], str | None]]] = {
     Form.LEADS: _breaks_promise,
 }
 _MARKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], int]]] = {
-    Form.BEFORE: _mark_before,
-    Form.NEVER: _mark_never,
+    Form.BEFORE: lambda rule, mark, event: 1 if event in rule.first else mark,
+    Form.NEVER: lambda rule, mark, event: 1 if event in rule.second else mark,
     Form.LEADS: _mark_promise,
 }

@@ -26,7 +26,7 @@ from proctor.episode.packets.enums import (
 )
 from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, Stakes
 from proctor.episode.packets.reader import AnyPacket, Packet
-from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, rule, violation
+from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, rule, violation, warning
 from proctor.episode.settings import Settings
 from proctor.episode.transition_table import DECISIONS, DIRECTIVES, PACKETS, Event
 
@@ -169,7 +169,7 @@ def inv_010(episode: EpisodeState, packet: Packet[Decision], now: datetime, sett
         return violation("INV-010", pointer, f"nobody acts at {stakes.stakes_level} stakes while tools are down")
     if tools is _PARTIAL and stakes.stakes_level is Level.MEDIUM and stakes.uncertainty is Uncertainty.HIGH:
         reason = "acting at MEDIUM stakes and HIGH uncertainty while tools work in part"
-        return (RuleFinding("INV-010", pointer, reason, Gravity.WARNING),)
+        return warning("INV-010", pointer, reason)
     return NO_FINDINGS
 
 
@@ -234,7 +234,7 @@ def inv_012(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: S
     if stakes not in MISFITS:
         return NO_FINDINGS
     reason = f"a stakes_level of {stakes.stakes_level} does not fit the four axes"
-    return (RuleFinding("INV-012", "/mcp/stakes/stakes_level", reason, Gravity.WARNING),)
+    return warning("INV-012", "/mcp/stakes/stakes_level", reason)
 
 
 INVARIANTS: Final = (

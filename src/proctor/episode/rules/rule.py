@@ -50,6 +50,11 @@ def violation(name: str, pointer: str, reason: str) -> Findings:
     return (RuleFinding(name, pointer, reason),)
 
 
+def warning(name: str, pointer: str, reason: str) -> Findings:
+    """Return the warning that the rule `name` is broken."""
+    return (RuleFinding(name, pointer, reason, Gravity.WARNING),)
+
+
 class Rule(NamedTuple):
     """One rule of the protocol; `places` are the positions that it is about, all if there are none.
 
