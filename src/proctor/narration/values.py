@@ -81,8 +81,18 @@ def describe_packet(kind: str, line: Raw) -> str:
     inside = said.get("payload", said.get("data")) if isinstance(said, dict) else None
     if not isinstance(inside, dict):
         return name
-    parts = (_describe_field(field, inside.get(field)) for field in DESCRIBED_FIELDS.get(kind, ()))
+    parts = [_describe_field(field, inside.get(field)) for field in DESCRIBED_FIELDS.get(kind, ())]
+    if kind == "EscalationPacket":
+        parts.insert(0, _find_question(said))
     return " ".join([f"record {name}" if "record" in said else name, *filter(None, parts)])
+
+
+def _find_question(packet: dict[str, Any]) -> str:
+    """Return what an escalation asks; empty where it does not say."""
+    found: Any = packet
+    for key in ("mcp", "intent", "summary"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _describe_field(field: str, value: Any) -> str:

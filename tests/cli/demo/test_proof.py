@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from proctor.cli.demo import EpisodeProof, print_commands, print_summary, prove_episode
+from proctor.cli.demo.display import EpisodeStory
 from proctor.cli.demo.processes import DemoFolder, agent_file
-from proctor.cli.demo.story import EpisodeStory
 from proctor.errors import ComponentError
 from proctor.ledger.verify import VerificationReport
 from proctor.replay.replayer import ReplayResult
@@ -53,7 +53,7 @@ def test_a_good_end_is_summed_up() -> None:
 
     assert dict(lines) == {
         "search": "found the source in 3 steps, return 1",
-        "episode": "conforming, closed in S7_REVIEW: 3 lines were accepted and 1 refused",
+        "episode": "conforming, closed in S7_REVIEW: 3 packets were accepted and 1 refused",
         "cheating": "refused by GOV-1: an agent may not state this",
         "operator": "answered: go on",
         "ledger": "whole and signed: 9 rows in 2 chains; nothing up to the head in the reply to `close` is missing",

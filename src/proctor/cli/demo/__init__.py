@@ -8,8 +8,8 @@ Rule 3: at the end it proves that the record is whole and signed, and replays bi
 
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -19,15 +19,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.demo.display import READING_SECONDS, DemoOperator, Display, Playback, RowFollower, make_display
-from proctor.cli.demo.processes import DemoFolder, DemoServer, agent_file, check_exit, run_agent, run_server
-from proctor.cli.demo.story import EpisodeStory
+from proctor.access.credentials import CONTROL, OPERATOR
+from proctor.cli.demo.display import READING_SECONDS, DemoOperator, EpisodeStory, RowFollower, show_episode
+from proctor.cli.demo.processes import DemoFolder, agent_file, check_exit, run_agent, run_server
 from proctor.cli.output import printable
 from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.reader import EpisodeSummary, Ledger
+from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.ledger.verify import VerificationReport, verify
 from proctor.replay.replayer import ReplayResult, replay_episode
 from proctor.viewer.episode import Episode
@@ -66,56 +66,40 @@ def print_summary(console: Console, story: EpisodeStory, proof: EpisodeProof) ->
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in (
-        ("search", _describe_search(story)),
-        ("episode", _describe_episode(story)),
-        ("cheating", _describe_cheating(story)),
-        ("operator", _describe_operator(story)),
-        ("ledger", _describe_ledger(proof.report)),
-        ("replay", _describe_replay(proof.replay)),
-    ):
-        table.add_row(name, text)
+    for name, verdict, style, facts in _summary_rows(story, proof.report, proof.replay):
+        table.add_row(name, Text.assemble((verdict, style), facts))
     console.print()
     console.print(table)
 
 
-def _describe_search(story: EpisodeStory) -> Text:
+def _summary_rows(
+    story: EpisodeStory, report: VerificationReport, replay: ReplayResult
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield rows: what it is about, the verdict with its style, and the facts."""
     if story.terminated:
-        return Text.assemble(("found the source", GOOD), f" in {story.step} steps, return {story.total_reward:g}")
-    return Text.assemble(("did not find the source", BAD), f" in {story.step} steps; try another --seed")
-
-
-def _describe_episode(story: EpisodeStory) -> Text:
+        yield "search", "found the source", GOOD, f" in {story.step} steps, return {story.total_reward:g}"
+    else:
+        yield "search", "did not find the source", BAD, f" in {story.step} steps; try another --seed"
+    refused = story.refusals
     if story.closed is None:
-        return Text("is not closed", style=BAD)
-    outcome = str(story.closed.outcome)
-    accepted, refused = len(story.said) - len(story.refusals), len(story.refusals)
-    counts = f", closed in {story.closed.state}: {accepted} lines were accepted and {refused} refused"
-    return Text.assemble((outcome, GOOD if outcome == CONFORMING else BAD), counts)
-
-
-def _describe_cheating(story: EpisodeStory) -> Text:
-    if not story.refusals:
-        return Text("nobody tried")
-    return Text.assemble(("refused", GOOD), f" by {story.refusals[0].why.partition(';')[0]}")
-
-
-def _describe_operator(story: EpisodeStory) -> Text:
-    if not story.answers:
-        return Text("was not asked")
-    return Text.assemble(("answered", GOOD), f": {'; '.join(said.words for said in story.answers)}")
-
-
-def _describe_ledger(report: VerificationReport) -> Text:
-    counts = (
-        f": {report.rows} rows in {report.chains} chains; nothing up to the head in the reply to `close` is missing"
-    )
-    return Text.assemble(("whole and signed", GOOD), counts)
-
-
-def _describe_replay(replay: ReplayResult) -> Text:
+        yield "episode", "is not closed", BAD, ""
+    else:
+        outcome = str(story.closed.outcome)
+        counts = f"{len(story.packets) - len(refused)} packets were accepted and {len(refused)} refused"
+        good = GOOD if outcome == CONFORMING else BAD
+        yield "episode", outcome, good, f", closed in {story.closed.state}: {counts}"
+    if refused:
+        yield "cheating", "refused", GOOD, f" by {refused[0].partition(';')[0]}"
+    else:
+        yield "cheating", "nobody tried", "", ""
+    if story.answers:
+        yield "operator", "answered", GOOD, f": {'; '.join(story.answers)}"
+    else:
+        yield "operator", "was not asked", "", ""
+    complete = "nothing up to the head in the reply to `close` is missing"
+    yield "ledger", "whole and signed", GOOD, f": {report.rows} rows in {report.chains} chains; {complete}"
     times = f", {replay.speed:.0f} times as fast" if replay.speed > 1 else ""
-    return Text.assemble(("bit for bit the same", GOOD), f": {replay.steps} steps in {replay.seconds:.2f} s{times}")
+    yield "replay", "bit for bit the same", GOOD, f": {replay.steps} steps in {replay.seconds:.2f} s{times}"
 
 
 def print_commands(console: Console, place: DemoFolder, proof: EpisodeProof, *, kept: bool) -> None:
@@ -209,32 +193,29 @@ def _run_episode(
     """Run the episode in a server of its own, and prove it when the server has gone."""
     with ExitStack() as stack:
         with console.status("starting a server in the strongest sandbox that works here"):
-            served = stack.enter_context(run_server(place, arguments))
-        client = stack.enter_context(PlumeClient.blocking(served.url, token=served.control_token))
+            url = stack.enter_context(run_server(place, arguments))
+        client = stack.enter_context(PlumeClient.blocking(url, token=place.secret(CONTROL)))
         client.reset(seed=seed, episode_id=EPISODE_ID, grant=GrantWish(agent="governed_agent.py"))
-        show = make_display(console, live=live)
-        chain = _show_episode(place, served, client, show, fast=fast)
-    return show.story, prove_episode(place, chain, client.head)
+        session = client.client.session
+        chain = f"{session.name}.{session.position.epoch}"
+        ledger = stack.enter_context(Ledger.open(place.ledger))
+        operator = DemoOperator(OperatorClient(url, token=place.secret(OPERATOR)), 0.0 if fast else READING_SECONDS)
+        follower = RowFollower(ledger, chain, operator, fast=fast)
+        rows = stack.enter_context(closing(_run_agent(place, client, follower)))
+        story = show_episode(console, rows, live=live)
+    return story, prove_episode(place, chain, client.head)
 
 
-def _show_episode(place: DemoFolder, served: DemoServer, client: SyncPlumeClient, show: Display, *, fast: bool) -> str:
-    """Let the agent go, show what happens until the episode is closed, and return its chain."""
-    session = client.client.session
-    chain = f"{session.name}.{session.position.epoch}"
-    wish = ["--cheat", "--ask", str(ASK_SECONDS), "--pause", str(0.0 if fast else PAUSE_SECONDS)]
+def _run_agent(place: DemoFolder, client: SyncPlumeClient, rows: RowFollower) -> Generator[list[Row], None, None]:
+    """Let the agent go, and yield what happens until the episode is closed."""
     if client.granted is None:
         raise ComponentError("the reset brought no grant")
-    with Ledger.open(place.ledger) as ledger, show:
-        operator = DemoOperator(
-            OperatorClient(served.url, token=served.operator_token), 0.0 if fast else READING_SECONDS
-        )
-        playback = Playback(show, RowFollower(ledger, chain), operator, fast=fast)
-        with run_agent(place, client.granted, wish) as agent:
-            playback.watch(lambda: agent.poll() is None)
-        check_exit(agent, place.agent_log)
-        client.close()
-        playback.watch(lambda: False)
-    return chain
+    wish = ["--cheat", "--ask", str(ASK_SECONDS), "--pause", str(0.0 if rows.fast else PAUSE_SECONDS)]
+    with run_agent(place, client.granted, wish) as agent:
+        yield from rows.portions(lambda: agent.poll() is None)
+    check_exit(agent, place.agent_log)
+    client.close()
+    yield from rows.portions(lambda: False)
 
 
 @contextmanager

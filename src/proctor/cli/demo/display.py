@@ -1,199 +1,205 @@
 """What people see of the demo: a picture with the machine beside it, or a running log; and the operator who answers in it.
 
-Rule 1: a display is told rows and draws what the story makes of them; it reads nothing by itself and waits for nobody.
-Rule 2: a terminal gets a picture that changes in place, and the last one stays. Anything else gets one line for everything
-    that is said and not mere routine, and the field once at the beginning and once at the end.
-Rule 3: rows come from the ledger in the order in which they were written, a few with every picture, and more where the picture has
-    fallen behind.
+Rule 1: a display draws rows of the ledger and nothing else: the same whether they are read while they are written or years later.
+Rule 2: a terminal gets a picture that changes in place, and the last one stays. Anything else gets the lines of `proctor ledger show`
+    without mere routine, and the field once at the beginning and once at the end.
+Rule 3: rows come in the order in which they were written, a few with every picture, and more where the picture has fallen behind.
 Rule 4: the operator answers what waits, but not before whoever watches has seen it.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, NamedTuple
 
+import msgspec
+from msgspec import Raw
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.demo.story import AgentMove, EpisodeStory, JudgedLine, LineKind
+from proctor.cli.ledger.pages import EpisodePage
+from proctor.cli.terminal import WIDTH, OutputFormat
 from proctor.client import OperatorClient
 from proctor.envs.plume.drawing.terminal import picture
 from proctor.episode.transition_table import ProtocolState
 from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger, Row
+from proctor.models.events import EpisodeClosed, EpisodeReset, EpisodeStepped, PacketJudged
 from proctor.models.operator import Waiting
+from proctor.narration.events import Narrator, TimelineEntry, describe_refusal, timeline_entries
 
+MOST_TRAIL: Final = 256
+ANSWER_PREFIX: Final = "record user_input "
+
+
+# ------------------------------------------------------------------------------------------------------------ the story
+class ToldPacket(NamedTuple):
+    """One packet with its verdict, and what is told of it."""
+
+    event: PacketJudged
+    entry: TimelineEntry
+
+    @property
+    def style(self) -> str:
+        """The colours in which people see it: refusals, questions and answers stand out."""
+        return "bold red" if not self.event.accepted else _STYLES.get(self.event.kind, "default")
+
+
+_STYLES: Final = {"EscalationPacket": "bold yellow", "user_input": "bold green"}
+
+
+def is_routine(event: Any) -> bool:
+    """Return whether an event is only the server's word on what a tool did, where all went well."""
+    return (
+        isinstance(event, PacketJudged)
+        and event.accepted
+        and event.principal == "system"
+        and len(set(event.path)) < 2
+        and event.kind in ("TaskResultPacket", "ObservationPacket")
+    )
+
+
+@dataclass(slots=True)
+class EpisodeStory:
+    """An episode so far, folded from its rows."""
+
+    narrator: Narrator = field(default_factory=Narrator)
+    scene: dict[str, Any] | None = None
+    """As pictures want it: whole, with the trail."""
+    state: str = ProtocolState.IDLE
+    step: int = 0
+    total_reward: float = 0.0
+    terminated: bool = False
+    packets: list[ToldPacket] = field(default_factory=list)
+    closed: EpisodeClosed | None = None
+    _trail: deque[Any] = field(default_factory=lambda: deque(maxlen=MOST_TRAIL))
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why packets were refused: rules and reason."""
+        return [
+            describe_refusal(each.event.rules, each.event.reason) for each in self.packets if not each.event.accepted
+        ]
+
+    @property
+    def answers(self) -> list[str]:
+        """What a human answered."""
+        told = (each.entry.what for each in self.packets if each.event.kind == "user_input" and each.event.accepted)
+        return [what.removeprefix(ANSWER_PREFIX) for what in told]
+
+    def add_row(self, row: Row) -> None:
+        """Go on by one row; one that means nothing to people changes nothing."""
+        event = row.event
+        self.narrator.hear(event)
+        match event:
+            case PacketJudged():
+                self.packets.append(ToldPacket(event, self.narrator.narrate(row)))
+                self.state = event.state or self.state
+            case EpisodeStepped():
+                self.step = event.step
+                self.total_reward += event.reward or 0.0
+                self.terminated = event.terminated
+                frame = _decode_scene(event.scene)
+                if frame is not None and self.scene is not None:
+                    self.scene = {**self.scene, "frame": self._add_trail(frame)}
+            case EpisodeReset():
+                self._trail.clear()
+                scene = _decode_scene(event.scene)
+                if scene is not None:
+                    self.scene = {**scene, "frame": self._add_trail(scene["frame"])}
+            case EpisodeClosed():
+                self.closed = event
+
+    def _add_trail(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """Return a frame with the trail, which only the frames before it tell."""
+        agent = frame.get("agent")
+        if isinstance(agent, dict):
+            self._trail.append(agent["at"])
+            return {**frame, "trail": list(self._trail)}
+        return frame
+
+
+def _decode_scene(scene: Raw) -> dict[str, Any] | None:
+    found = msgspec.json.decode(scene)
+    return found if isinstance(found, dict) else None
+
+
+# -------------------------------------------------------------------------------------------------------------- the log
+PLAIN_COLUMNS: Final = 72
+PLAIN_ROWS: Final = 18
+WHO: Final = len("agent governed_agent.py")
+
+
+def show_episode(console: Console, portions: Iterable[list[Row]], *, live: bool) -> EpisodeStory:
+    """Show rows as they come, in the way that suits the console and is wanted, and return what they told."""
+    story = EpisodeStory()
+    if live and console.is_terminal:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
+            for portion in portions:
+                for row in portion:
+                    story.add_row(row)
+                screen.update(draw_view(story, console.width, console.height), refresh=True)
+        return story
+    form = OutputFormat(console.width if console.is_terminal else WIDTH, console.is_terminal, not console.no_color)
+    page = EpisodePage(form, WHO)
+    for entry in timeline_entries(_log_rows(console, portions, story), Narrator()):
+        console.print(Text.from_ansi(page.entry(replace(entry, remark=""))), end="", soft_wrap=True)
+    _print_field(console, story)
+    return story
+
+
+def _log_rows(console: Console, portions: Iterable[list[Row]], story: EpisodeStory) -> Iterator[Row]:
+    """Yield the rows that are told; the field is printed once it is known."""
+    pictured = False
+    for row in (row for portion in portions for row in portion):
+        story.add_row(row)
+        if story.scene is not None and not pictured:
+            pictured = True
+            _print_field(console, story)
+        if not is_routine(row.event):
+            yield row
+
+
+def _print_field(console: Console, story: EpisodeStory) -> None:
+    if story.scene is not None:
+        console.print(picture(story.scene, PLAIN_COLUMNS, PLAIN_ROWS))
+
+
+# ---------------------------------------------------------------------------------------------------------- the picture
 WIDE: Final = 96
 """Columns from which on the machine stands beside the field, and not below it."""
-FIELD_SHARE: Final = 0.5
 AROUND: Final = 5
 """Lines above and below the field, the cursor's with them."""
 LEAST_PACKETS: Final = 4
-PLAIN_COLUMNS: Final = 72
-PLAIN_ROWS: Final = 18
-MARKS: Final = {
-    LineKind.ACCEPTED: "+",
-    LineKind.ROUTINE: "+",
-    LineKind.REFUSED: "x",
-    LineKind.QUESTION: "?",
-    LineKind.ANSWER: "!",
-}
-STYLES: Final = {
-    LineKind.ACCEPTED: "default",
-    LineKind.ROUTINE: "dim",
-    LineKind.REFUSED: "bold red",
-    LineKind.QUESTION: "bold yellow",
-    LineKind.ANSWER: "bold green",
-}
+_SENTENCES: Final = {"EscalationPacket": "The agent asks its operator:", "user_input": "The operator has answered:"}
 
 
-SHORT: Final = {
-    "ObservationPacket": "Observation",
-    "BeliefUpdatePacket": "Belief",
-    "DecisionPacket": "Decision",
-    "VerificationPlanPacket": "Plan",
-    "ToolAuthorizationToken": "Token",
-    "TaskDirectivePacket": "Directive",
-    "TaskResultPacket": "Result",
-}
-
-
-class Display(Protocol):
-    """Shows rows as they come."""
-
-    story: EpisodeStory
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def add_row(self, row: Row) -> None:
-        """Go on by one row."""
-
-    def draw(self) -> None:
-        """Show where the story stands."""
-
-
-def make_display(console: Console, *, live: bool) -> Display:
-    """Return the show that suits the console; `live` is what the user wants."""
-    return LiveDisplay(console) if live and console.is_terminal else LogDisplay(console)
-
-
-class LiveDisplay:
-    """A picture that changes in place."""
-
-    def __init__(self, console: Console) -> None:
-        self.story = EpisodeStory()
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def add_row(self, row: Row) -> None:
-        """Go on by one row."""
-        self.story.add_row(row)
-
-    def draw(self) -> None:
-        """Show where the story stands."""
-        self._live.update(draw_view(self.story, self._console.width, self._console.height), refresh=True)
-
-
-class LogDisplay:
-    """A line for everything that is said."""
-
-    def __init__(self, console: Console) -> None:
-        self.story = EpisodeStory()
-        self._console = console
-        self._moves: list[AgentMove] = []
-        self._pictured = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._log_moves()
-        if kind is None:
-            self._log_picture()
-
-    def add_row(self, row: Row) -> None:
-        """Go on by one row, and print what it says."""
-        happened = self.story.add_row(row)
-        if self.story.scene is not None and not self._pictured:
-            self._pictured = True
-            self._log_picture()
-        if isinstance(happened, AgentMove):
-            self._moves.append(happened)
-        elif happened is not None and happened.kind is not LineKind.ROUTINE:
-            self._log_moves()
-            self._console.print(_format_log_line(happened), soft_wrap=True)
-
-    def draw(self) -> None:
-        """Do nothing: what there was to tell is told."""
-
-    def _log_moves(self) -> None:
-        if self._moves:
-            last = self._moves[-1]
-            count = f"{len(self._moves)} steps" if len(self._moves) > 1 else "1 step"
-            self._console.print(f"{last.at:7.2f} s    {last.tool}: {count}, up to step {last.step}", highlight=False)
-            self._moves.clear()
-
-    def _log_picture(self) -> None:
-        if self.story.scene is not None:
-            self._console.print(picture(self.story.scene, PLAIN_COLUMNS, PLAIN_ROWS))
-
-
-def _format_log_line(said: JudgedLine) -> Text:
-    tail = f"  refused, {said.why}" if said.why else ""
-    text = f"{said.at:7.2f} s  {MARKS[said.kind]} {said.who:<8} {said.tool:<17} {said.walk:<9} {said.words}{tail}"
-    return Text(text, style=STYLES[said.kind])
-
-
-# --------------------------------------------------------------------------------------------------------- the picture
 def draw_view(story: EpisodeStory, width: int, height: int) -> RenderableType:
     """Return the picture of a story for a terminal of this size."""
     room = max(height - AROUND, 2)
     if width >= WIDE:
-        field, beside = int(width * FIELD_SHARE), width - int(width * FIELD_SHARE) - 2
-        body: RenderableType = _side_by_side(_draw_field(story, field, room), _draw_machine(story, beside, room))
+        half = width // 2
+        body: RenderableType = Table.grid(padding=(0, 2, 0, 0))
+        body.add_column(no_wrap=True)
+        body.add_column(no_wrap=True)
+        body.add_row(_draw_field(story, half, room), _draw_machine(story, width - half - 2, room))
     else:
         packets = max(room // 3, LEAST_PACKETS)
         body = Group(_draw_field(story, width, max(room - packets, 1)), _draw_machine(story, width, packets))
     return Group(_draw_head(story), body, _draw_foot(story, width))
 
 
-def _side_by_side(left: RenderableType, right: RenderableType) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_row(left, right)
-    return grid
-
-
 def _draw_head(story: EpisodeStory) -> Text:
-    opened = story.opened
+    opened = story.narrator.opened
     if opened is None:
         return Text("waiting for the first row of the ledger", style="dim")
     policy = "free" if opened.policy is None else f"governed by {opened.policy.get('name', 'a policy')!r}"
-    return Text.assemble(
-        (opened.environment, "bold"), f"  {policy}  sandbox {opened.tier}  step {story.step}", no_wrap=True
-    )
+    facts = f"  {policy}  sandbox {opened.tier}  step {story.step}"
+    return Text.assemble((opened.environment, "bold"), facts, no_wrap=True)
 
 
 def _draw_field(story: EpisodeStory, columns: int, rows: int) -> RenderableType:
@@ -201,50 +207,41 @@ def _draw_field(story: EpisodeStory, columns: int, rows: int) -> RenderableType:
 
 
 def _draw_machine(story: EpisodeStory, columns: int, rows: int) -> Text:
-    """Return the state of the machine, and below it the last packets with their verdicts."""
-    told = [said for said in story.said if said.kind is not LineKind.ROUTINE]
-    lines = [_draw_states(story.state), _draw_counts(story)]
-    packets = [_draw_packet(said, columns) for said in told[-max(rows - len(lines), 1) :]]
-    return Text("\n", no_wrap=True).join([*lines, *packets])
-
-
-def _draw_states(state: str) -> Text:
-    """Return all states by their numbers, the present one marked."""
-    return Text.assemble(
-        *((f"[{each[:2]}]", "bold reverse") if each == state else (f" {each[:2]} ", "dim") for each in ProtocolState)
+    """Return the states with the present one marked, and below them the last packets with their verdicts."""
+    states = Text.assemble(
+        *(
+            (f"[{each[:2]}]", "bold reverse") if each == story.state else (f" {each[:2]} ", "dim")
+            for each in ProtocolState
+        )
     )
-
-
-def _draw_counts(story: EpisodeStory) -> Text:
-    counts = f"  {len(story.said)} lines judged, {len(story.refusals)} refused"
-    return Text.assemble((f" {story.state}", "bold"), (counts, "dim"))
-
-
-def _draw_packet(said: JudgedLine, columns: int) -> Text:
-    kind, _, rest = said.words.partition(" ")
-    why = f" {said.why}" if said.why else f" {rest}"
-    text = Text(f" {MARKS[said.kind]} {said.who:<8} {SHORT.get(kind, kind)}{why}", style=STYLES[said.kind])
-    text.truncate(columns, overflow="ellipsis")
-    return text
+    counts = f"  {len(story.packets)} packets judged, {len(story.refusals)} refused"
+    lines = [states, Text.assemble((f" {story.state}", "bold"), (counts, "dim"))]
+    told = [each for each in story.packets if not is_routine(each.event)]
+    for each in told[-max(rows - len(lines), 1) :]:
+        # A refusal's reason says more than what was refused.
+        words = (each.entry.what, each.entry.result) if each.event.accepted else (each.entry.result, each.entry.what)
+        lines.append(_draw_line(f" {each.event.principal:<8} {'  '.join(words)}", each.style, columns))
+    return Text("\n", no_wrap=True).join(lines)
 
 
 def _draw_foot(story: EpisodeStory, width: int) -> Text:
     """Return the last thing that is worth a sentence."""
-    for said in reversed(story.said):
-        if said.kind in _SENTENCES:
-            text = Text(f"{_SENTENCES[said.kind]} {said.why or said.words}", style=STYLES[said.kind])
-            text.truncate(width, overflow="ellipsis")
-            return text
+    for each in reversed(story.packets):
+        if not each.event.accepted:
+            return _draw_line(f"A packet was {each.entry.result}", each.style, width)
+        if each.event.kind in _SENTENCES:
+            what = each.entry.what.removeprefix(ANSWER_PREFIX).removeprefix("EscalationPacket ")
+            return _draw_line(f"{_SENTENCES[each.event.kind]} {what}", each.style, width)
     return Text("Every packet is judged before anything happens, and is on record with its verdict.", style="dim")
 
 
-_SENTENCES: Final = {
-    LineKind.REFUSED: "A packet was refused.",
-    LineKind.QUESTION: "The agent asks its operator:",
-    LineKind.ANSWER: "The operator has answered:",
-}
+def _draw_line(text: str, style: str, columns: int) -> Text:
+    line = Text(text, style=style)
+    line.truncate(columns, overflow="ellipsis")
+    return line
 
 
+# --------------------------------------------------------------------------------------------- the rows, as they are written
 PICTURES_PER_SECOND: Final = 15.0
 ROWS_PER_PICTURE: Final = 2
 BACKLOG: Final = 10
@@ -255,21 +252,6 @@ ASKING_SECONDS: Final = 0.5
 """How often the operator looks whether something waits."""
 PATIENCE_SECONDS: Final = 300.0
 ANSWER: Final = "proctor demo's operator"
-
-
-class RowFollower:
-    """The rows of one chain as they are written."""
-
-    def __init__(self, ledger: Ledger, chain: str) -> None:
-        self._ledger = ledger
-        self._chain = chain
-        self._read = 0
-
-    def more(self) -> list[Row]:
-        """Return the rows that have come since the last call."""
-        rows = list(islice(self._ledger.rows(self._chain), self._read, None))
-        self._read += len(rows)
-        return rows
 
 
 @dataclass(slots=True)
@@ -302,35 +284,32 @@ class DemoOperator:
 
 
 @dataclass(slots=True)
-class Playback:
-    """One show of one chain; with `fast` nobody watches."""
+class RowFollower:
+    """The rows of one chain as they are written; with `fast` nobody watches."""
 
-    show: Display
-    follower: RowFollower
+    ledger: Ledger
+    chain: str
     operator: DemoOperator
     fast: bool = False
-    _waiting: deque[Row] = field(default_factory=deque)
+    _read: int = 0
 
-    def watch(self, goes_on: Callable[[], bool]) -> None:
-        """Show what comes, for as long as it goes on and until all is shown."""
+    def portions(self, goes_on: Callable[[], bool]) -> Iterator[list[Row]]:
+        """Yield what one picture shows after the other, for as long as it goes on and until all is shown."""
+        waiting: deque[Row] = deque()
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while self._show_picture(goes_on()):
+        while True:
+            # Whether it goes on is asked before the rows are.
+            more = goes_on()
+            rows = list(islice(self.ledger.rows(self.chain), self._read, None))
+            self._read += len(rows)
+            waiting.extend(rows)
+            count = len(waiting) if self.fast else min(len(waiting), max(ROWS_PER_PICTURE, len(waiting) // BACKLOG))
+            if count:
+                yield [waiting.popleft() for _ in range(count)]
+            if not waiting and not more:
+                return
+            if not waiting:
+                self.operator.answer_questions()
             if time.monotonic() > deadline:
                 raise ComponentError(f"the agent has not come to an end within {PATIENCE_SECONDS:g} seconds")
             time.sleep(0.01 if self.fast else 1.0 / PICTURES_PER_SECOND)
-
-    def _show_picture(self, goes_on: bool) -> bool:
-        """Show one picture, and return whether there is more to come. Whether it goes on is asked before the rows are."""
-        self._waiting.extend(self.follower.more())
-        portion = self._count_due_rows()
-        for _ in range(portion):
-            self.show.add_row(self._waiting.popleft())
-        if portion:
-            self.show.draw()
-        if not self._waiting and goes_on:
-            self.operator.answer_questions()
-        return goes_on or bool(self._waiting)
-
-    def _count_due_rows(self) -> int:
-        count = len(self._waiting)
-        return count if self.fast else min(count, max(ROWS_PER_PICTURE, count // BACKLOG))

@@ -12,12 +12,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
 import proctor
-from proctor.access.credentials import CONTROL, OPERATOR, CredentialKind, default_state_file
+from proctor.access.credentials import CredentialKind, default_state_file
 from proctor.access.secret_files import read_private
 from proctor.cli.ledger_key import load_signing_key
 from proctor.client.agents import Grant
@@ -32,31 +31,15 @@ Sink: TypeAlias = int | IO[bytes]
 AGENT: Final = Path("examples") / "governed_agent.py"
 
 
-@dataclass(frozen=True, slots=True)
 class DemoFolder:
     """The folder of one demo, and what is where in it."""
 
-    folder: Path
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger's folder."""
-        return self.folder / "ledger"
-
-    @property
-    def public_key(self) -> Path:
-        """The file with the public key that the ledger's heads are signed with."""
-        return self.folder / "ledger-key.pub"
-
-    @property
-    def server_log(self) -> Path:
-        """What the server wrote."""
-        return self.folder / "server.log"
-
-    @property
-    def agent_log(self) -> Path:
-        """What the agent wrote."""
-        return self.folder / "agent.log"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ledger: Final = folder / "ledger"
+        self.public_key: Final = folder / "ledger-key.pub"
+        self.server_log: Final = folder / "server.log"
+        self.agent_log: Final = folder / "agent.log"
 
     @property
     def variables(self) -> dict[str, str]:
@@ -75,33 +58,13 @@ class DemoFolder:
         return public
 
 
-@dataclass(frozen=True, slots=True)
-class DemoServer:
-    """A server that runs."""
-
-    place: DemoFolder
-    url: str
-    tier: str
-
-    @property
-    def control_token(self) -> str:
-        """Opens the control plane."""
-        return self.place.secret(CONTROL)
-
-    @property
-    def operator_token(self) -> str:
-        """Opens the operator's side of it."""
-        return self.place.secret(OPERATOR)
-
-
 @contextmanager
-def run_server(place: DemoFolder, arguments: Sequence[str]) -> Iterator[DemoServer]:
-    """Run `proctor serve` with these arguments and the demo's own for the block."""
+def run_server(place: DemoFolder, arguments: Sequence[str]) -> Iterator[str]:
+    """Run `proctor serve` with these arguments and the demo's own for the block, and yield its address."""
     command = [sys.executable, "-m", "proctor", "serve", *arguments, "--ledger", str(place.ledger)]
     command += ["--port", "0", "--agent-port", "0", "--json"]
     with place.server_log.open("wb") as log, _run_process(command, place.variables, subprocess.PIPE, log) as process:
-        document = _read_announcement(process, place)
-        yield DemoServer(place, document["url"], document["sandbox"])
+        yield _read_announcement(process, place)["url"]
 
 
 @contextmanager
