@@ -10,25 +10,26 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
-import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.cli.output import Output, printable, printable_json, standard_output
+from proctor.cli.output import Output, encode_line, printable, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
-from proctor.cli.terminal import progress_bar
+from proctor.cli.terminal import WIDTH, progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.replay.batches import SubEpisodeReplay, replay_sub_episodes
 from proctor.replay.comparison import format_value
 from proctor.replay.driver import DriverCache
-from proctor.replay.fork import BranchStep, EpisodeSnapshot, ForkResult, StepOutcome, fork_episode, state_at
+from proctor.replay.fork import EpisodeSnapshot, ForkResult, StepOutcome, fork_episode, state_at
 from proctor.replay.replayer import ReplayResult, UntrustedRecord, check_episode, open_rows, replay_episode
 
 DIFFERS: Final = 1
@@ -109,12 +110,40 @@ def _check_all(ledger: Ledger, episodes: Sequence[EpisodeSummary], trusting: str
 
 def _print_result(output: Output, as_json: bool, found: Any, lines: Callable[[Any], Iterator[str]]) -> None:
     if as_json:
-        output.write(printable_json(msgspec.json.encode(found)) + b"\n")
+        output.write(encode_line(found))
     else:
-        output.write("".join(f"{line}\n" for line in lines(found)).encode())
+        output.print("".join(f"{line}\n" for line in lines(found)))
 
 
 # ------------------------------------------------------------------------------------------------ every episode
+class Replayed(NamedTuple):
+    """What came of an episode, and of the sub-episodes of a batch that were replayed alone."""
+
+    episode: EpisodeSummary
+    result: ReplayResult
+    alone: Sequence[SubEpisodeReplay] = ()
+
+    @property
+    def identical(self) -> bool:
+        """Whether everything is as it was."""
+        return self.result.identical and all(sub.identical for sub in self.alone)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that is printed."""
+        about = {name: getattr(self.episode, name) for name in ("episode_id", "environment", "num_envs")}
+        alone = {"alone": [asdict(sub) for sub in self.alone]} if self.alone else {}
+        return about | asdict(self.result) | alone
+
+    def in_words(self) -> str:
+        """Return what came of it, in a few words."""
+        if self.result.why_not:
+            return "cannot be replayed"
+        if not self.result.identical:
+            return f"differs at step {self.result.at_step}"
+        by_digest = " (by digest)" if self.result.by_digest else ""
+        return f"identical{by_digest}" + (f"; alone: {_describe_counts(self.alone)}" if self.alone else "")
+
+
 def _replay_all(
     ledger: Ledger,
     episodes: Sequence[EpisodeSummary],
@@ -124,36 +153,44 @@ def _replay_all(
     alone: bool,
 ) -> bool:
     """Replay the episodes but those that are `unread`, and print the results; return whether all are identical."""
-    results: list[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]] = []
+    results: list[Replayed] = []
     with progress_bar("replaying", sum(each.steps for each in episodes), unit="steps") as shown:
-        for each, result, subs in _results(ledger, episodes, unread, alone, shown.update):
-            results.append((each, result, subs))
+        for each in _replay_each(ledger, episodes, unread, alone, shown.update):
+            results.append(each)
             if as_json:
-                output.write(printable_json(msgspec.json.encode(_document(each, result, subs))) + b"\n")
+                output.write(encode_line(each.as_json()))
     if not as_json:
-        output.write(_table(results).encode())
-        output.write("".join(f"{line}\n" for line in _finding_lines(results)).encode())
-    return all(result.identical and all(sub.identical for sub in subs) for _, result, subs in results)
+        output.print(_format_table(results))
+        output.print("".join(f"{printable(line)}\n" for line in _finding_lines(results)))
+    return all(each.identical for each in results)
 
 
-def _results(
+def _replay_each(
     ledger: Ledger, episodes: Sequence[EpisodeSummary], unread: Mapping[str, str], alone: bool, tick: Tick
-) -> Iterator[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]:
+) -> Iterator[Replayed]:
+    """Yield the results, the episodes of a session one after the other, so that its environment goes on from one to the next."""
+    first: dict[tuple[str, str], int] = {}
+    for place, each in enumerate(episodes):
+        first.setdefault((str(each.file), each.session), place)
     driver_cache = DriverCache()
     done = 0
     try:
-        # The episodes of a session one after the other, so that its environment goes on from one to the next.
-        for each in sorted(episodes, key=_session_order(episodes)):
+        for each in sorted(episodes, key=lambda each: (first[str(each.file), each.session], each.epoch)):
             if each.chain in unread:
-                yield each, ReplayResult(each.chain, 0, identical=False, why_not=unread[each.chain]), []
+                yield Replayed(each, ReplayResult(each.chain, 0, identical=False, why_not=unread[each.chain]))
                 continue
-            result = replay_episode(ledger, each.chain, progress=_offset_tick(done, tick), driver_cache=driver_cache)
+            progress = partial(_tick_from, done, tick)
+            result = replay_episode(ledger, each.chain, progress=progress, driver_cache=driver_cache)
             batch = alone and each.num_envs is not None and not result.why_not
-            yield each, result, _replay_alone(ledger, each.chain) if batch else []
+            yield Replayed(each, result, _replay_alone(ledger, each.chain) if batch else ())
             done += each.steps
             tick(done)
     finally:
         driver_cache.drop()
+
+
+def _tick_from(start: int, tick: Tick, steps: int) -> None:
+    tick(start + steps)
 
 
 def _replay_alone(ledger: Ledger, chain: str) -> list[SubEpisodeReplay]:
@@ -161,54 +198,23 @@ def _replay_alone(ledger: Ledger, chain: str) -> list[SubEpisodeReplay]:
         return list(replay_sub_episodes(rows))
 
 
-def _offset_tick(start: int, tick: Tick) -> Tick:
-    return lambda steps: tick(start + steps)
-
-
-def _session_order(episodes: Sequence[EpisodeSummary]) -> Callable[[EpisodeSummary], tuple[int, int]]:
-    first: dict[tuple[str, str], int] = {}
-    for place, each in enumerate(episodes):
-        first.setdefault((str(each.file), each.session), place)
-    return lambda each: (first[str(each.file), each.session], each.epoch)
-
-
-def _document(each: EpisodeSummary, result: ReplayResult, subs: Sequence[SubEpisodeReplay]) -> dict[str, Any]:
-    episode = {"episode_id": each.episode_id, "environment": each.environment, "num_envs": each.num_envs}
-    return {**episode, **asdict(result), **({"alone": [asdict(sub) for sub in subs]} if subs else {})}
-
-
-def _table(results: Sequence[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]) -> str:
+def _format_table(results: Sequence[Replayed]) -> str:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("episode", "environment"):
         table.add_column(heading, no_wrap=True)
     for heading in ("steps", "steps/s", "x real time"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
-    for each, result, subs in results:
-        pace = result.steps / max(result.seconds, 1e-9)
-        speed = f"{result.speed:,.0f}" if result.recorded_seconds > 0 else "-"
-        cells = (
-            each.chain,
-            each.environment,
-            f"{result.steps:,}",
-            f"{pace:,.0f}",
-            speed,
-            _describe_result(result, subs),
-        )
+    for each in results:
+        pace = each.result.steps / max(each.result.seconds, 1e-9)
+        speed = f"{each.result.speed:,.0f}" if each.result.recorded_seconds > 0 else "-"
+        numbers = (f"{each.result.steps:,}", f"{pace:,.0f}", speed)
+        cells = (each.episode.chain, each.episode.environment, *numbers, each.in_words())
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     with console.capture() as text:
         console.print(table)
     return text.get()
-
-
-def _describe_result(result: ReplayResult, subs: Sequence[SubEpisodeReplay]) -> str:
-    if result.why_not:
-        return "cannot be replayed"
-    if not result.identical:
-        return f"differs at step {result.at_step}"
-    by_digest = " (by digest)" if result.by_digest else ""
-    return f"identical{by_digest}" + (f"; alone: {_describe_counts(subs)}" if subs else "")
 
 
 def _describe_counts(results: Sequence[ReplayResult | SubEpisodeReplay]) -> str:
@@ -218,16 +224,16 @@ def _describe_counts(results: Sequence[ReplayResult | SubEpisodeReplay]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
 
 
-def _finding_lines(results: Sequence[tuple[EpisodeSummary, ReplayResult, list[SubEpisodeReplay]]]) -> Iterator[str]:
+def _finding_lines(results: Sequence[Replayed]) -> Iterator[str]:
     for each, result, subs in results:
         if result.why_not:
-            yield printable(f"{each.chain}: {result.why_not}")
+            yield f"{each.chain}: {result.why_not}"
         if result.first is not None:
-            yield printable(f"{each.chain}: step {result.at_step}, row {result.seq}: {result.first}")
-        yield from (printable(f"{each.chain}: {line}") for line in _alone_lines(subs))
-    notes = Counter(note for _, result, _ in results for note in result.notes)
-    yield from (printable(f"note ({count} of {len(results)} episodes): {note}") for note, count in notes.items())
-    yield f"{len(results)} episodes: {_describe_counts([result for _, result, _ in results])}"
+            yield f"{each.chain}: step {result.at_step}, row {result.seq}: {result.first}"
+        yield from (f"{each.chain}: {line}" for line in _alone_lines(subs))
+    notes = Counter(note for each in results for note in each.result.notes)
+    yield from (f"note ({count} of {len(results)} episodes): {note}" for note, count in notes.items())
+    yield f"{len(results)} episodes: {_describe_counts([each.result for each in results])}"
 
 
 def _alone_lines(subs: Sequence[SubEpisodeReplay]) -> Iterator[str]:
@@ -243,27 +249,28 @@ def _alone_lines(subs: Sequence[SubEpisodeReplay]) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------ one step
-def _state_lines(standing: EpisodeSnapshot) -> Iterator[str]:
-    yield f"after step {standing.step}"
-    yield from _format_field("observation", standing.observation)
-    yield from _format_field("state", standing.state)
-    yield from _format_field("metadata", standing.metadata)
-    yield from _format_field("total reward", standing.total_reward)
-    if standing.raw_total != standing.total_reward:
-        yield from _format_field("raw total", standing.raw_total)
-    yield from _format_field("terminated", standing.terminated)
-    yield from _format_field("truncated", standing.truncated)
-    yield from _draw_scene(standing.scene)
-    if standing.first is not None:
-        yield printable(f"note: the replay differs from the record at step {standing.at_step}: {standing.first}")
-
-
-def _format_field(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield f"  {name}"
-        yield from (printable(f"    {key:20} {format_value(each, LINE_WIDTH)}") for key, each in value.items())
-    else:
-        yield printable(f"  {name:22} {format_value(value, LINE_WIDTH)}")
+def _state_lines(found: EpisodeSnapshot) -> Iterator[str]:
+    yield f"after step {found.step}"
+    fields = {
+        "observation": found.observation,
+        "state": found.state,
+        "metadata": found.metadata,
+        "total reward": found.total_reward,
+        "raw total": found.raw_total,
+        "terminated": found.terminated,
+        "truncated": found.truncated,
+    }
+    if found.raw_total == found.total_reward:
+        del fields["raw total"]
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield f"  {name}"
+            yield from (printable(f"    {key:20} {format_value(each, LINE_WIDTH)}") for key, each in value.items())
+        else:
+            yield printable(f"  {name:22} {format_value(value, LINE_WIDTH)}")
+    yield from _draw_scene(found.scene)
+    if found.first is not None:
+        yield printable(f"note: the replay differs from the record at step {found.at_step}: {found.first}")
 
 
 def _draw_scene(scene: Any) -> Iterator[str]:
@@ -271,8 +278,6 @@ def _draw_scene(scene: Any) -> Iterator[str]:
     module = PICTURES.get(str(scene.get("environment"))) if isinstance(scene, dict) else None
     if module is None:
         return
-    from importlib import import_module
-
     console = Console(width=PICTURE_SIZE[0], color_system=None)
     with console.capture() as text:
         console.print(import_module(module).picture(scene, *PICTURE_SIZE))
@@ -283,15 +288,11 @@ def _fork_lines(found: ForkResult) -> Iterator[str]:
     yield from _state_lines(found.standing)
     yield ""
     for row in found.rows:
-        yield from _branch_lines(row)
+        yield f"step {row.step}"
+        yield printable(f"  branch    {_describe_answer(row.branch)}")
+        yield printable(f"  recorded  {'-' if row.recorded is None else _describe_answer(row.recorded)}")
     if found.left:
         yield f"the episode had ended: {found.left} actions were not carried out"
-
-
-def _branch_lines(row: BranchStep) -> Iterator[str]:
-    yield f"step {row.step}"
-    yield printable(f"  branch    {_describe_answer(row.branch)}")
-    yield printable(f"  recorded  {'-' if row.recorded is None else _describe_answer(row.recorded)}")
 
 
 def _describe_answer(answer: StepOutcome) -> str:

@@ -10,9 +10,8 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -47,7 +46,7 @@ INSECURE: Final = "no credential: every process on this machine can reset and st
 def serve(
     target: Annotated[str | None, typer.Argument(metavar="ID|MODULE:NAME", help="What to serve.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    setting: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE for the environment.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE for the environment.")] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 takes any that is free [8000].")] = None,
     unix_socket: Annotated[Path | None, typer.Option(help="Listen on a Unix socket instead.")] = None,
@@ -60,7 +59,7 @@ def serve(
     sandbox: Annotated[
         str | None, typer.Option(help="auto, none, process, bwrap, strict or docker: how environments are kept apart.")
     ] = None,
-    mount: Annotated[list[str] | None, typer.Option(help="PATH or PATH:rw that a sandbox sees.")] = None,
+    mounts: Annotated[list[str] | None, typer.Option("--mount", help="PATH or PATH:rw that a sandbox sees.")] = None,
     network: Annotated[
         bool | None, typer.Option("--network", help="Give containers (--sandbox docker) a network.")
     ] = None,
@@ -68,10 +67,14 @@ def serve(
         str | None, typer.Option(help="For --sandbox docker: an image with Proctor and the environment.")
     ] = None,
     place: Annotated[str | None, typer.Option(help="auto, inline or thread: where steps run without sandbox.")] = None,
-    step_timeout: Annotated[float | None, typer.Option(help="Seconds that a step may take; 0: no limit [60].")] = None,
-    grace: Annotated[float | None, typer.Option(help="Seconds that a session waits for its client [60].")] = None,
-    idle: Annotated[
-        float | None, typer.Option(help="Seconds after which an unused session ends; 0: never [3600].")
+    step_timeout_seconds: Annotated[
+        float | None, typer.Option("--step-timeout", help="Seconds that a step may take; 0: no limit [60].")
+    ] = None,
+    grace_seconds: Annotated[
+        float | None, typer.Option("--grace", help="Seconds that a session waits for its client [60].")
+    ] = None,
+    idle_seconds: Annotated[
+        float | None, typer.Option("--idle", help="Seconds after which an unused session ends; 0: never [3600].")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Write every event to this file, a line each.")] = None,
     ledger: Annotated[
@@ -97,59 +100,27 @@ def serve(
         str | None, typer.Option(metavar="POLICY", help="Govern agents: open, standard, strict, or a TOML file.")
     ] = None,
     operator_token_file: Annotated[Path | None, typer.Option(help="A file (0600) with the operator's.")] = None,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server.")] = None,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="A page that may connect.")] = None,
+    allow_hosts: Annotated[list[str] | None, typer.Option("--allow-host", help="Another name of this server.")] = None,
+    allow_origins: Annotated[list[str] | None, typer.Option("--allow-origin", help="A page that may connect.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_json: Annotated[bool | None, typer.Option("--log-json", help="Log one JSON object a line.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
     """Serve an environment to orchestrators over a WebSocket, until interrupted."""
-    given = {
-        "target": target,
-        "settings": env_settings.parse_settings(setting) if setting else None,
-        "host": host,
-        "port": port,
-        "unix_socket": unix_socket,
-        "insecure": insecure,
-        "token_file": token_file,
-        "workers": workers,
-        "max_sessions": max_sessions,
-        "agent_port": agent_port,
-        "agent_url": agent_url,
-        "sandbox": sandbox,
-        "mounts": mount or None,
-        "network": network,
-        "image": image,
-        "place": place,
-        "step_timeout_seconds": step_timeout,
-        "grace_seconds": grace,
-        "idle_seconds": idle,
-        "record": record,
-        "ledger": ledger,
-        "durability": durability,
-        "observations": observations,
-        "storage": {
-            "max_step_bytes": max_step_bytes,
-            "max_episode_bytes": max_episode_bytes,
-            "max_packet_bytes": max_packet_bytes,
-            "min_free_bytes": min_free_bytes,
-        },
-        "governed": governed,
-        "operator_token_file": operator_token_file,
-        "allow_hosts": allow_host or None,
-        "allow_origins": allow_origin or None,
-        "log_level": log_level,
-        "log_json": log_json,
-    }
-    settings = _make_settings(config, given)
+    # Every option is called as the setting that it sets; what was not given is None or empty.
+    given = {name: value for name, value in locals().items() if value is not None and value != []}
+    del given["as_json"]
+    server = _make_settings(given.pop("config", None), given)
     redactor = Redactor()
-    set_up_logs(settings, redactor)
-    doors = ServerCredentials(
-        None if settings.insecure else _find_control_credential(settings, redactor),
-        _find_operator_credential(settings, redactor) if settings.governed is not None or settings.has_viewer else None,
-        None if settings.ledger is None else _take_ledger_seed(),
+    set_up_logs(server, redactor)
+    credentials = ServerCredentials(
+        None if server.insecure else _find_credential(CONTROL, server.token_file, redactor),
+        _find_credential(OPERATOR, server.operator_token_file, redactor)
+        if server.governed is not None or server.has_viewer
+        else None,
+        None if server.ledger is None else _take_ledger_seed(),
     )
-    raise typer.Exit(_run_server(settings, doors, as_json=as_json))
+    raise typer.Exit(_run_server(server, credentials, as_json=as_json))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +142,16 @@ class ServerCredentials:
         )
 
 
+STORAGE: Final = ("max_step_bytes", "max_episode_bytes", "max_packet_bytes", "min_free_bytes")
+"""The options that are settings of the table `storage`."""
+
+
 def _make_settings(config: Path | None, given: dict[str, Any]) -> ServerSettings:
     values = {} if config is None else read_settings_file(config)
-    storage = {name: value for name, value in given.pop("storage").items() if value is not None}
-    values.update({name: value for name, value in given.items() if value is not None})
+    storage = {name: given.pop(name) for name in STORAGE if name in given}
+    if "settings" in given:
+        given["settings"] = env_settings.parse_settings(given["settings"])
+    values.update(given)
     if storage:
         # A table of the file keeps what the command line does not say; one that is no table is refused below.
         table = values.get("storage", {})
@@ -182,14 +159,6 @@ def _make_settings(config: Path | None, given: dict[str, Any]) -> ServerSettings
     if "target" not in values:
         raise ValidationError("nothing to serve", expected="an id, a class or module:factory")
     return parse_settings(values)
-
-
-def _find_control_credential(settings: ServerSettings, redactor: Redactor) -> ServerCredential:
-    return _find_credential(CONTROL, settings.token_file, redactor)
-
-
-def _find_operator_credential(settings: ServerSettings, redactor: Redactor) -> ServerCredential:
-    return _find_credential(OPERATOR, settings.operator_token_file, redactor)
 
 
 def _find_credential(kind: CredentialKind, file: Path | None, redactor: Redactor) -> ServerCredential:
@@ -205,20 +174,27 @@ def _take_ledger_seed() -> bytes:
     return seed
 
 
-def _run_server(settings: ServerSettings, doors: ServerCredentials, *, as_json: bool) -> int:
+def _run_server(settings: ServerSettings, credentials: ServerCredentials, *, as_json: bool) -> int:
     agents = None if settings.agent_port is None else _open_agent_listeners(settings)
     listener = _open_listener(settings)
     visits = Visits(clock=time.monotonic) if settings.has_viewer else None
+    announce = _print_json if as_json else _print_announcement
+
+    def ready(tier: str) -> None:
+        url = _server_url(settings, listener)
+        planes = [f"{_http_url(settings, each)}/mcp" for each in agents or ()]
+        viewer = None if visits is None else f"{url}{PAGE_PATH}#code={visits.code()}"
+        announce(Announcement(settings, credentials, url, planes, viewer, tier))
+
     try:
-        ready = partial(_announce, settings, doors, listener, agents, visits, as_json)
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
-            return run_workers(settings, doors.keys(), listener, agents, ready)
+            return run_workers(settings, credentials.keys(), listener, agents, ready)
         from proctor.server.app import Listening, Server, run
 
         listening = Listening([listener], agents=None if agents is None else agents[0])
-        run(lambda: Server(settings, doors.keys(), listening, visits=visits), ready)
+        run(lambda: Server(settings, credentials.keys(), listening, visits=visits), ready)
         return 0
     except KeyboardInterrupt:
         return 0
@@ -248,54 +224,6 @@ def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     ]
 
 
-def _announce(
-    settings: ServerSettings,
-    opened: ServerCredentials,
-    listener: socket.socket,
-    agents: list[socket.socket] | None,
-    visits: Visits | None,
-    as_json: bool,
-    tier: str,
-) -> None:
-    """Say where the server is, how to get in, and how environments are kept apart."""
-    found = opened.control
-    url = _server_url(settings, listener)
-    doors = [f"{_http_url(settings, each)}/mcp" for each in agents or ()]
-    viewer = None if visits is None else f"{url}{PAGE_PATH}#code={visits.code()}"
-    if as_json:
-        more = {
-            "agents": doors,
-            "sandbox": tier,
-            "operator": _operator_document(opened.operator),
-            "ledger": _ledger_text(settings),
-            "viewer": viewer,
-        }
-        print_line(json.dumps(_document(settings, found, url) | more))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (url, "bold cyan")))
-    console.print(_describe_credential(found))
-    if doors:
-        console.print(Text.assemble("agents, with a grant: ", (", ".join(doors), "bold cyan")))
-    if opened.operator is not None:
-        console.print(_describe_operator(opened.operator, settings))
-    if settings.ledger is not None:
-        console.print(
-            Text.assemble("ledger: ", (printable(str(settings.ledger)), "bold"), f" (durability {settings.durability})")
-        )
-        console.print(_describe_viewer(settings, viewer))
-    console.print(Text.assemble("sandbox: ", (tier, "bold"), " (`proctor doctor` shows what that blocks)"))
-    console.print(Text(f"\n{_snippet(settings, found, url)}\n", style="dim"))
-    console.print("Ctrl-C stops it.")
-    sys.stdout.flush()
-
-
-def print_line(text: str) -> None:
-    """Print at once, so that whoever started the server can read it."""
-    typer.echo(text)
-    sys.stdout.flush()
-
-
 def _server_url(settings: ServerSettings, listener: socket.socket) -> str:
     if settings.unix_socket is not None:
         return f"unix://{settings.unix_socket.absolute()}"
@@ -307,63 +235,92 @@ def _http_url(settings: ServerSettings, listener: socket.socket) -> str:
     return f"http://{host}:{port_of(listener)}"
 
 
-def _document(settings: ServerSettings, found: ServerCredential | None, url: str) -> dict[str, Any]:
-    return {
+# -------------------------------------------------------------------------------------------------- where the server is
+class Announcement(NamedTuple):
+    """Where the server is, how to get in, and how environments are kept apart."""
+
+    settings: ServerSettings
+    credentials: ServerCredentials
+    url: str
+    agents: list[str]
+    viewer: str | None
+    tier: str
+
+
+def _print_json(said: Announcement) -> None:
+    settings, control, operator = said.settings, said.credentials.control, said.credentials.operator
+    document = {
         "target": settings.target,
-        "url": url,
-        "websocket": None if settings.unix_socket is not None else f"ws{url.removeprefix('http')}/ws",
+        "url": said.url,
+        "websocket": None if settings.unix_socket is not None else f"ws{said.url.removeprefix('http')}/ws",
         "insecure": settings.insecure,
-        "credential": None if found is None else found.source,
-        "credential_file": None if found is None or found.path is None else str(found.path),
-        "token": None if found is None else found.secret,
+        "credential": None if control is None else control.source,
+        "credential_file": _file_of(control),
+        "token": None if control is None else control.secret,
         "workers": settings.workers,
         "pid": os.getpid(),
+        "agents": said.agents,
+        "sandbox": said.tier,
+        "operator": None if operator is None else {"credential_file": _file_of(operator), "token": operator.secret},
+        "ledger": None if settings.ledger is None else str(settings.ledger),
+        "viewer": said.viewer,
     }
+    typer.echo(json.dumps(document))
+    sys.stdout.flush()
+
+
+def _file_of(found: ServerCredential | None) -> str | None:
+    return None if found is None or found.path is None else str(found.path)
+
+
+def _print_announcement(said: Announcement) -> None:
+    settings, operator = said.settings, said.credentials.operator
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (said.url, "bold cyan")))
+    console.print(_describe_credential(said.credentials.control))
+    if said.agents:
+        console.print(Text.assemble("agents, with a grant: ", (", ".join(said.agents), "bold cyan")))
+    if operator is not None:
+        console.print(_describe_operator(operator, settings))
+    if settings.ledger is not None:
+        ledger = printable(str(settings.ledger))
+        console.print(Text.assemble("ledger: ", (ledger, "bold"), f" (durability {settings.durability})"))
+        if said.viewer is None:
+            console.print(Text(f"pages: `proctor view {ledger}` shows what is in it"))
+        else:
+            words = "pages, once with this address (`proctor operator link` gives another): "
+            console.print(Text.assemble(words, (said.viewer, "bold cyan")))
+    console.print(Text.assemble("sandbox: ", (said.tier, "bold"), " (`proctor doctor` shows what that blocks)"))
+    console.print(Text(f"\n{_snippet(said.credentials.control, said.url)}\n", style="dim"))
+    console.print("Ctrl-C stops it.")
+    # At once, so that whoever started the server can read it.
+    sys.stdout.flush()
 
 
 def _describe_credential(found: ServerCredential | None) -> Text:
     if found is None:
         return Text.assemble(("insecure: ", "bold red"), INSECURE)
-    if found.secret is not None:
-        return Text.assemble(
-            "credential (shown this once, kept in ", str(found.path), "): ", (found.secret, "bold yellow")
-        )
-    where = CONTROL.variable if found.path is None else str(found.path)
-    return Text(f"credential: as kept in {where}")
+    where = _file_of(found) or CONTROL.variable
+    if found.secret is None:
+        return Text(f"credential: as kept in {where}")
+    return Text.assemble(f"credential (shown this once, kept in {where}): ", (found.secret, "bold yellow"))
 
 
 def _describe_operator(found: ServerCredential, settings: ServerSettings) -> Text:
-    shown = ("", "") if found.secret is None else (found.secret, "bold yellow")
-    where = OPERATOR.variable if found.path is None else str(found.path)
-    how = ", shown this once: " if found.secret is not None else ""
     governed = "" if settings.governed is None else f"governed by {settings.governed}; "
-    return Text.assemble(f"{governed}the operator's credential is in {where}{how}", shown)
+    kept = f"{governed}the operator's credential is in {_file_of(found) or OPERATOR.variable}"
+    if found.secret is None:
+        return Text(kept)
+    return Text.assemble(f"{kept}, shown this once: ", (found.secret, "bold yellow"))
 
 
-def _describe_viewer(settings: ServerSettings, viewer: str | None) -> Text:
-    if viewer is None:
-        return Text(f"pages: `proctor view {settings.ledger}` shows what is in it")
-    return Text.assemble(
-        "pages, once with this address (`proctor operator link` gives another): ", (viewer, "bold cyan")
-    )
-
-
-def _operator_document(found: ServerCredential | None) -> dict[str, str | None] | None:
-    if found is None:
-        return None
-    return {"credential_file": None if found.path is None else str(found.path), "token": found.secret}
-
-
-def _ledger_text(settings: ServerSettings) -> str | None:
-    return None if settings.ledger is None else str(settings.ledger)
-
-
-def _snippet(settings: ServerSettings, found: ServerCredential | None, url: str) -> str:
-    token = ""
-    if found is not None:
-        where = f'Path("{found.path}").read_text().strip()' if found.path else f'os.environ["{CONTROL.variable}"]'
-        token = f", token={where}"
-    imports = "import os\n" if token.startswith(", token=os") else "from pathlib import Path\n" if token else ""
+def _snippet(found: ServerCredential | None, url: str) -> str:
+    """Return the first lines of a client's program."""
+    imports, token = "", ""
+    if found is not None and found.path is not None:
+        imports, token = "from pathlib import Path\n", f', token=Path("{found.path}").read_text().strip()'
+    elif found is not None:
+        imports, token = "import os\n", f', token=os.environ["{CONTROL.variable}"]'
     return (
         f"{imports}from proctor.client import RemoteEnv\n\n"
         f'env = RemoteEnv("{url}"{token})\n'

@@ -9,7 +9,8 @@ Rule 4: nothing is guessed, and whatever stands in a line, this does not fail on
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -70,7 +71,7 @@ def explain_line(ledger: Ledger, chain: str, number: int) -> Explanation:
 def explain_refusals(ledger: Ledger, chain: str) -> dict[int, Explanation]:
     """Return the explanations of all lines that were refused, by the numbers of their rows."""
     told = _RejudgedChain(*ledger.find_chain(chain)).rejudge(sys.maxsize)
-    return {number: each.explain(number) for number, each in told if not each.is_accepted}
+    return {number: each.explain(number) for number, each in told if not each.event.accepted}
 
 
 class Explainer:
@@ -78,26 +79,23 @@ class Explainer:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._courses: dict[tuple[Path, str], _RejudgedChain] = {}
+        self._chains: dict[tuple[Path, str], _RejudgedChain] = {}
 
     def explain(self, ledger: Ledger, chain: str, number: int) -> Explanation:
         """Return the explanation of a judged line, as the function of that name does."""
         with self._lock:
-            told = self._course(*ledger.find_chain(chain), number).find_line(number)
+            file, entry = ledger.find_chain(chain)
+            # The one that was asked for last stands last.
+            known = self._chains.pop((file.path, chain), None)
+            if known is None or not known.can_continue(file, entry, number):
+                known = _RejudgedChain(file, entry)
+            self._chains[file.path, chain] = known
+            if len(self._chains) > MOST_CHAINS:
+                del self._chains[next(iter(self._chains))]
+            told = known.find_line(number)
         if told is None:
             raise ValidationError("this row is no judged line", found=number, expected=f"the number of one in {chain}")
         return told.explain(number)
-
-    def _course(self, file: LedgerFile, chain: ChainEntry, number: int) -> "_RejudgedChain":
-        """Return who judges the lines of a chain again, from where it stopped if it still knows this one."""
-        key = (file.path, chain.name)
-        known = self._courses.pop(key, None)
-        goes_on = known is not None and known.can_continue(file, chain, number)
-        course = known if known is not None and goes_on else _RejudgedChain(file, chain)
-        self._courses[key] = course
-        while len(self._courses) > MOST_CHAINS:
-            del self._courses[next(iter(self._courses))]
-        return course
 
 
 _EXPLAINER: Final = Explainer()
@@ -106,12 +104,17 @@ _EXPLAINER: Final = Explainer()
 
 # ------------------------------------------------------------------------------------------------------ the record
 class _RejudgedChain:
-    """The lines of one chain, judged again as far as somebody asked."""
+    """The lines of one chain, judged again in order as far as somebody asked."""
 
     def __init__(self, file: LedgerFile, chain: ChainEntry) -> None:
         self._file = file
         self._chain = chain
-        self._retelling = _LineJudge(_load_context(_read_opening(file, chain)))
+        context = _load_context(_read_opening(file, chain))
+        self._context = JudgingContext() if context is None else context
+        self._judge = Judge(self._context.settings, rules=self._context.house_rules)
+        self._agrees = context is not None
+        """Whether every line up to here is judged now as it was judged then."""
+        self._state: EpisodeState = new_episode("", initial_marks(self._context.house_rules))
         self._mark: tuple[int, bytes] = (chain.first - 1, b"")
         """Number and hash of the last row that was read."""
         self._known: dict[int, _RejudgedLine] = {}
@@ -129,11 +132,12 @@ class _RejudgedChain:
     def find_line(self, number: int) -> "_RejudgedLine | None":
         """Return what there is to tell of a row; None: it is no line that can be read."""
         for found, told in self.rejudge(number):
+            size = LINE_SIZE + memoryview(told.event.line).nbytes
             self._known[found] = told
-            self._held += told.size
+            self._held += size
             if self._held > MOST_HELD:
                 self._known = {found: told}
-                self._held, self._forgotten = told.size, found - 1
+                self._held, self._forgotten = size, found - 1
         return self._known.get(number)
 
     def rejudge(self, upto: int) -> Iterator[tuple[int, "_RejudgedLine"]]:
@@ -148,18 +152,29 @@ class _RejudgedChain:
                 continue
             said = read_row(content)
             if said is None:
-                self._retelling.stop()
+                # What comes after a line that cannot be read cannot be judged again.
+                self._agrees = False
             elif isinstance(said.event, PacketJudged):
-                yield number, self._retelling.rejudge(said.event)
+                yield number, self._rejudge_line(said.event)
+
+    def _rejudge_line(self, event: PacketJudged) -> "_RejudgedLine":
+        """Take the next line; what it was judged is compared with what it is judged now."""
+        verdict = self._judge.apply(bytes(event.line)) if self._agrees and event.judged else None
+        if verdict is not None and not _is_same_verdict(event, verdict):
+            self._agrees, verdict = False, None
+        if verdict is not None and verdict.accepted and verdict.after is not None:
+            # An `open` record may state other settings than the policy.
+            self._state, self._context = verdict.after, verdict.context
+        return _RejudgedLine(event, self._context, verdict, self._state if self._agrees else None)
 
 
 def _read_opening(file: LedgerFile, chain: ChainEntry) -> SessionOpened | None:
     """Return how the episode was opened, None if that cannot be read; a ValidationError if it is no episode."""
     first = file.read_row(chain.first)
-    said = None if first is None else read_row(first[3])
-    if not is_episode_chain(chain.name) or (said is not None and not isinstance(said.event, SessionOpened)):
+    event = None if first is None or (said := read_row(first[3])) is None else said.event
+    if not is_episode_chain(chain.name) or not isinstance(event, SessionOpened | None):
         raise ValidationError("this chain is no episode", found=chain.name, expected="the chain of an episode")
-    return said.event if said is not None and isinstance(said.event, SessionOpened) else None
+    return event
 
 
 def _load_context(opened: SessionOpened | None) -> JudgingContext | None:
@@ -172,35 +187,6 @@ def _load_context(opened: SessionOpened | None) -> JudgingContext | None:
         return None
 
 
-class _LineJudge:
-    """Judges the lines of one episode again, in order, and tells of each what there is to tell."""
-
-    def __init__(self, context: JudgingContext | None) -> None:
-        self._context = JudgingContext() if context is None else context
-        self._judge = Judge(self._context.settings, rules=self._context.house_rules)
-        self._agrees = context is not None
-        self._standing: EpisodeState = new_episode("", initial_marks(self._context.house_rules))
-
-    def stop(self) -> None:
-        """Take note that a line cannot be read: what comes after it cannot be judged again."""
-        self._agrees = False
-
-    def rejudge(self, event: PacketJudged) -> "_RejudgedLine":
-        """Take the next line; what it was judged is compared with what it is judged now."""
-        if not self._agrees:
-            return _RejudgedLine(event, self._context, None, None)
-        if not event.judged:
-            return _RejudgedLine(event, self._context, None, self._standing)
-        verdict = self._judge.apply(bytes(event.line))
-        if not _is_same_verdict(event, verdict):
-            self._agrees = False
-            return _RejudgedLine(event, self._context, None, None)
-        if verdict.accepted and verdict.after is not None:
-            # An `open` record may state other settings than the policy.
-            self._standing, self._context = verdict.after, verdict.context
-        return _RejudgedLine(event, self._context, verdict, self._standing)
-
-
 def _is_same_verdict(event: PacketJudged, verdict: Verdict) -> bool:
     """Return whether a line gets the verdict that it got."""
     after = event.state if verdict.after is None else verdict.after.state
@@ -210,98 +196,83 @@ def _is_same_verdict(event: PacketJudged, verdict: Verdict) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------- the words
+@dataclass(frozen=True, slots=True)
 class _RejudgedLine:
-    """One line with what is known of it: `verdict` if it was judged again, `standing` where the episode stood after it."""
+    """One line with what is known of it: `verdict` if it was judged again, `state` where the episode stood after it."""
 
-    def __init__(
-        self, event: PacketJudged, context: JudgingContext, verdict: Verdict | None, standing: EpisodeState | None
-    ) -> None:
-        self._event = event
-        self._context = context
-        self._verdict = verdict
-        self._standing = standing
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether the line was accepted."""
-        return self._event.accepted
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it holds."""
-        return LINE_SIZE + memoryview(self._event.line).nbytes
+    event: PacketJudged
+    context: JudgingContext
+    verdict: Verdict | None
+    state: EpisodeState | None
 
     def explain(self, number: int) -> Explanation:
         """Return the line in words."""
-        event, standing, settings = self._event, self._standing, self._context.settings
-        legal = [] if standing is None else list(legal_next(standing, settings))
-        way = [] if event.accepted else list(self._way())
-        open_ = () if standing is None else list_obligations(standing, self._context)
+        event, state, accepted = self.event, self.state, self.event.accepted
+        legal = [] if state is None else list(legal_next(state, self.context.settings))
+        way = [] if accepted else list(self._way())
+        warned = dict.fromkeys(warning.partition(":")[0] for warning in event.warnings)
+        obligations = () if state is None else list_obligations(state, self.context)
         return Explanation(
             number=number,
-            accepted=event.accepted,
+            accepted=accepted,
             headline=self._headline(),
             reason=self._reason(),
             pointers=list(event.pointers),
-            rules=[RuleSentence(rule=rule, sentence=rule_sentence(rule, self._context)) for rule in self._rules()],
+            rules=[
+                RuleSentence(rule=rule, sentence=rule_sentence(rule, self.context))
+                for rule in (warned if accepted else event.rules)
+            ],
             state=event.state,
             legal_next=legal,
             way=way,
-            obligations=[describe_obligation(owed) for owed in open_],
-            advice="" if event.accepted else self._advice(way, legal),
+            obligations=[describe_obligation(owed) for owed in obligations],
+            advice="" if accepted else self._advice(way, legal),
         )
 
     def _headline(self) -> str:
-        event = self._event
+        event = self.event
         if event.accepted and not event.judged:
-            return NOTE_WORDS.get(
-                event.kind, f"A note was put on record: {clean_text(event.kind, LONGEST) or 'without a name'}."
-            )
+            name = clean_text(event.kind, LONGEST) or "without a name"
+            return NOTE_WORDS.get(event.kind, f"A note was put on record: {name}.")
         what = _describe_line(event)
+        what = what[:1].upper() + what[1:]
         if not event.accepted:
             why = clean_text(short_reason(event.rules, event.reason), LONGEST_WHY) or "nobody said why"
-            return f"{_capitalize(what)} was refused: {why}."
-        return (
-            f"{_capitalize(what)} was accepted{' with a warning' if event.warnings else ''}: {_describe_move(event)}."
-        )
+            return f"{what} was refused: {why}."
+        path = list(dict.fromkeys(event.path or [event.state]))
+        went = f"went from {' to '.join(path)}" if len(path) > 1 else f"stays in {path[0]}"
+        return f"{what} was accepted{' with a warning' if event.warnings else ''}: the episode {went}."
 
     def _reason(self) -> str:
-        event = self._event
-        if event.accepted:
-            return "; ".join(event.warnings)
-        if self._verdict is None:
-            return event.reason
-        return _join_reasons(finding.reason for finding in self._verdict.findings)
-
-    def _rules(self) -> list[str]:
-        if not self._event.accepted:
-            return list(self._event.rules)
-        return list(dict.fromkeys(warning.partition(":")[0] for warning in self._event.warnings))
+        if self.event.accepted:
+            return "; ".join(self.event.warnings)
+        if self.verdict is None:
+            return self.event.reason
+        told = list(dict.fromkeys(finding.reason.rstrip(".") for finding in self.verdict.findings))
+        more = [f"and {len(told) - MOST_REASONS} more"] if len(told) > MOST_REASONS else []
+        return "; ".join(told[:MOST_REASONS] + more)
 
     def _way(self) -> Sequence[str]:
         """Return the packets that lead to what was refused, it itself last; none if nothing has to be said before it."""
-        if self._verdict is not None:
-            return find_way_on(self._verdict)
-        if self._standing is None:
+        if self.verdict is not None:
+            return find_way_on(self.verdict)
+        if self.state is None:
             return ()
-        rule = next(iter(self._event.rules), "")
-        if rule == POLICY_2:
-            return self._way_by_a_human(self._standing)
-        return tuple(map(event_label, _WAY_BY.get(rule, ())))
-
-    def _way_by_a_human(self, standing: EpisodeState) -> Sequence[str]:
-        """Return how an operator is asked first, and then what was tried is decided and tried again."""
-        asked = shortest_way(standing, self._context.settings, Event.ESCALATION)
-        tried = _find_event(self._event)
+        rule = next(iter(self.event.rules), "")
+        if rule != POLICY_2:
+            return tuple(map(event_label, _WAY_BY.get(rule, ())))
+        # An operator is asked first, and then what was tried is decided and tried again.
+        asked = shortest_way(self.state, self.context.settings, Event.ESCALATION)
+        tried = _find_event(self.event)
         again = () if tried is None or tried is Event.ACT else (event_label(tried),)
         return (*asked, event_label(Event.ANSWER), event_label(Event.ACT), *again) if asked else ()
 
     def _advice(self, way: Sequence[str], legal: Sequence[str]) -> str:
         """Return what to do about a refusal."""
-        known = advice_for(self._event.rules)
+        known = advice_for(self.event.rules)
         if known:
             return known
-        if self._standing is not None and self._standing.position is Position.CLOSED:
+        if self.state is not None and self.state.position is Position.CLOSED:
             return "Nothing more can be said in this episode: begin another one."
         if way:
             return f"Take the shortest way there: {', then '.join(way)}."
@@ -351,18 +322,3 @@ def _find_event(event: PacketJudged) -> Event | None:
     if isinstance(said, Malformed) or said.record is RecordKind.OPEN:
         return None
     return classify_record(said)
-
-
-def _describe_move(event: PacketJudged) -> str:
-    path = list(dict.fromkeys(event.path or [event.state]))
-    return f"the episode went from {' to '.join(path)}" if len(path) > 1 else f"the episode stays in {path[0]}"
-
-
-def _join_reasons(reasons: Iterable[str]) -> str:
-    told = list(dict.fromkeys(reason.rstrip(".") for reason in reasons))
-    more = [f"and {len(told) - MOST_REASONS} more"] if len(told) > MOST_REASONS else []
-    return "; ".join(told[:MOST_REASONS] + more)
-
-
-def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]

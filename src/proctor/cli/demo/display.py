@@ -183,10 +183,11 @@ def draw_view(story: EpisodeStory, width: int, height: int) -> RenderableType:
     room = max(height - AROUND, 2)
     if width >= WIDE:
         half = width // 2
-        body: RenderableType = Table.grid(padding=(0, 2, 0, 0))
-        body.add_column(no_wrap=True)
-        body.add_column(no_wrap=True)
-        body.add_row(_draw_field(story, half, room), _draw_machine(story, width - half - 2, room))
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True)
+        grid.add_row(_draw_field(story, half, room), _draw_machine(story, width - half - 2, room))
+        body: RenderableType = grid
     else:
         packets = max(room // 3, LEAST_PACKETS)
         body = Group(_draw_field(story, width, max(room - packets, 1)), _draw_machine(story, width, packets))
