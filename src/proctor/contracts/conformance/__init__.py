@@ -5,14 +5,7 @@ Rule 2: knows no environment of ours: a subject is whatever a factory returns, a
     brings its checks (`proctor.envs.popper.conformance`).
 """
 
-from proctor.contracts.conformance.report import (
-    Broken,
-    Finding,
-    Kept,
-    NotCheckable,
-    Outcome,
-    Report,
-)
+from proctor.contracts.conformance.report import Finding, Report, Verdict
 from proctor.contracts.conformance.suites import (
     CHECKS,
     ActionProcessorSuite,
@@ -27,16 +20,13 @@ from proctor.contracts.conformance.suites import (
 __all__ = [
     "CHECKS",
     "ActionProcessorSuite",
-    "Broken",
     "EnvironmentSuite",
     "FieldSuite",
     "Finding",
-    "Kept",
-    "NotCheckable",
-    "Outcome",
     "Report",
     "RewardSuite",
     "SensorSuite",
+    "Verdict",
     "check_clause",
     "check_subject",
 ]

@@ -2,7 +2,7 @@
 
 Rule 1: a check is a function from a `CheckProbe` to an `Outcome`; it tries small cases first and stops at the first one
     that fails, so that a counterexample is small.
-Rule 2: `judge` is the only place that catches what foreign code raises.
+Rule 2: `run_check` is the only place that catches what foreign code raises.
 Rule 3: nothing here or in the checks reads a clock or draws from a global generator: the same subject gets the same
     report.
 """
@@ -26,51 +26,26 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _LONGEST: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """No case broke the clause."""
+Outcome = str | None
+"""What breaks a clause: the smallest case found, in words; None if no case did."""
+KEPT: Final = None
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The smallest case found that breaks the clause, in words."""
+class Verdict(StrEnum):
+    """What is known of a clause."""
 
-    counterexample: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotCheckable:
-    """Why nothing can be said."""
-
-    why: str
-
-
-Outcome = Kept | Broken | NotCheckable
-KEPT: Final = Kept()
+    KEPT = "kept"
+    BROKEN = "broken"
+    NOT_CHECKABLE = "not checkable"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about one clause."""
+    """What was found out about one clause; the reason is a counterexample, or why it cannot be checked."""
 
     clause: Clause
-    outcome: Outcome
-
-    @property
-    def verdict(self) -> str:
-        """`kept`, `broken` or `not checkable`."""
-        return {Kept: "kept", Broken: "broken", NotCheckable: "not checkable"}[type(self.outcome)]
-
-    @property
-    def reason(self) -> str:
-        """The counterexample, or why the clause cannot be checked; empty where it is kept."""
-        match self.outcome:
-            case Broken(counterexample):
-                return counterexample
-            case NotCheckable(why):
-                return why
-            case _:
-                return ""
+    verdict: Verdict
+    reason: str = ""
 
     def __str__(self) -> str:
         head = f"{self.clause.id} {self.verdict}: {self.clause.sentence}"
@@ -90,11 +65,11 @@ class Report:
     @property
     def broken(self) -> tuple[Finding, ...]:
         """The clauses that do not hold."""
-        return tuple(finding for finding in self.findings if isinstance(finding.outcome, Broken))
+        return tuple(finding for finding in self.findings if finding.verdict is Verdict.BROKEN)
 
 
 class CannotTell(Exception):
-    """A check has nothing to look at; `judge` turns it into `NotCheckable`, so it never leaves this room."""
+    """A check has nothing to look at; `run_check` turns it into a verdict, so it never leaves this room."""
 
 
 Make = Callable[..., Any]
@@ -110,10 +85,10 @@ class CheckProbe:
         self.worlds: list[dict[str, Any]] | None = None
         """What environments are made with, smallest first; found out once (see `drives`)."""
 
-    def broken(self, found: str) -> Broken:
+    def broken(self, found: str) -> str:
         """Return the outcome for what was just done and what came of it."""
         words = f"{self.doing}: {found}"
-        return Broken(words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…")
+        return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
 
 Check = Callable[[CheckProbe], Outcome]
@@ -175,20 +150,19 @@ def shorten(value: object) -> str:
 def run_check(clause: Clause, check: Check, make: Make) -> Finding:
     """Return what `check` finds about the subject that `make` makes; never raises."""
     probe = CheckProbe(make)
-    outcome: Outcome
     try:
         with warnings.catch_warnings():
             # A warning is no breach, and must not become one by the filters of whoever asks.
             warnings.simplefilter("ignore")
             outcome = check(probe)
     except CannotTell as silence:
-        outcome = NotCheckable(str(silence))
+        return Finding(clause, Verdict.NOT_CHECKABLE, str(silence))
     except (MissingExtraError, DependencyNotInstalled) as absent:
-        outcome = NotCheckable(f"a dependency is not installed: {absent}")
+        return Finding(clause, Verdict.NOT_CHECKABLE, f"a dependency is not installed: {absent}")
     # The code under test is anybody's: whatever it raises is a finding about it, never a crash of the one who asks.
     except Exception as problem:  # noqa: BLE001
         outcome = probe.broken(f"raised {type(problem).__name__}: {problem}")
-    return Finding(clause, outcome)
+    return Finding(clause, Verdict.KEPT) if outcome is None else Finding(clause, Verdict.BROKEN, outcome)
 
 
 def run_checks(checks: Mapping[str, Check], make: Make) -> Report:

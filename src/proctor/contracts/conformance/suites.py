@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 from proctor.contracts.conformance import env_checks, lifecycle_checks, part_checks
 from proctor.contracts.conformance.report import (
-    Broken,
     Check,
     Finding,
     Make,
-    NotCheckable,
     Report,
+    Verdict,
     run_check,
     run_checks,
 )
@@ -60,9 +59,9 @@ class _Suite:
 def _test_of(name: str, check: Check) -> Callable[[_Suite], None]:
     def test(self: _Suite) -> None:
         finding = run_check(CLAUSES[name], check, self.make)
-        if isinstance(finding.outcome, NotCheckable):
+        if finding.verdict is Verdict.NOT_CHECKABLE:
             raise unittest.SkipTest(str(finding))
-        if isinstance(finding.outcome, Broken):
+        if finding.verdict is Verdict.BROKEN:
             raise AssertionError(str(finding))
 
     test.__name__ = test.__qualname__ = f"test_{check.__name__}"
