@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import proctor
 from proctor.contracts import conformance
 from proctor.contracts.clauses import CLAUSES, Clause, Subject, list_clauses
-from proctor.contracts.conformance import Verdict, check_clause
+from proctor.contracts.conformance import ClauseVerdict, check_clause
 from proctor.contracts.lifecycle import TABLE
 from proctor.envs.popper import conformance as popper_conformance
 from tests.contracts.mutants import MORE_MUTANTS, MUTANTS, SOUND, Make
@@ -70,7 +70,7 @@ PROMISED = {
 def test_a_sound_subject_keeps_the_clause(clause: str, make: Make) -> None:
     finding = check_clause(clause, make, CHECKS)
 
-    assert finding.verdict is Verdict.KEPT, str(finding)
+    assert finding.verdict is ClauseVerdict.KEPT, str(finding)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_sound_subject_keeps_the_clause(clause: str, make: Make) -> None:
 def test_a_mutant_breaks_the_clause(clause: str, make: Make) -> None:
     finding = check_clause(clause, make, CHECKS)
 
-    assert finding.verdict is Verdict.BROKEN, str(finding)
+    assert finding.verdict is ClauseVerdict.BROKEN, str(finding)
     assert finding.reason
 
 
@@ -93,7 +93,7 @@ def test_a_mutant_breaks_the_clause(clause: str, make: Make) -> None:
 def test_another_mutant_breaks_the_clause_too(clause: str, make: Make) -> None:
     finding = check_clause(clause, make, CHECKS)
 
-    assert finding.verdict is Verdict.BROKEN, str(finding)
+    assert finding.verdict is ClauseVerdict.BROKEN, str(finding)
 
 
 def marked(item: Any, name: str) -> set[str]:

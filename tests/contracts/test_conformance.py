@@ -25,13 +25,13 @@ from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 from proctor.contracts.conformance import (
     CHECKS,
     ActionProcessorSuite,
+    ClauseVerdict,
     EnvironmentSuite,
     FieldSuite,
     Finding,
     Report,
     RewardSuite,
     SensorSuite,
-    Verdict,
     check_clause,
     check_subject,
 )
@@ -183,7 +183,7 @@ def test_a_foreign_environment_is_judged_by_what_can_be_seen() -> None:
 def test_what_cannot_be_seen_is_not_checkable_and_says_why(clause: str, make: Callable[..., Any], why: str) -> None:
     finding = check_clause(clause, make)
 
-    assert finding.verdict is Verdict.NOT_CHECKABLE, str(finding)
+    assert finding.verdict is ClauseVerdict.NOT_CHECKABLE, str(finding)
     assert why in finding.reason
 
 
@@ -193,14 +193,17 @@ def test_an_environment_that_draws_no_arrays_cannot_show_one() -> None:
 
     finding = check_clause("ENV-RENDER-C1", Blind)
 
-    assert (finding.verdict, finding.reason) == (Verdict.NOT_CHECKABLE, "the environment has no render mode rgb_array")
+    assert (finding.verdict, finding.reason) == (
+        ClauseVerdict.NOT_CHECKABLE,
+        "the environment has no render mode rgb_array",
+    )
 
 
 def test_a_plume_that_fits_no_small_grid_is_checked_on_its_own() -> None:
     plume = GaussianPlume(GridSize(6, 1), Coordinates(5, 0))
     finding = check_clause("STEP-TERMINATE-GOAL", partial(PlumeSearchEnv, plume_model=plume))
 
-    assert finding.verdict is Verdict.KEPT
+    assert finding.verdict is ClauseVerdict.KEPT
 
 
 def test_a_long_walk_is_told_in_short() -> None:
@@ -223,7 +226,7 @@ def test_a_subject_that_cannot_even_be_made_breaks_every_clause(name: str) -> No
 
     finding = check_clause(name, make)
 
-    assert (finding.verdict, finding.reason) == (Verdict.BROKEN, "make(): raised ZeroDivisionError: no subject")
+    assert (finding.verdict, finding.reason) == (ClauseVerdict.BROKEN, "make(): raised ZeroDivisionError: no subject")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,10 @@ def test_a_missing_dependency_is_no_breach(absent: Exception) -> None:
 
     finding = check_clause("ENV-I1", make)
 
-    assert (finding.verdict, finding.reason) == (Verdict.NOT_CHECKABLE, f"a dependency is not installed: {absent}")
+    assert (finding.verdict, finding.reason) == (
+        ClauseVerdict.NOT_CHECKABLE,
+        f"a dependency is not installed: {absent}",
+    )
 
 
 def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
@@ -246,7 +252,7 @@ def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
 
     finding = check_clause("ACT-META", Outdated)
 
-    assert finding.verdict is Verdict.KEPT
+    assert finding.verdict is ClauseVerdict.KEPT
 
 
 @given(st.text())
@@ -260,24 +266,28 @@ def test_whatever_a_check_raises_becomes_a_finding(words: str) -> None:
     broken = run_check(CLAUSES["ENV-I1"], raises, object)
     silent = run_check(CLAUSES["ENV-I1"], tells_nothing, object)
 
-    assert broken.verdict is Verdict.BROKEN
+    assert broken.verdict is ClauseVerdict.BROKEN
     assert len(broken.reason) <= 400
-    assert (silent.verdict, silent.reason) == (Verdict.NOT_CHECKABLE, words)
+    assert (silent.verdict, silent.reason) == (ClauseVerdict.NOT_CHECKABLE, words)
 
 
 # ---------------------------------------------------------------------------------------------------------- reports
 def test_a_finding_reads_as_id_verdict_sentence_and_reason() -> None:
     clause = CLAUSES["ACT-1"]
 
-    assert str(Finding(clause, Verdict.KEPT)) == f"ACT-1 kept: {clause.sentence}"
-    assert str(Finding(clause, Verdict.BROKEN, "left")) == f"ACT-1 broken: {clause.sentence}\n  left"
-    assert str(Finding(clause, Verdict.NOT_CHECKABLE, "why")) == f"ACT-1 not checkable: {clause.sentence}\n  why"
+    assert str(Finding(clause, ClauseVerdict.KEPT)) == f"ACT-1 kept: {clause.sentence}"
+    assert str(Finding(clause, ClauseVerdict.BROKEN, "left")) == f"ACT-1 broken: {clause.sentence}\n  left"
+    assert str(Finding(clause, ClauseVerdict.NOT_CHECKABLE, "why")) == f"ACT-1 not checkable: {clause.sentence}\n  why"
 
 
 def test_a_report_counts_its_verdicts() -> None:
     clause = CLAUSES["ACT-1"]
     report = Report(
-        (Finding(clause, Verdict.KEPT), Finding(clause, Verdict.BROKEN, "left"), Finding(clause, Verdict.KEPT))
+        (
+            Finding(clause, ClauseVerdict.KEPT),
+            Finding(clause, ClauseVerdict.BROKEN, "left"),
+            Finding(clause, ClauseVerdict.KEPT),
+        )
     )
 
     assert [report.count(verdict) for verdict in ("kept", "broken", "not checkable")] == [2, 1, 0]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from proctor.contracts import conformance
 from proctor.contracts.clauses import Subject, list_clauses
-from proctor.contracts.conformance import Finding, Verdict
+from proctor.contracts.conformance import ClauseVerdict, Finding
 from proctor.contracts.conformance.report import CheckProbe
 from proctor.envs.popper import conformance as popper_conformance
 from proctor.envs.popper.conformance import ColumnPopperSuite, check_column_popper
@@ -227,7 +227,7 @@ def test_a_bare_implementation_is_judged_by_the_contract_alone(clause: str) -> N
 def test_a_situation_that_cannot_be_made_is_not_checkable(clause: str, make: Callable[..., Any], why: str) -> None:
     finding = check_clause(clause, make)
 
-    assert finding.verdict is Verdict.NOT_CHECKABLE, str(finding)
+    assert finding.verdict is ClauseVerdict.NOT_CHECKABLE, str(finding)
     assert why in finding.reason
 
 
@@ -279,7 +279,7 @@ def test_an_observation_that_cannot_be_written_to_is_fresh_enough() -> None:
             seen["board"].flags.writeable = False
             return seen
 
-    assert check_clause("POP-FRESH", Frozen).verdict is Verdict.KEPT
+    assert check_clause("POP-FRESH", Frozen).verdict is ClauseVerdict.KEPT
 
 
 # ---------------------------------------------------------------------------------------------------------- the model

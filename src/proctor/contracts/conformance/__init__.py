@@ -5,7 +5,7 @@ Rule 2: knows no environment of ours: a subject is whatever a factory returns, a
     brings its checks (`proctor.envs.popper.conformance`).
 """
 
-from proctor.contracts.conformance.report import Finding, Report, Verdict
+from proctor.contracts.conformance.report import ClauseVerdict, Finding, Report
 from proctor.contracts.conformance.suites import (
     CHECKS,
     ActionProcessorSuite,
@@ -20,13 +20,13 @@ from proctor.contracts.conformance.suites import (
 __all__ = [
     "CHECKS",
     "ActionProcessorSuite",
+    "ClauseVerdict",
     "EnvironmentSuite",
     "FieldSuite",
     "Finding",
     "Report",
     "RewardSuite",
     "SensorSuite",
-    "Verdict",
     "check_clause",
     "check_subject",
 ]

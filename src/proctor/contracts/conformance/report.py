@@ -31,7 +31,7 @@ Outcome = str | None
 KEPT: Final = None
 
 
-class Verdict(StrEnum):
+class ClauseVerdict(StrEnum):
     """What is known of a clause."""
 
     KEPT = "kept"
@@ -44,7 +44,7 @@ class Finding:
     """What was found out about one clause; the reason is a counterexample, or why it cannot be checked."""
 
     clause: Clause
-    verdict: Verdict
+    verdict: ClauseVerdict
     reason: str = ""
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Report:
     @property
     def broken(self) -> tuple[Finding, ...]:
         """The clauses that do not hold."""
-        return tuple(finding for finding in self.findings if finding.verdict is Verdict.BROKEN)
+        return tuple(finding for finding in self.findings if finding.verdict is ClauseVerdict.BROKEN)
 
 
 class CannotTell(Exception):
@@ -156,13 +156,13 @@ def run_check(clause: Clause, check: Check, make: Make) -> Finding:
             warnings.simplefilter("ignore")
             outcome = check(probe)
     except CannotTell as silence:
-        return Finding(clause, Verdict.NOT_CHECKABLE, str(silence))
+        return Finding(clause, ClauseVerdict.NOT_CHECKABLE, str(silence))
     except (MissingExtraError, DependencyNotInstalled) as absent:
-        return Finding(clause, Verdict.NOT_CHECKABLE, f"a dependency is not installed: {absent}")
+        return Finding(clause, ClauseVerdict.NOT_CHECKABLE, f"a dependency is not installed: {absent}")
     # The code under test is anybody's: whatever it raises is a finding about it, never a crash of the one who asks.
     except Exception as problem:  # noqa: BLE001
         outcome = probe.broken(f"raised {type(problem).__name__}: {problem}")
-    return Finding(clause, Verdict.KEPT) if outcome is None else Finding(clause, Verdict.BROKEN, outcome)
+    return Finding(clause, ClauseVerdict.KEPT) if outcome is None else Finding(clause, ClauseVerdict.BROKEN, outcome)
 
 
 def run_checks(checks: Mapping[str, Check], make: Make) -> Report:

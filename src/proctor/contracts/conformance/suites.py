@@ -17,10 +17,10 @@ from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 from proctor.contracts.conformance import env_checks, lifecycle_checks, part_checks
 from proctor.contracts.conformance.report import (
     Check,
+    ClauseVerdict,
     Finding,
     Make,
     Report,
-    Verdict,
     run_check,
     run_checks,
 )
@@ -59,9 +59,9 @@ class _Suite:
 def _test_of(name: str, check: Check) -> Callable[[_Suite], None]:
     def test(self: _Suite) -> None:
         finding = run_check(CLAUSES[name], check, self.make)
-        if finding.verdict is Verdict.NOT_CHECKABLE:
+        if finding.verdict is ClauseVerdict.NOT_CHECKABLE:
             raise unittest.SkipTest(str(finding))
-        if finding.verdict is Verdict.BROKEN:
+        if finding.verdict is ClauseVerdict.BROKEN:
             raise AssertionError(str(finding))
 
     test.__name__ = test.__qualname__ = f"test_{check.__name__}"
