@@ -68,7 +68,7 @@ def own_podman() -> Iterator[Engine]:
         try:
             yield engine
         finally:
-            engine.remove([each.name for each in engine.containers("proctor")])
+            engine.remove(engine.containers("proctor"))
 
 
 def works(engine: Engine) -> bool:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestFailed, new_incident
 from proctor.server.sandbox.messages import Work
-from proctor.server.sandbox.pool.container_pool import ContainerPool, ServerMark
+from proctor.server.sandbox.pool.container_pool import ContainerPool, server_mark
 from proctor.server.sandbox.pool.engine import SERVER_LABEL, Engine
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
 from proctor.server.sandbox.pool.worker_process import FIRST_USER, MOST_USERS
@@ -189,7 +188,7 @@ def nest(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[Co
 
 
 def ours(engine: Engine) -> list[str]:
-    return [each.name for each in engine.containers("proctor")]
+    return list(engine.containers("proctor"))
 
 
 async def gone(engine: Engine) -> None:
@@ -525,8 +524,8 @@ def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tm
 
 # --------------------------------------------------------------------------------------------------------- leftovers
 def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(docker: Engine, in_docker: str) -> None:
-    own = ServerMark.own()
-    dead = replace(own, began=own.began + 1)
+    own = server_mark()
+    dead = f"{own}0"
     idle = (
         "--network",
         "none",
@@ -540,7 +539,7 @@ def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(do
         docker.run("run", "--detach", "--rm", "--name", name, "--label", f"{SERVER_LABEL}={mark}", *idle)
     try:
         ContainerPool.start(Target("CartPole-v1"), SandboxRequest(Tier.DOCKER), in_docker, docker).end()
-        left = [each.name for each in docker.containers(SERVER_LABEL)]
+        left = list(docker.containers(SERVER_LABEL))
     finally:
         docker.remove(["proctor-dead-1", "proctor-living-1"])
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,11 +34,11 @@ from proctor.server.sandbox.pool import container_pool as container_module
 from proctor.server.sandbox.pool.container_pool import (
     Container,
     ContainerPool,
-    ServerMark,
     find_orphans,
     find_start_ticks,
+    server_mark,
 )
-from proctor.server.sandbox.pool.engine import Engine, FoundContainer
+from proctor.server.sandbox.pool.engine import Engine
 from proctor.server.sandbox.tiers import SandboxLimits, SandboxRequest, Tier
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.fake_engine import StandIn, canned, stand_in
@@ -98,48 +97,34 @@ def open_files() -> set[str]:
 
 
 # ------------------------------------------------------------------------------------------------------ whose is it?
-OWN = ServerMark("machine", 1, 100, 5)
-MARKS = st.builds(
-    ServerMark,
-    st.from_regex(r"[0-9a-f-]{1,36}", fullmatch=True),
-    st.integers(0, 2**32),
-    st.integers(1, 2**22),
-    st.integers(0, 2**60),
-)
+OWN = "machine/1/100/5"
 
 
-@given(MARKS)
-def test_a_mark_is_read_as_it_was_written(mark: ServerMark) -> None:
-    assert ServerMark.parse(str(mark)) == mark
-
-
-@given(st.text(max_size=40))
-def test_what_is_no_mark_of_ours_is_never_taken_for_a_dead_servers(text: str) -> None:
-    assert find_orphans([FoundContainer("x", text)], OWN, lambda pid: None) == [] or ServerMark.parse(text) is not None
+@given(st.text(max_size=40), st.integers(1, 2**22), st.integers(0, 2**60))
+def test_what_is_no_mark_of_ours_is_never_taken_for_a_dead_servers(place: str, pid: int, began: int) -> None:
+    for mark in (place, f"{place}/{pid}/{began}", f"machine/1/{place}", f"machine/1/{pid}/x"):
+        assert find_orphans({"x": mark}, OWN, lambda _: None) == []
 
 
 @pytest.mark.parametrize(
     ("mark", "gone"),
     [
         (OWN, False),
-        (replace(OWN, pid=200), True),  # no such process
-        (replace(OWN, pid=100, began=4), True),  # its number is another's by now
-        (replace(OWN, machine="other", pid=200), False),  # another machine, or before a restart
-        (replace(OWN, space=2, pid=200), False),  # in a container of its own
+        ("machine/1/200/5", True),  # no such process
+        ("machine/1/100/4", True),  # its number is another's by now
+        ("other/1/200/5", False),  # another machine, or before a restart
+        ("machine/2/200/5", False),  # in a container of its own
     ],
 )
-def test_only_containers_of_servers_that_are_surely_gone_are_swept(mark: ServerMark, gone: bool) -> None:
-    found = [FoundContainer("it", str(mark)), FoundContainer("not-ours", "")]
-
-    assert find_orphans(found, OWN, {100: 5}.get) == (["it"] if gone else [])
+def test_only_containers_of_servers_that_are_surely_gone_are_swept(mark: str, gone: bool) -> None:
+    assert find_orphans({"it": mark, "not-ours": ""}, OWN, {100: 5}.get) == (["it"] if gone else [])
 
 
 def test_this_process_knows_its_own_mark() -> None:
-    own = ServerMark.own()
+    pid, began = server_mark().split("/")[2:]
 
-    assert own.pid == os.getpid()
-    assert find_start_ticks(own.pid) == own.began > 0
-    assert find_orphans([FoundContainer("x", str(own))], ServerMark.own()) == []
+    assert (int(pid), int(began)) == (os.getpid(), find_start_ticks(os.getpid()))
+    assert find_orphans({"x": server_mark()}, server_mark()) == []
 
 
 def test_a_process_that_has_ended_has_not_begun() -> None:
@@ -150,8 +135,8 @@ def test_a_process_that_has_ended_has_not_begun() -> None:
 
 
 def test_a_nest_begins_by_sweeping_what_dead_servers_left(engine: StandIn) -> None:
-    own = ServerMark.own()
-    dead, living = replace(own, began=own.began + 1), own
+    living = server_mark()
+    dead = f"{living}0"
     engine.answers("ps", f"proctor-dead-1\t{dead}\nproctor-living-1\t{living}\nproctor-odd\t\n")
 
     ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), "x", engine.engine)
@@ -239,7 +224,7 @@ def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandI
     (line,) = (line for line in engine.asked() if line.startswith("run "))
     (boot,) = re.findall(r"--label proctor=(\w+)", line)
     assert f"--name proctor-{boot}-1 " in line
-    assert f"--label proctor.server={ServerMark.own()} " in line
+    assert f"--label proctor.server={server_mark()} " in line
     assert line.endswith("sha256:abc -P -B -m proctor.server.sandbox.worker.worker")
 
 
@@ -488,7 +473,7 @@ def test_a_container_that_is_buried_while_it_starts_has_nothing_to_say(
         assert buried.wait(PATIENCE)
         raise ConnectionResetError
 
-    monkeypatch.setattr(container_module, "_greet", greet_too_late)
+    monkeypatch.setattr(container_module, "load_target_in", greet_too_late)
     engine.runs(HANGS)
     with ThreadPoolExecutor(2) as threads:
         container = Container(engine.engine, "it", threads, lambda _: buried.set())

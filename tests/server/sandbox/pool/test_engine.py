@@ -13,7 +13,6 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.server.sandbox.pool.engine import (
     Engine,
     EngineFacts,
-    FoundContainer,
     ImageFacts,
     explain_failure,
     parse_facts,
@@ -207,7 +206,7 @@ def test_containers_are_told_with_their_servers(tmp_path: Path, name: str, field
     made = stand_in(tmp_path, name)
     made.answers("ps", "one\tserver/1\ntwo\t\n")
 
-    assert made.engine.containers("proctor") == [FoundContainer("one", "server/1"), FoundContainer("two", "")]
+    assert made.engine.containers("proctor") == {"one": "server/1", "two": ""}
     assert f'{{{{{field} "proctor.server"}}}}' in made.asked()[-1]
 
 

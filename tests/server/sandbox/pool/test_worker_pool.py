@@ -627,8 +627,7 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     finally:
         nest.end()
 
-    assert "forbidden here" in (nest.report.alone or "")
-    assert "whole Python" in (nest.report.costs or "")
+    assert "forbidden here" in (nest.alone or "")
     assert "whole Python" in caplog.text
     assert stepped.observation == b'{"observation":1}'
     assert alive == 2
@@ -649,7 +648,7 @@ def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
         return await birth(keeper, only)
 
     monkeypatch.setattr(own, "_fork_from", refused_once)
-    monkeypatch.setattr(own, "report", own.report)  # it is as before afterwards
+    monkeypatch.setattr(own, "alone", own.alone)  # it is as before afterwards
 
     async def scenario() -> tuple[Any, int]:
         async with at_work(own) as one, at_work(own):
@@ -659,8 +658,7 @@ def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
 
     stepped, alive = run(scenario())
 
-    assert own.report.alone == "forbidden here"
-    assert own.report.costs == nest_module.COST
+    assert own.alone == "forbidden here"
     assert [each is None for each in tries] == [True, False, False]
     assert stepped.observation == b'{"observation":1}'
     assert alive == 2
@@ -672,7 +670,7 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
     async def unborn(*_: Any) -> Any:
         raise WorkerNotStarted("not today")
 
-    monkeypatch.setattr(own, "report", nest_module.PoolReport(Tier.PROCESS, "forbidden here"))
+    monkeypatch.setattr(own, "alone", "forbidden here")
     monkeypatch.setattr(own, "_fork_from", unborn)
     before = sandboxes(own)
 

@@ -64,7 +64,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ZygoteProcess", Stub)
 
 
-def planned(*, alone: bool) -> ZygotePlan:
+def planned(alone: bool) -> ZygotePlan:
     return ZygotePlan(lambda _: [], StartMessage("t", {}, Tier.PROCESS, SandboxLimits(), False, alone))
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,7 @@ from proctor.server.sandbox.messages import (
     has_large_marks,
     read_message,
 )
-from proctor.server.sandbox.pool.worker_socket import AnswerBudget, BreakReason, SocketBroken, WorkerSocket
+from proctor.server.sandbox.pool.worker_socket import AnswerBudget
 
 SMALL: Final = 4 * 2**10
 """Bytes of an answer that is checked at once, whatever it is made of."""
@@ -46,6 +47,7 @@ SECONDS_A_BYTE: Final = 40e-9
 """Of a processor, for an answer that is checked quickly: lists take a quarter of this, numbers near the largest one four times as much."""
 CHECK_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
+LONGEST_VERDICT: Final = 100
 NICENESS: Final = 5
 """Steps come first."""
 ENTRY: Final = "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.pool.answer_checker import main; main(int(sys.argv[1]))"
@@ -76,7 +78,7 @@ def is_costly(body: memoryview) -> bool:
 
 
 class AnswerChecker:
-    """Checks the large answers of one server; made anywhere, used on one event loop after the other."""
+    """Checks the large answers of one server."""
 
     def __init__(self) -> None:
         self._for_large = CheckerProcess()
@@ -104,83 +106,70 @@ class AnswerChecker:
 
 
 class CheckerProcess:
-    """One process that checks, and the next one if it ends."""
+    """One process that checks, and the next one if it ends; a thread talks to it, for one answer after the other."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="proctor-checker")
         self._guard = threading.Lock()
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket: WorkerSocket | None = None
         self._channel: socket.socket | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def check(self, body: memoryview) -> CheckVerdict:
-        """Return the verdict on an answer, or raise a CheckFailed."""
-        # Whoever gives up before its turn leaves nothing behind; after that, it does not break the conversation for the others.
-        await self._turn.acquire()
-        work = asyncio.ensure_future(self._check(body))
-        work.add_done_callback(self._end_turn)
-        return await asyncio.shield(work)
+        """Return the verdict on an answer, or raise a CheckFailed. Whoever gives up before its turn leaves nothing behind."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._check, body)
+        except RuntimeError:  # it is closed
+            raise CheckFailed from None
 
     def close(self) -> None:
         """End the process; from any thread, and calling it again does nothing."""
         with self._guard:
             self._closed = True
-            process, line, channel, loop = self._process, self._socket, self._channel, self._loop
-            self._process = self._socket = self._channel = self._loop = None
-        if line is not None and channel is not None and loop is not None:
-            try:
-                loop.call_soon_threadsafe(line.cut, BreakReason.LEFT)
-            except RuntimeError:  # the loop is closed
-                channel.close()
-        if process is not None:
-            _end_process(process)
+            if self._process is not None:
+                self._process.kill()
+        self._thread.shutdown()
+        self._stop()
 
-    def _end_turn(self, work: "asyncio.Future[CheckVerdict]") -> None:
-        self._turn.release()
-        if not work.cancelled():
-            work.exception()  # if nobody waits for it any more, it is reported as forgotten otherwise
+    def _check(self, body: memoryview) -> CheckVerdict:
+        for _ in range(2):
+            with suppress(OSError, msgspec.DecodeError):
+                return self._ask(body)
+            self._stop()
+        raise CheckFailed
 
-    async def _check(self, body: memoryview) -> CheckVerdict:
-        with suppress(SocketBroken):
-            return await self._ask(body)
-        try:
-            return await self._ask(body)
-        except SocketBroken as problem:
-            raise CheckFailed from problem
-
-    async def _ask(self, body: memoryview) -> CheckVerdict:
-        line = self._socket
-        # What an environment says of itself was checked on a loop that is no more.
-        if line is None or line.reason is not None or self._loop is not asyncio.get_running_loop():
-            line = await self._start()
+    def _ask(self, body: memoryview) -> CheckVerdict:
+        channel = self._start() if self._channel is None else self._channel
+        until = time.monotonic() + CHECK_SECONDS
+        channel.settimeout(CHECK_SECONDS)
         # The whole frame, with its length in front: nothing is copied.
         whole: Any = body.obj
-        return decode_message(await line.ask(whole), CheckVerdict)
+        channel.sendall(whole)
+        said = read_message(channel, LONGEST_VERDICT, until)
+        if said is None:
+            raise ConnectionResetError("the process ended")
+        return decode_message(said, CheckVerdict)
 
-    async def _start(self) -> WorkerSocket:
-        """Start the process in place of the one before, and return its line."""
+    def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                process = await asyncio.to_thread(_start_process, theirs.fileno())
-        except OSError:
-            ours.close()
-            raise CheckFailed from None
-        line = WorkerSocket(ours, lambda how: None)
-        line.timeout = CHECK_SECONDS
+        with theirs, self._guard:
+            self._channel = ours
+            if self._closed:
+                raise CheckFailed
+            self._process = _start_process(theirs.fileno())
+        return ours
+
+    def _stop(self) -> None:
+        """End the process and hang up."""
         with self._guard:
-            before, self._process = self._process, process
-            if self._channel is not None:
-                self._channel.close()
-            self._socket, self._channel, self._loop = line, ours, asyncio.get_running_loop()
-            closed = self._closed
-        if before is not None:
-            await asyncio.to_thread(_end_process, before)
-        if closed:
-            self.close()
-        return line
+            process, self._process = self._process, None
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+        if process is not None:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
 
 
 def _start_process(descriptor: int) -> "subprocess.Popen[bytes]":
@@ -196,12 +185,6 @@ def _start_process(descriptor: int) -> "subprocess.Popen[bytes]":
         # A signal that a terminal sends to the server is not for this process.
         start_new_session=True,
     )
-
-
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
 
 
 # ------------------------------------------------------------------------------------------------------ in the process

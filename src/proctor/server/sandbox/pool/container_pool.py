@@ -17,41 +17,36 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
-from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
+from proctor.server.sandbox.handshake import StartMessage, printable_text
 from proctor.server.sandbox.pool.engine import (
     BOOT_LABEL,
     SERVER_LABEL,
     Engine,
-    FoundContainer,
     ImageFacts,
     explain_failure,
     run_arguments,
 )
 from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, SandboxPool
-from proctor.server.sandbox.pool.worker_process import generate_users
+from proctor.server.sandbox.pool.worker_process import generate_users, load_target_in, read_complaint
 from proctor.server.sandbox.tiers import START_SECONDS, SandboxRequest, Tier
 from proctor.server.sandbox.worker.worker import MODULE
 
 LOG: Final = logging.getLogger("proctor.sandbox")
 KILLED: Final = 128 + 9
 """How a container ends whose first process was killed by the kernel: we kill its client before we kill it."""
-LONGEST_ANSWER: Final = 2**16
-MOST_COMPLAINTS: Final = 2**16
-LONGEST_COMPLAINT: Final = 2000
 BURIAL_SECONDS: Final = 10.0
 REASON_SECONDS: Final = 0.2
 
@@ -77,7 +72,7 @@ class Container:
         channel = self._run(words)
         channel.settimeout(seconds)
         try:
-            loaded = _greet(channel, start, time.monotonic() + seconds)
+            loaded = load_target_in(channel, start, time.monotonic() + seconds)
         except TimeoutError:
             raise ComponentError(f"the container was not ready within {seconds:g} seconds") from None
         except msgspec.DecodeError:
@@ -142,9 +137,7 @@ class Container:
         with self._guard:
             if self._client is None or self._client.stderr is None or self._client.stderr.closed:
                 return ComponentError("the container ended at once")
-            said = _read_available(self._client.stderr)
-        text = said[-LONGEST_COMPLAINT:].decode("utf-8", "replace")
-        return explain_failure(self._engine.name, printable_text(text))
+            return explain_failure(self._engine.name, read_complaint(self._client.stderr))
 
     def _clean_up(self) -> None:
         try:
@@ -161,55 +154,16 @@ class Container:
             self._over(self)
 
 
-def _greet(channel: socket.socket, start: StartMessage, deadline: float) -> LoadReport:
-    """Tell the worker what it is for, and return what it says then."""
-    channel.sendall(encode_frame(start))
-    body = read_message(channel, LONGEST_ANSWER, deadline)
-    if body is None:
-        raise ConnectionResetError("it ended at once")
-    return decode_message(body, LoadReport)
-
-
-def _read_available(pipe: IO[bytes]) -> bytes:
-    """Return what is in a pipe now; nobody waits for more."""
-    os.set_blocking(pipe.fileno(), False)
-    with suppress(BlockingIOError):
-        return os.read(pipe.fileno(), MOST_COMPLAINTS)
-    return b""
-
-
 INSIDE: Final = ("-P", "-B", "-m", MODULE)
 """What the Python of a container is told; no file of the working directory has a say in what is imported."""
 COST: Final = "each session starts a container, which takes the time and the memory of a whole Python and a client"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMark:
-    """Which server a container belongs to, so that nobody else takes it for a dead one's: a process of one machine."""
-
-    machine: str
-    space: int
-    """The pid namespace: a server in a container has a number that means another process elsewhere."""
-    pid: int
-    began: int
-    """When the process began, in ticks: its number may be another's by now."""
-
-    @classmethod
-    def own(cls) -> "ServerMark":
-        """Return this process's mark."""
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return cls(machine, _find_pid_namespace(), os.getpid(), find_start_ticks(os.getpid()) or 0)
-
-    @classmethod
-    def parse(cls, text: str) -> "ServerMark | None":
-        """Return the mark that a label holds; None if it is none of ours."""
-        machine, *numbers = text.split("/")
-        if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
-            return None
-        return cls(machine, *map(int, numbers))
-
-    def __str__(self) -> str:
-        return f"{self.machine}/{self.space}/{self.pid}/{self.began}"
+def server_mark() -> str:
+    """Return what names this process and no other: machine, pid namespace, number, and when it began (a number is used again)."""
+    machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    space = Path("/proc/self/ns/pid").stat().st_ino
+    return f"{machine}/{space}/{os.getpid()}/{find_start_ticks(os.getpid())}"
 
 
 def find_start_ticks(pid: int) -> int | None:
@@ -222,20 +176,19 @@ def find_start_ticks(pid: int) -> int | None:
 
 
 def find_orphans(
-    found: Iterable[FoundContainer], own: ServerMark, began_at: Callable[[int], int | None] = find_start_ticks
+    found: Mapping[str, str], own: str, began_at: Callable[[int], int | None] = find_start_ticks
 ) -> list[str]:
-    """Return the containers whose server is no more, as far as this process can know that."""
-    return [each.name for each in found if _is_gone(ServerMark.parse(each.server), own, began_at)]
+    """Return the containers (each with its server's mark) whose server is no more, as far as this process can know that."""
+    return [name for name, mark in found.items() if _is_gone(mark, own, began_at)]
 
 
-def _is_gone(mark: ServerMark | None, own: ServerMark, began_at: Callable[[int], int | None]) -> bool:
-    if mark is None or (mark.machine, mark.space) != (own.machine, own.space):
+def _is_gone(mark: str, own: str, began_at: Callable[[int], int | None]) -> bool:
+    # Of another machine, or another pid namespace, nothing is known here.
+    place, *numbers = mark.rsplit("/", 2)
+    if place != own.rsplit("/", 2)[0] or not all(number.isdecimal() for number in numbers):
         return False
-    return began_at(mark.pid) != mark.began
-
-
-def _find_pid_namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino
+    pid, began = map(int, numbers)
+    return began_at(pid) != began
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +227,7 @@ class ContainerPool(SandboxPool):
         self._image = image
         self._engine = engine
         self._boot = secrets.token_hex(6)
-        self._labels = {BOOT_LABEL: self._boot, SERVER_LABEL: str(ServerMark.own())}
+        self._labels = {BOOT_LABEL: self._boot, SERVER_LABEL: server_mark()}
         self._numbers = count(1)
         self._containers: set[Container] = set()
         self._guard = threading.Lock()
@@ -301,7 +254,7 @@ class ContainerPool(SandboxPool):
             )
         found = engine.image(image)
         _check_volumes(found)
-        engine.remove(find_orphans(engine.containers(SERVER_LABEL), ServerMark.own()))
+        engine.remove(find_orphans(engine.containers(SERVER_LABEL), server_mark()))
         report = ContainerPoolReport(Tier.DOCKER, f"{engine.name} {facts.version}", image, found.digest, facts.seccomp)
         return cls(target, wish, found, engine, report, users=generate_users(mapped=facts.maps_users), **options)
 
@@ -317,7 +270,7 @@ class ContainerPool(SandboxPool):
         self._undertaker.shutdown()
         try:
             # An engine may still have made a container whose client was gone by then.
-            self._engine.remove([each.name for each in self._engine.containers(f"{BOOT_LABEL}={self._boot}")])
+            self._engine.remove(self._engine.containers(f"{BOOT_LABEL}={self._boot}"))
         except ComponentError as problem:
             # The next server sweeps them.
             LOG.error("containers may be left: %s", problem, extra={"label": f"{BOOT_LABEL}={self._boot}"})

@@ -7,7 +7,7 @@ Rule 2: whatever the engine says is an error of ours that says what to do.
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,14 +49,6 @@ class EngineFacts:
     lacking: tuple[str, ...] = ()
     maps_users: bool = False
     """Whether a container's users have other numbers on the host, of a range that is not large."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundContainer:
-    """A container of a Proctor, and the mark of its server."""
-
-    name: str
-    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +106,14 @@ class Engine:
         volumes = (told.get("Config") or {}).get("Volumes") or {}
         return ImageFacts(told["Id"].removeprefix("sha256:"), tuple(sorted(volumes)))
 
-    def containers(self, label: str) -> list[FoundContainer]:
-        """Return the containers with a label, running or not."""
+    def containers(self, label: str) -> dict[str, str]:
+        """Return the names of containers with a label, running or not, each with the mark of its server."""
         label_of = ".Label" if self.name == "docker" else "index .Labels"
         form = f'{{{{.Names}}}}\t{{{{{label_of} "{SERVER_LABEL}"}}}}'
         lines = self.run("ps", "--all", "--filter", f"label={label}", "--format", form).splitlines()
-        return [FoundContainer(name, server) for name, _, server in (line.partition("\t") for line in lines) if name]
+        return {name: server for name, _, server in (line.partition("\t") for line in lines) if name}
 
-    def remove(self, names: Sequence[str]) -> None:
+    def remove(self, names: Iterable[str]) -> None:
         """Kill and remove containers; one that is gone already, or is going, is no mistake."""
         for name in names:
             try:

@@ -15,7 +15,6 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
@@ -57,19 +56,6 @@ DEATH_SECONDS: Final = 5.0
 COST: Final = "each session starts a sandbox of its own, which takes the time and the memory of a whole Python"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolReport:
-    """How sessions are kept apart; `alone` is why each has a whole sandbox for itself, None: they share a zygote."""
-
-    tier: Tier
-    alone: str | None = None
-
-    @property
-    def costs(self) -> str | None:
-        """What that costs, in words."""
-        return None if self.alone is None else COST
-
-
 class WorkerNotStarted(ComponentError):
     """No worker came."""
 
@@ -97,7 +83,8 @@ class WorkerPool(SandboxPool):
     ) -> None:
         super().__init__(target, wish, start_seconds)
         self.tier: Final = tier
-        self.report = PoolReport(tier)
+        self.alone: str | None = None
+        """Why each session has a whole sandbox for itself; None: they share a zygote."""
         self._cgroups = cgroups
         self._binds = () if tier is Tier.PROCESS else bubblewrap.find_binds(target.text, wish.mounts)
         self._numbers = count(1)
@@ -127,7 +114,7 @@ class WorkerPool(SandboxPool):
 
     async def place(self, work: Work, name: str = "") -> WorkerExecutor:
         """Return what `SandboxPool.place` returns, after a zygote compiled what batches need."""
-        if work.num_envs is not None and self._target.has_engine and self.report.alone is None:
+        if work.num_envs is not None and self._target.has_engine and self.alone is None:
             with suppress(ProctorError):  # what goes wrong, a worker will say
                 await compile_ahead(self._zygotes.current(), work.autoreset_mode)
         return await super().place(work, name)
@@ -147,7 +134,7 @@ class WorkerPool(SandboxPool):
         if self._cgroups is not None:
             self._cgroups.close()
 
-    def _plan(self, *, alone: bool) -> ZygotePlan:
+    def _plan(self, alone: bool) -> ZygotePlan:
         target = self._target
         start = StartMessage(
             target.text,
@@ -171,7 +158,7 @@ class WorkerPool(SandboxPool):
 
     async def _start_worker(self) -> tuple[socket.socket, WorkerProcess]:
         """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
-        if self.report.alone is not None:
+        if self.alone is not None:
             return await self._fork_alone()
         zygote_process = await wait_until_ready(self._zygotes.current())
         try:
@@ -188,8 +175,8 @@ class WorkerPool(SandboxPool):
 
     def _isolate_sessions(self, reason: str, zygote_process: ZygoteProcess) -> None:
         """Give each session a sandbox of its own from now on."""
-        if self.report.alone is None:
-            self.report = PoolReport(self.tier, reason)
+        if self.alone is None:
+            self.alone = reason
             LOG.warning("workers get no namespaces of their own (%s): %s", reason, COST)
         zygote_process.kill()
 

@@ -10,14 +10,17 @@ import os
 import secrets
 import select
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
+from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
+from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
 from proctor.server.sandbox.tiers import NOBODY, SandboxLimits
 
@@ -31,6 +34,9 @@ MOST_USERS: Final = 2**28
 MAPPED_USERS: Final = (20_000, 40_000)
 """The first, and how many, where an engine has a range of users of its own that is no larger than 65536."""
 DEEPEST: Final = 100
+LONGEST_LOAD_REPORT: Final = 2**16
+PIPE_BYTES: Final = 2**16
+LONGEST_COMPLAINT: Final = 2000
 LOOKS: Final = 20
 
 
@@ -123,6 +129,29 @@ def _kill_process(descriptor: int) -> None:
         except OSError:
             # An older kernel, or a process that leads no group.
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def load_target_in(channel: socket.socket, start: StartMessage, deadline: float) -> LoadReport:
+    """Tell a zygote, or a container's worker, what it is for, and return what it says then; an OSError if it ends."""
+    body = None
+    with suppress(ConnectionError):
+        channel.sendall(encode_frame(start))
+        body = read_message(channel, LONGEST_LOAD_REPORT, deadline)
+    if body is None:
+        raise ConnectionResetError("it ended while it imported the environment")
+    return decode_message(body, LoadReport)
+
+
+def read_complaint(pipe: IO[bytes] | None) -> str:
+    """Return the end of what a process wrote to its error stream so far; nobody waits for more."""
+    if pipe is None or pipe.closed:
+        return ""
+    os.set_blocking(pipe.fileno(), False)
+    with suppress(BlockingIOError):
+        return printable_text(
+            os.read(pipe.fileno(), PIPE_BYTES)[-LONGEST_COMPLAINT:].decode("utf-8", "replace").strip()
+        )
+    return ""
 
 
 def find_pid(descriptor: int) -> int:

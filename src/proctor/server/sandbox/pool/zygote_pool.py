@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -43,10 +43,15 @@ from proctor.server.sandbox.handshake import (
     printable_text,
     receive_handshake,
 )
-from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
-from proctor.server.sandbox.pool.worker_process import find_pid, is_descendant, move_to_group
+from proctor.server.sandbox.pool.worker_process import (
+    find_pid,
+    is_descendant,
+    load_target_in,
+    move_to_group,
+    read_complaint,
+)
 from proctor.server.sandbox.tiers import MIB, START_SECONDS
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -55,8 +60,6 @@ MOST_STARTING: Final = 32
 SHARED_BYTES: Final = 512 * MIB
 """What all workers share is on the zygote's account, compiled code too."""
 AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-LONGEST_ANSWER: Final = 2**16
-LONGEST_COMPLAINT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class ZygoteProcess:
         self._name = name
         self._guard = threading.Lock()
         self._killed = False
+        self._group: ControlGroup | None = None
         self._descriptor = -1
         self._zygote = 0
         self._control, self._theirs = socket.socketpair()
@@ -146,16 +150,15 @@ class ZygoteProcess:
 
     # ------------------------------------------------------------------------------------------------ on the thread
     def _run(self) -> None:
-        group: list[ControlGroup] = []
         try:
             with self._start_process() as process:
-                self._watch(process, group)
+                self._watch(process)
         except OSError as problem:
             self._give_up(ComponentError(f"the sandbox could not be started: {problem}"))
         finally:
             self._give_up(ComponentError("the sandbox could not be started"))
             self.ended.set()
-            self._release(group)
+            self._release()
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         with self._theirs:
@@ -170,13 +173,13 @@ class ZygoteProcess:
                 start_new_session=True,
             )
 
-    def _watch(self, process: "subprocess.Popen[bytes]", group: list[ControlGroup]) -> None:
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         with self._guard:
             self._descriptor = os.pidfd_open(process.pid)
         if self._killed:
             self.kill()
         try:
-            self.ready.set_result(self._greet(group))
+            self.ready.set_result(self._greet())
         except (OSError, msgspec.DecodeError, ProctorError) as problem:
             self.kill()
             process.wait()
@@ -187,7 +190,7 @@ class ZygoteProcess:
                 process.stderr.close()
         process.wait()
 
-    def _greet(self, group: list[ControlGroup]) -> LoadReport:
+    def _greet(self) -> LoadReport:
         """Have the zygote put into its group and told what to load; return what it says then."""
         until = time.monotonic() + self._plan.seconds
         control = self._control
@@ -198,29 +201,19 @@ class ZygoteProcess:
                 raise ConnectionResetError("it ended at once, or did not wait")
             disable_peer_identity(control)
             self._zygote = find_pid(word.speaker)
-            self._put_into_group(word.speaker, group)
-        loaded = self._read_load_report(until)
+            self._put_into_group(word.speaker)
+        loaded = load_target_in(control, self._plan.start, until)
         if loaded.problem is not None:
             raise ValidationError(printable_text(loaded.problem))
         if loaded.threads > 0:
             LOG.warning("the environment's module starts threads when it is imported; workers have none of them")
         return loaded
 
-    def _read_load_report(self, until: float) -> LoadReport:
-        try:
-            self._control.sendall(encode_frame(self._plan.start))
-            body = read_message(self._control, LONGEST_ANSWER, until)
-        except ConnectionError:
-            body = None
-        if body is None:
-            raise ConnectionResetError("it ended while it imported the environment")
-        return decode_message(body, LoadReport)
-
     def _is_own(self, process: int) -> bool:
         """Return whether this is the process that was started, or what it started."""
         return find_pid(process) == find_pid(self._descriptor) > 0 or self.has_started(process)
 
-    def _put_into_group(self, process: int, group: list[ControlGroup]) -> None:
+    def _put_into_group(self, process: int) -> None:
         if self._plan.cgroups is not None:
             limits = self._plan.start.limits
             limits = replace(
@@ -229,42 +222,32 @@ class ZygoteProcess:
             made = self._plan.cgroups.make(self._name, limits)
             if not move_to_group(process, made):
                 raise ConnectionResetError("it ended before it had a group of its own")
-            group.append(made)
+            self._group = made
 
     def _to_error(self, problem: Exception, process: "subprocess.Popen[bytes]") -> ProctorError:
         if isinstance(problem, ProctorError):
             return problem
         if isinstance(problem, TimeoutError):
             return ComponentError(f"the sandbox was not ready within {self._plan.seconds:g} seconds")
-        complaint = _read_complaint(process)
+        complaint = read_complaint(process.stderr)
         return ComponentError(f"the sandbox could not be started: {complaint or problem}")
 
     def _give_up(self, problem: ProctorError) -> None:
         if not self.ready.done():
             self.ready.set_exception(problem)
 
-    def _release(self, group: list[ControlGroup]) -> None:
+    def _release(self) -> None:
         with self._guard:
             self._control.close()
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
-        for each in group:
-            if not each.end():
-                LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(each.folders[0])})
+        if self._group is not None and not self._group.end():
+            LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(self._group.folders[0])})
 
 
 def _encode_mode(mode: str) -> bytes:
     return bytes([list(MODES).index(mode)])
-
-
-def _read_complaint(process: "subprocess.Popen[bytes]") -> str:
-    """Return what bubblewrap or Python wrote before it ended; nobody waits for more."""
-    if process.stderr is None:
-        return ""
-    os.set_blocking(process.stderr.fileno(), False)
-    said = process.stderr.read(LONGEST_COMPLAINT) or b""
-    return printable_text(said.decode("utf-8", "replace").strip())
 
 
 MOST_FAILURES: Final = 3
@@ -274,18 +257,10 @@ COMPILE_SECONDS: Final = 100.0
 FIRST_MODE: Final = next(iter(MODES))
 
 
-class ZygotePlanner(Protocol):
-    """Says how a zygote is started."""
-
-    def __call__(self, *, alone: bool) -> ZygotePlan:
-        """Return the plan for a zygote that all sessions share, or that one has `alone`."""
-        ...
-
-
 class ZygotePool:
-    """All zygotes that were started and are not gone."""
+    """All zygotes that were started and are not gone; `planned` says how one that is `alone`, or shared, is started."""
 
-    def __init__(self, planned: ZygotePlanner, clock: Callable[[], float]) -> None:
+    def __init__(self, planned: Callable[[bool], ZygotePlan], clock: Callable[[], float]) -> None:
         self._planned = planned
         self._clock = clock
         self._numbers = count(1)
@@ -341,7 +316,7 @@ class ZygotePool:
         if self._closed:
             raise ComponentError("the sandbox is closed")
         self._all = {zygote for zygote in self._all if not zygote.gone}
-        zygote = ZygoteProcess(self._planned(alone=alone), f"{kind}-{next(self._numbers)}")
+        zygote = ZygoteProcess(self._planned(alone), f"{kind}-{next(self._numbers)}")
         self._all.add(zygote)
         return zygote
 

@@ -32,7 +32,7 @@ from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap, cgroups
 from proctor.server.sandbox.pool.engine import ENGINES
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor, run_blocking
-from proctor.server.sandbox.pool.worker_pool import WorkerPool
+from proctor.server.sandbox.pool.worker_pool import COST, WorkerPool
 from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, find_left_file
 from proctor.server.sandbox.probe.report import (
     CHOICES,
@@ -305,7 +305,7 @@ async def _run_in_workers(tier: Tier, probes: Iterable[SandboxProbe], decoys: De
     pool = await asyncio.to_thread(WorkerPool.start, TARGET, wish, tier, start_seconds=START_SECONDS)
     try:
         findings = [await _attack(pool, probe, decoys) for probe in probes]
-        return TierReport(tier, tuple(findings), note=pool.report.costs)
+        return TierReport(tier, tuple(findings), note=None if pool.alone is None else COST)
     finally:
         await pool.close()
 
