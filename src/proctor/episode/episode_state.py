@@ -164,6 +164,39 @@ class EpisodeState(Struct, frozen=True, gc=False):
         return ", ".join(task.task_id for task in self.tasks.values())
 
     @property
+    def has_plan(self) -> bool:
+        """Whether the verification has a plan."""
+        return self.loop is not None and self.loop.planned
+
+    @property
+    def is_verification_unbegun(self) -> bool:
+        """Whether nothing of the verification has come yet."""
+        return self.loop is not None and not self.loop.begun
+
+    @property
+    def has_live_token(self) -> bool:
+        """Whether a token can be used."""
+        return any(token.live(self.clock) for token in self.tokens.values())
+
+    def missing_verification_steps(self, *, plan: bool) -> tuple[str, ...]:
+        """Return what the verification still lacks, as words; the plan only where `plan` is required.
+
+        While tools are not all right, neither success nor observed evidence is asked for.
+        """
+        loop = self.loop
+        if loop is None:
+            return ("a verification",)
+        if loop.planned and loop.read and loop.succeeded and loop.observed:
+            return ()
+        steps = {
+            "a VerificationPlanPacket": loop.planned or not plan,
+            "a READ directive": loop.read,
+            "a result with SUCCESS": loop.succeeded or not self.tools_ok,
+            "an observation with status OBSERVED": loop.observed or not self.tools_ok,
+        }
+        return tuple(step for step, done in steps.items() if not done)
+
+    @property
     def allowance(self) -> Amounts:
         """What may be spent: the governing decision's budgets and what was approved besides."""
         budget = NOTHING if self.governing is None else self.governing.budget

@@ -9,7 +9,6 @@ Rule 2: a guard of the table is a question to the history of an episode; `GUARD_
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import cache
 from typing import Final
 
@@ -29,53 +28,15 @@ from proctor.episode.transition_table import (
     rows_for_options,
 )
 
-
-def has_plan(episode: EpisodeState) -> bool:
-    """Return whether the verification has a plan."""
-    return episode.loop is not None and episode.loop.planned
-
-
-def missing_verification_steps(episode: EpisodeState, *, plan: bool) -> tuple[str, ...]:
-    """Return what the verification still lacks, as words; the plan only where `plan` is required.
-
-    While tools are not all right, neither success nor observed evidence is asked for.
-    """
-    loop = episode.loop
-    if loop is None:
-        return ("a verification",)
-    if loop.planned and loop.read and loop.succeeded and loop.observed:
-        return ()
-    lacking = []
-    if plan and not loop.planned:
-        lacking.append("a VerificationPlanPacket")
-    if not loop.read:
-        lacking.append("a READ directive")
-    if episode.tools_ok and not loop.succeeded:
-        lacking.append("a result with SUCCESS")
-    if episode.tools_ok and not loop.observed:
-        lacking.append("an observation with status OBSERVED")
-    return tuple(lacking)
-
-
-def is_untouched(episode: EpisodeState) -> bool:
-    """Return whether nothing of the verification has come yet."""
-    return episode.loop is not None and not episode.loop.begun
-
-
-def any_token_is_live(episode: EpisodeState, now: datetime) -> bool:
-    """Return whether a token of the episode can be used."""
-    return any(token.live(now) for token in episode.tokens.values())
-
-
 # Under a profile that does not require the plan, VERIFIED is asked with `plan=False`.
 GUARD_CHECKS: Final[dict[Guard, Callable[[EpisodeState, bool], bool]]] = {
-    Guard.PLANNED: lambda episode, plan: has_plan(episode),
-    Guard.VERIFIED: lambda episode, plan: not missing_verification_steps(episode, plan=plan),
-    Guard.UNBEGUN: lambda episode, plan: is_untouched(episode),
+    Guard.PLANNED: lambda episode, plan: episode.has_plan,
+    Guard.VERIFIED: lambda episode, plan: not episode.missing_verification_steps(plan=plan),
+    Guard.UNBEGUN: lambda episode, plan: episode.is_verification_unbegun,
     Guard.TASK_OPEN: lambda episode, plan: bool(episode.tasks),
     Guard.TASKS_CLOSED: lambda episode, plan: not episode.tasks,
     Guard.TOKEN_KNOWN: lambda episode, plan: bool(episode.tokens),
-    Guard.TOKEN_LIVE: lambda episode, plan: any_token_is_live(episode, episode.clock),
+    Guard.TOKEN_LIVE: lambda episode, plan: episode.has_live_token,
     Guard.LOOP_CLOSED: lambda episode, plan: episode.loop is None,
 }
 
@@ -189,7 +150,7 @@ def _steps(
 
 def _search_key(episode: EpisodeState) -> tuple[object, ...]:
     """Return what steps on a way can change of all that guards ask about."""
-    return episode.position, episode.loop, bool(episode.tasks), any_token_is_live(episode, episode.clock)
+    return episode.position, episode.loop, bool(episode.tasks), episode.has_live_token
 
 
 def _simulate_step(episode: EpisodeState, row: TransitionRow) -> EpisodeState:

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from proctor.episode.episode_state import EpisodeState
-from proctor.episode.legal_moves import legal_next, missing_verification_steps, shortest_way
+from proctor.episode.legal_moves import legal_next, shortest_way
 from proctor.episode.rules.house_rules import HouseRule, open_promises
 from proctor.episode.rules.rule import Findings
 from proctor.episode.settings import Profile, Settings
@@ -153,7 +153,7 @@ def _verification_obligations(episode: EpisodeState, settings: Settings) -> tupl
         return ()
     if episode.loop.integrated:
         return (Obligation(ObligationKind.DECISION, "", "a DecisionPacket anew, after the verification"),)
-    lacking = missing_verification_steps(episode, plan=settings.profile is Profile.STRICT)
+    lacking = episode.missing_verification_steps(plan=settings.profile is Profile.STRICT)
     wanted = [*lacking, "a BeliefUpdatePacket that names the evidence"]
     return tuple(Obligation(ObligationKind.VERIFICATION, "", what) for what in wanted)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, inspect
+from msgspec.structs import replace
 
 from proctor.episode.packets.enums import PacketKind
 from proctor.episode.packets.fields import (
@@ -95,8 +96,6 @@ class _TypedPacket(PacketPart, frozen=True):
 
 _TYPED_PACKET: Final = msgspec.json.Decoder(_TypedPacket)
 _PARTS: Final = msgspec.json.Decoder(dict[str, Raw])
-_HEADER: Final = msgspec.json.Decoder(Header)
-_COMPLIANCE: Final = msgspec.json.Decoder(Compliance)
 _PAYLOAD: Final = {kind: msgspec.json.Decoder(payload).decode for kind, payload in PAYLOADS.items()}
 _RECORD: Final = msgspec.json.Decoder(RecordLine)
 _CONTENT: Final = {kind: msgspec.json.Decoder(content).decode for kind, content in CONTENTS.items()}
@@ -139,23 +138,9 @@ def _read_again(line: bytes, most_errors: int) -> ParsedLine:
         return _NOT_JSON
     if "record" in parts:
         return _read_record(line, most_errors)
-    if any(key.startswith(NOTE_PREFIX) for key in parts):
-        return _read_packet_with_notes(line, parts, most_errors)
-    return _list_errors(line, most_errors)
-
-
-def _read_packet_with_notes(line: bytes, parts: dict[str, Raw], most_errors: int) -> AnyPacket | Malformed:
     notes = {key: parts.pop(key).copy() for key in tuple(parts) if key.startswith(NOTE_PREFIX)}
-    try:
-        header = _HEADER.decode(parts.pop("header"))
-        compliance = _COMPLIANCE.decode(parts.pop("mcp"))
-        kind = header.packet_type
-        payload: Payload = _PAYLOAD[kind](parts.pop("payload"))
-    except (KeyError, *_UNREADABLE):
-        return _list_errors(line, most_errors)
-    if parts or not ids_match(header, payload, kind) or find_unmet_conditions(kind, compliance, payload):
-        return _list_errors(line, most_errors)
-    return Packet(header, compliance, payload, notes)
+    found = read(msgspec.json.encode(parts)) if notes else None
+    return replace(found, notes=notes) if isinstance(found, Packet) else _list_errors(line, most_errors)
 
 
 def _read_record(line: bytes, most_errors: int) -> Record | Malformed:

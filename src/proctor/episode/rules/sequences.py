@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from proctor.episode.episode_state import EpisodeState, IssuedToken, token_digest
 from proctor.episode.events import classify_directive
-from proctor.episode.legal_moves import has_plan, is_untouched, missing_verification_steps
 from proctor.episode.packets.enums import DecisionOutcome, PacketKind
 from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, TaskResult, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
@@ -70,7 +69,7 @@ def e3(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settin
         )
     if packet.header.packet_type is _TOKEN:
         return _check_late_token(episode, settings)
-    return NO_FINDINGS if has_plan(episode) else (_missing_plan("E3", settings),)
+    return NO_FINDINGS if episode.has_plan else (_missing_plan("E3", settings),)
 
 
 def _e3_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
@@ -90,24 +89,24 @@ def s4(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, setti
 
 def _check_late_token(episode: EpisodeState, settings: Settings) -> Findings:
     """Return what a token in S4 breaks: where one is admitted at all, it comes first."""
-    if settings.profile is Profile.STRICT or is_untouched(episode):
+    if settings.profile is Profile.STRICT or episode.is_verification_unbegun:
         return NO_FINDINGS
     return violation("E3", TYPE_POINTER, "a token may only come first in a verification")
 
 
 def may_leave(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
     """Return whether nothing at all speaks against leaving S4 with `packet`."""
-    return not missing_verification_steps(episode, plan=True) and names_evidence(episode, packet)
+    return not episode.missing_verification_steps(plan=True) and names_evidence(episode, packet)
 
 
 def _check_verification_end(
     name: str, episode: EpisodeState, packet: Packet[BeliefUpdate], settings: Settings
 ) -> Iterator[RuleFinding]:
     """Yield what a belief update that leaves S4 breaks of the rule `name`."""
-    if not has_plan(episode):
+    if not episode.has_plan:
         yield _missing_plan(name, settings)
     lacking = [
-        what for what in missing_verification_steps(episode, plan=False) if name == "S4" or "OBSERVED" not in what
+        what for what in episode.missing_verification_steps(plan=False) if name == "S4" or "OBSERVED" not in what
     ]
     if lacking:
         yield RuleFinding(name, TYPE_POINTER, f"the verification lacks {' and '.join(lacking)}")
