@@ -159,6 +159,8 @@ def id_1_breaks(s: Script) -> None:
     first = s.senses()
     s.refuses(first, "S1", "ID-1")
     s.refuses(s.author.belief(packet_id=first.header.packet_id), "S1", "ID-1")
+    # Nothing but a name that is taken holds up an emergency.
+    s.refuses(s.author.alert("CRITICAL", packet_id=first.header.packet_id), "S1", "ID-1")
     s.takes(s.author.belief(), "S2")
 
 

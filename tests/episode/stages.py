@@ -1,11 +1,7 @@
 """A script that is played as it is written: each line is judged at once and held against its expectation."""
 
-from collections.abc import Callable
-from typing import Final
-
 from proctor.episode import Judge, Settings
 from proctor.episode.settings import Limits
-from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import Verdict
 from tests.episode.scripts import STATE, Line, Script
 
@@ -32,18 +28,3 @@ class Stage(Script):
     def path(self) -> tuple[str, ...]:
         """The short names of the states of the latest path."""
         return tuple(state.value[:2] for state in self.verdict.path)
-
-
-# The shortest usual way to each of the ten states.
-TO_STATE: Final[dict[ProtocolState, Callable[[Stage], object]]] = {
-    ProtocolState.IDLE: Stage.opens,
-    ProtocolState.SENSE: Stage.senses,
-    ProtocolState.MODEL: Stage.models,
-    ProtocolState.DECIDE: lambda s: s.decides("ACT"),
-    ProtocolState.VERIFY: lambda s: s.decides("VERIFY_FIRST"),
-    ProtocolState.AUTHORIZE: Stage.authorizes,
-    ProtocolState.EXECUTE: Stage.executes,
-    ProtocolState.REVIEW: Stage.reviews,
-    ProtocolState.ESCALATED: Stage.escalates,
-    ProtocolState.SAFEMODE: Stage.halts,
-}

@@ -24,7 +24,7 @@ from proctor.episode.packets.reader import Malformed, Packet, ParsedLine, read
 from proctor.episode.packets.writer import encode_values, parse_word, read_back
 from proctor.episode.rules.catalogue import EPISODE_CLOSED, LIMIT_1, record_1
 from proctor.episode.rules.house_rules import HouseRule, initial_marks
-from proctor.episode.rules.rule import Rule, RuleFinding
+from proctor.episode.rules.rule import Rule, violation
 from proctor.episode.settings import Clock, Limits, Settings
 from proctor.episode.transition_table import Position, ProtocolState
 from proctor.episode.verdicts import JudgingContext, Obligation, Outcome, Verdict, list_obligations
@@ -45,21 +45,20 @@ class JudgeSummary(Struct, frozen=True):
     obligations: tuple[Obligation, ...] = ()
 
 
-class EpisodeCase:
-    """An episode and what is counted about it; `bar` is the rule by which there can be none."""
+class EpisodeCase(Struct):
+    """An episode and what is counted about it; `bar` is the rule by which there can be none.
 
-    __slots__ = ("bar", "begun", "broken", "campaign_id", "episode", "machine", "refusals", "warnings")
+    `begun` is whether anything was accepted in it.
+    """
 
-    def __init__(self, episode: EpisodeState, machine: Machine, bar: Rule | None = None) -> None:
-        self.episode = episode
-        self.machine = machine
-        self.bar = bar
-        # Whether anything was accepted in it.
-        self.begun = False
-        self.refusals = 0
-        self.warnings = 0
-        self.broken: dict[str, int] = {}
-        self.campaign_id: str | None = None
+    episode: EpisodeState
+    machine: Machine
+    bar: Rule | None = None
+    begun: bool = False
+    refusals: int = 0
+    warnings: int = 0
+    broken: dict[str, int] = {}
+    campaign_id: str | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -98,14 +97,6 @@ class CaseSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
     warnings: int
     broken: dict[str, int]
     campaign_id: str | None
-
-    def case(self, machine: Machine) -> EpisodeCase:
-        """Return the case that was kept."""
-        case = EpisodeCase(self.episode, machine)
-        case.begun = True
-        case.refusals, case.warnings = self.refusals, self.warnings
-        case.broken, case.campaign_id = self.broken, self.campaign_id
-        return case
 
 
 def count_broken_rules(broken: dict[str, int], verdict: Verdict) -> dict[str, int]:
@@ -284,7 +275,15 @@ class Judge:
         judge = cls(kept.settings, limits=kept.limits, rules=rules, now=now)
         for one in kept.cases:
             judge._require_clock(one.settings)
-            judge._cases[one.episode.correlation_id] = one.case(judge._machine_for(one.settings))
+            judge._cases[one.episode.correlation_id] = EpisodeCase(
+                one.episode,
+                judge._machine_for(one.settings),
+                begun=True,
+                refusals=one.refusals,
+                warnings=one.warnings,
+                broken=one.broken,
+                campaign_id=one.campaign_id,
+            )
         judge._closed.update((summary.correlation_id, summary) for summary in kept.closed)
         judge._refused.update((summary.correlation_id, summary) for summary in kept.refused)
         return judge
@@ -333,7 +332,8 @@ class Judge:
         """Return the verdict on what was said in an episode that is open, closed or not begun."""
         machine, bar = case.machine, case.bar
         if bar is not None and not (bar is LIMIT_1 and isinstance(said, Malformed)):
-            return _refuse_blocked_line(said, case, bar)
+            found = violation(bar.id, "", _BLOCK_REASONS[bar.id])
+            return machine.refuse(case.episode, classify_line(said), said.packet_id, found)
         wall = self._wall() if machine.timed and self._wall is not None else None
         if isinstance(said, Packet):
             return machine.judge(case.episode, said, wall)
@@ -403,23 +403,6 @@ def _refuse_without_episode(said: ParsedLine) -> Verdict:
     """Return the verdict on a line that belongs to no episode."""
     errors = said.errors if isinstance(said, Malformed) else ()
     return Verdict(False, None, said.packet_id, None, (), findings_from_errors(errors), (), None, None)
-
-
-def _refuse_blocked_line(said: ParsedLine, case: EpisodeCase, bar: Rule) -> Verdict:
-    """Return the refusal of a line for which there is no open episode."""
-    episode = case.episode
-    return Verdict(
-        False,
-        episode.correlation_id,
-        said.packet_id,
-        classify_line(said),
-        (episode.state,),
-        (RuleFinding(bar.id, "", _BLOCK_REASONS[bar.id]),),
-        (),
-        episode,
-        episode,
-        case.machine.context,
-    )
 
 
 def _drop_oldest(summaries: dict[str, JudgeSummary], limit: int) -> None:

@@ -31,7 +31,7 @@ from proctor.episode.rules.catalogue import (
 from proctor.episode.rules.house_rules import find_violations
 from proctor.episode.rules.house_rules import next_marks as marked
 from proctor.episode.rules.invariants import MISFITS, is_late
-from proctor.episode.rules.rule import Findings, Gravity, RuleFinding, RuleFunction
+from proctor.episode.rules.rule import TYPE_POINTER, Findings, Gravity, RuleFinding, RuleFunction, violation
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
 from proctor.episode.transition_table import (
     DIRECTIVES,
@@ -54,7 +54,7 @@ CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
 EVIDENCE: Final = frozenset({*OBSERVATIONS, Event.RESULT})
 _OVERRUN: Final = {OnOverrun.SAFEMODE: Event.OVERRUN_HALT, OnOverrun.ESCALATE: Event.OVERRUN_ESCALATE}
 _NONE: Final[Findings] = ()
-CLOSED: Final[Findings] = (RuleFinding(EPISODE_CLOSED.id, "", "the episode is closed"),)
+CLOSED: Final = violation(EPISODE_CLOSED.id, "", "the episode is closed")
 # Looked up here once: a member of an enum costs more than a rule where it is asked for by every packet.
 _RESULT: Final = Event.RESULT
 _TOOLS_OK: Final = ToolsState.OK
@@ -132,7 +132,7 @@ class Machine:
         if found:
             errors, warnings = _split_by_gravity(found, event)
             if errors:
-                return self._refuse(episode, event, header.packet_id, errors, warnings)
+                return self.refuse(episode, event, header.packet_id, errors, warnings)
         after = self._next_state(episode, packet, row, change, now)
         path = path or path_through(row, episode, after)
         synthetic = self._check_overrun(after, now) if event is _RESULT else ()
@@ -156,12 +156,12 @@ class Machine:
     def _refuse_without_row(self, episode: EpisodeState, packet: AnyPacket, event: Event, now: datetime) -> Verdict:
         """Return the refusal of a packet that the table has no row for, with all that it breaks besides."""
         if episode.position is Position.CLOSED:
-            return self._refuse(episode, event, packet.header.packet_id, CLOSED)
+            return self.refuse(episode, event, packet.header.packet_id, CLOSED)
         found = self._explain_missing_row(episode, event)
         for ask in select_for_illegal_event(episode.position, event):
             found += ask(episode, packet, now, self._settings)
         found += self._check_limits(episode, event, packet)
-        return self._refuse(
+        return self.refuse(
             episode,
             event,
             packet.header.packet_id,
@@ -176,7 +176,7 @@ class Machine:
             return self._judge_opening(episode, record.at if wall is None else wall, known=known)
         event = classify_record(record)
         if episode.position is Position.CLOSED:
-            return self._refuse(episode, event, None, CLOSED)
+            return self.refuse(episode, event, None, CLOSED)
         now = max(episode.clock, record.at if wall is None else wall)
         route = self._routes[episode.position].get(event)
         found = _NONE if route is not None else self._explain_missing_row(episode, event)
@@ -184,7 +184,7 @@ class Machine:
             found += ask(episode, record, now, self._settings)
         errors, warnings = _split_by_gravity(found + self._check_house_rules(episode, event), event)
         if errors or route is None:
-            return self._refuse(episode, event, None, errors, warnings)
+            return self.refuse(episode, event, None, errors, warnings)
         after = replace(
             episode,
             position=route.row.target,
@@ -196,13 +196,11 @@ class Machine:
 
     def judge_unreadable(self, episode: EpisodeState, line: Malformed) -> Verdict:
         """Return the verdict on a line that says which episode it belongs to, and cannot be read otherwise."""
-        return self._refuse(episode, None, line.packet_id, findings_from_errors(line.errors))
+        return self.refuse(episode, None, line.packet_id, findings_from_errors(line.errors))
 
     def _judge_opening(self, episode: EpisodeState, now: datetime, *, known: bool) -> Verdict:
         if known:
-            return self._refuse(
-                episode, None, None, (RuleFinding(record_1.id, "/record", "the episode exists already"),)
-            )
+            return self.refuse(episode, None, None, violation(record_1.id, "/record", "the episode exists already"))
         after = replace(episode, clock=now)
         return self._accept(episode, after, None, (ProtocolState.IDLE,), _NONE)
 
@@ -214,7 +212,7 @@ class Machine:
         if episode.state in states:
             legal = f"it is legal only where this is pending: {', '.join(where)}"
         reason = f"{event_label(event)} is not legal in {episode.state} ({episode.position}); {legal}"
-        return (RuleFinding(FSM.id, "/record" if event in RECORDS else "/header/packet_type", reason),)
+        return violation(FSM.id, "/record" if event in RECORDS else TYPE_POINTER, reason)
 
     def _check_limits(self, episode: EpisodeState, event: Event, packet: AnyPacket) -> Findings:
         """Return the refusal of a packet for which there is no room."""
@@ -230,7 +228,7 @@ class Machine:
         )
         if not full:
             return _NONE
-        return (RuleFinding(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may"),)
+        return violation(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may")
 
     def _check_house_rules(self, episode: EpisodeState, event: Event) -> Findings:
         """Return which of the user's own rules `event` breaks."""
@@ -283,7 +281,7 @@ class Machine:
     ) -> Verdict:
         return Verdict(True, before.correlation_id, None, event, path, _NONE, warnings, before, after, self.context)
 
-    def _refuse(
+    def refuse(
         self,
         episode: EpisodeState,
         event: Event | None,
@@ -291,6 +289,7 @@ class Machine:
         errors: Findings,
         warnings: Findings = _NONE,
     ) -> Verdict:
+        """Return the refusal of a line; nothing moves."""
         path = (episode.state,)
         return Verdict(
             False, episode.correlation_id, packet_id, event, path, errors, warnings, episode, episode, self.context
