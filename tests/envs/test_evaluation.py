@@ -77,13 +77,10 @@ def test_a_policy_sees_observations_of_the_space_and_nothing_else() -> None:
     assert all(observation in env.observation_space for observation in policy.seen)
 
 
-def test_the_watcher_is_called_after_the_reset_and_after_every_step() -> None:
+def test_a_stepwise_episode_stops_after_the_reset_and_after_every_step() -> None:
     env = PlumeSearchEnv(grid_size=(9, 9), max_steps=5)
-    counts: list[int] = []
 
-    play_episode(env, Straight(0), 0, lambda: counts.append(env.step_count))
-
-    assert counts == [0, 1, 2, 3, 4, 5]
+    assert [env.step_count for _ in play_stepwise(env, Straight(0), 0)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_nothing_happens_until_a_moment_is_asked_for() -> None:

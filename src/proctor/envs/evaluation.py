@@ -92,8 +92,8 @@ def play_stepwise(env: Env, policy: Policy, seed: int) -> Generator[None, None, 
     )
 
 
-def play_episode(env: Env, policy: Policy, seed: int, on_step: Callable[[], object] | None = None) -> EpisodeResult:
-    """Return how one episode goes; `on_step` is called after the reset and after every step."""
+def play_episode(env: Env, policy: Policy, seed: int) -> EpisodeResult:
+    """Return how one episode goes."""
     playing = play_stepwise(env, policy, seed)
     while True:
         try:
@@ -101,8 +101,6 @@ def play_episode(env: Env, policy: Policy, seed: int, on_step: Callable[[], obje
         except StopIteration as end:
             result: EpisodeResult = end.value
             return result
-        if on_step is not None:
-            on_step()
 
 
 def run_episodes(env: Env, policy: Policy, episodes: int, seed: int) -> Iterator[EpisodeResult]:

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, repeat
-from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -112,25 +111,13 @@ def find_steering(processor: ActionProcessor) -> Steering:
 
 @dataclass(frozen=True, slots=True)
 class SensorReading:
-    """One observation as a policy uses it; the wind is None where none is felt."""
+    """One observation as a policy uses it; None where nothing smells, or no wind is felt."""
 
-    odor: float
+    odor: float | None = None
     wind: Vector | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationReader:
-    """Where an observation has its odor and its wind; None where it has none."""
-
-    odor: Callable[[Any], float] | None = None
-    wind: Callable[[Any], Vector] | None = None
-
-    def read(self, observation: Any) -> SensorReading:
-        """Return the odor, 0 where nothing smells, and the wind."""
-        return SensorReading(
-            0.0 if self.odor is None else self.odor(observation),
-            None if self.wind is None else self.wind(observation),
-        )
+Reader: TypeAlias = Callable[[Any], SensorReading]
 
 
 def _mean(observation: Any) -> float:
@@ -138,51 +125,45 @@ def _mean(observation: Any) -> float:
     return float(sum(values) / len(values))
 
 
-def _velocity(observation: Any) -> Vector:
-    u, v = observation.tolist()
-    return u, v
-
-
-def _plain(model: Any) -> ObservationReader:
+def _plain(model: Any) -> Reader:
     space = model.observation_space
     if not isinstance(space, spaces.Box | spaces.MultiBinary | spaces.Discrete):
         raise ValidationError("no policy can read this observation", found=space, expected="numbers")
-    return ObservationReader(odor=_mean)
+    return lambda observation: SensorReading(odor=_mean(observation))
 
 
-def _wind(model: Any) -> ObservationReader:
-    return ObservationReader(wind=_velocity)
+def _wind(model: Any) -> Reader:
+    def read(observation: Any) -> SensorReading:
+        u, v = observation.tolist()
+        return SensorReading(wind=(u, v))
+
+    return read
 
 
-def _history(model: Any) -> ObservationReader:
+def _history(model: Any) -> Reader:
     """Read the newest entry."""
-    inner = find_reader(model.sensor)
-    space = model.sensor.observation_space
+    read, space = find_reader(model.sensor), model.sensor.observation_space
     size = flatdim(space)
-    return _read_through(inner, lambda observation: unflatten(space, observation[-size:]))
+    return lambda observation: read(unflatten(space, observation[-size:]))
 
 
-def _dict(model: Any) -> ObservationReader:
+def _dict(model: Any) -> Reader:
     """Take each sense from the first entry that has it."""
-    readers = [_read_through(find_reader(sensor), itemgetter(name)) for name, sensor in model.sensors.items()]
-    odors = (reader.odor for reader in readers if reader.odor is not None)
-    winds = (reader.wind for reader in readers if reader.wind is not None)
-    return ObservationReader(next(odors, None), next(winds, None))
+    readers = {name: find_reader(sensor) for name, sensor in model.sensors.items()}
+
+    def read(observation: Any) -> SensorReading:
+        parts = [reader(observation[name]) for name, reader in readers.items()]
+        odors = (part.odor for part in parts if part.odor is not None)
+        winds = (part.wind for part in parts if part.wind is not None)
+        return SensorReading(next(odors, None), next(winds, None))
+
+    return read
 
 
-def _read_through(reader: ObservationReader, part: Callable[[Any], Any]) -> ObservationReader:
-    """Return `reader` for an observation of which it reads `part`."""
-    odor, wind = reader.odor, reader.wind
-    return ObservationReader(
-        None if odor is None else lambda observation: odor(part(observation)),
-        None if wind is None else lambda observation: wind(part(observation)),
-    )
+_READERS: Final[Mapping[str, Callable[[Any], Reader]]] = {"wind": _wind, "history": _history, "dict": _dict}
 
 
-_READERS: Final[Mapping[str, Callable[[Any], ObservationReader]]] = {"wind": _wind, "history": _history, "dict": _dict}
-
-
-def find_reader(model: ObservationModel) -> ObservationReader:
+def find_reader(model: ObservationModel) -> Reader:
     """Return how to read the observations of `model`; any row of numbers smells of its mean."""
     return _READERS.get(model.get_metadata()["type"], _plain)(model)
 
@@ -195,9 +176,10 @@ LITTLE: Final = 1e-9
 class Searcher(ABC):
     """A policy that chooses headings and has them steered; the memory of a subclass begins in `_begin`."""
 
-    def __init__(self, steering: Steering, reader: ObservationReader) -> None:
+    def __init__(self, steering: Steering, model: ObservationModel) -> None:
         self._steering = steering
-        self._reader = reader
+        self._read = find_reader(model)
+        self._feels_wind = bool(getattr(model, "needs_wind", False))
 
     def reset(self, seed: int) -> None:
         """Forget everything and begin an episode."""
@@ -210,7 +192,8 @@ class Searcher(ABC):
     def act(self, observation: Any) -> Action:
         """Return the next action; a new heading is chosen when the last move is made."""
         if not self._pending:
-            wanted = self._choose(self._reader.read(observation))
+            reading = self._read(observation)
+            wanted = self._choose(reading.odor or 0.0, reading.wind)
             self._pending = list(reversed(self._steering.way(self._facing, wanted)))
             self._facing = wanted
             self._moves += 1
@@ -221,8 +204,8 @@ class Searcher(ABC):
         """Set the memory up for an episode."""
 
     @abstractmethod
-    def _choose(self, reading: SensorReading) -> int:
-        """Return the heading of the next move."""
+    def _choose(self, odor: float, wind: Vector | None) -> int:
+        """Return the heading of the next move; there is no wind where none is felt."""
 
 
 class RunTumble(Searcher):
@@ -235,9 +218,9 @@ class RunTumble(Searcher):
         self._odor = 0.0
         self._heading = self._chance.below(self._steering.count, TUMBLING, 0)
 
-    def _choose(self, reading: SensorReading) -> int:
-        change = (reading.odor > self._odor) - (reading.odor < self._odor)
-        self._odor = reading.odor
+    def _choose(self, odor: float, wind: Vector | None) -> int:
+        change = (odor > self._odor) - (odor < self._odor)
+        self._odor = odor
         if self._chance.uniform(TUMBLING, self._moves, 1) < self.TUMBLES[change]:
             others = self._steering.count - 1
             turn = 1 + self._chance.below(others, TUMBLING, self._moves, 2)
@@ -258,8 +241,8 @@ class GradientGreedy(Searcher):
         self._at = (0.0, 0.0)
         self._past: deque[tuple[Vector, float]] = deque(maxlen=self.SPAN)
 
-    def _choose(self, reading: SensorReading) -> int:
-        self._past.append((self._at, reading.odor))
+    def _choose(self, odor: float, wind: Vector | None) -> int:
+        self._past.append((self._at, odor))
         slope = fit_slope(self._past)
         if slope == (0.0, 0.0) or self._chance.uniform(GREEDY, self._moves, 0) < self.EXPLORES:
             heading = self._chance.below(self._steering.count, GREEDY, self._moves, 1)
@@ -298,7 +281,6 @@ class SurgeCast(Searcher):
     SMOOTH: Final = 0.9
 
     def _begin(self) -> None:
-        self._feels_wind = self._reader.wind is not None
         self._wind: Vector | None = None
         self._course = self._steering.direction(self._chance.below(self._steering.count, CASTING, 0))
         self._wanted = self._course
@@ -306,14 +288,14 @@ class SurgeCast(Searcher):
         self._past: deque[float] = deque([0.0], maxlen=self.SPAN)
         self._look_around()
 
-    def _choose(self, reading: SensorReading) -> int:
-        if reading.wind is not None:
-            self._feel(reading.wind)
-        if reading.odor > max(self._past) and not (self._feels_wind and reading.odor < self.FAINT):
+    def _choose(self, odor: float, wind: Vector | None) -> int:
+        if wind is not None:
+            self._feel(wind)
+        if odor > max(self._past) and not (self._feels_wind and odor < self.FAINT):
             self._rise()
         else:
             self._wanted = turn_by_quarters(self._course, next(self._quarters))
-        self._past.append(reading.odor)
+        self._past.append(odor)
         return self._along(self._wanted)
 
     def _feel(self, wind: Vector) -> None:
@@ -386,7 +368,7 @@ def _make_factory(kind: type[Searcher]) -> Callable[[Env], Policy]:
                 found=type(env.unwrapped).__name__,
                 expected="a plume search, or the policy 'random'",
             )
-        return kind(find_steering(parts["action"]), find_reader(parts["observation"]))
+        return kind(find_steering(parts["action"]), parts["observation"])
 
     return make
 

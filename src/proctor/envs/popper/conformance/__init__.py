@@ -6,8 +6,8 @@ Rule: it judges anybody's implementation, so it shares no code with ours; `model
 from collections.abc import Mapping
 
 from proctor.contracts.clauses import Subject
+from proctor.contracts.conformance import EnvironmentSuite, add_tests, select_checks
 from proctor.contracts.conformance.report import Check, Make, Report, run_checks
-from proctor.contracts.conformance.suites import EnvironmentSuite, add_tests, select_checks
 from proctor.envs.popper.conformance import checks
 
 CHECKS: Mapping[str, Check] = select_checks(Subject.COLUMN_POPPER, checks.CHECKS)
