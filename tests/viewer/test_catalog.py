@@ -22,7 +22,7 @@ from proctor.ledger.storage.ledger_file import ChainEntry
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 from proctor.viewer import catalog as shelf_module
 from proctor.viewer import followed_file as volume_module
-from proctor.viewer import slices, summary
+from proctor.viewer import slices
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.documents import EpisodeLine
 from proctor.viewer.followed_file import FRESH_SECONDS, MOST_BODY, FollowedFile
@@ -451,7 +451,7 @@ def test_a_chain_has_no_name_that_is_very_long(tmp_path: Path) -> None:
 
 
 def test_a_head_holds_no_value_that_is_very_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "MOST_VALUE", 1000)
+    monkeypatch.setattr(shelf_module, "MOST_VALUE", 1000)
     large = b'{"a":"%b"}' % (b"b" * 1000)
     written(tmp_path, [opened(), reset(observation=large, scene=Raw(large), options=Raw(large))])
 

@@ -20,9 +20,8 @@ from proctor.ledger.writer import LedgerWriter
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event, PacketJudged, SessionOpened
 from proctor.server.sessions.session_spec import SessionSpec
-from proctor.viewer.branch import UNKNOWN_REWARDS
 from proctor.viewer.catalog import EpisodeCatalog
-from proctor.viewer.comparison import MOST_VALUE, SAME, SAME_STEPS, compare_episodes, fork_episode
+from proctor.viewer.comparison import MOST_VALUE, SAME, SAME_STEPS, UNKNOWN_REWARDS, compare_episodes, fork_episode
 from proctor.viewer.documents import MOST_ACTIONS, EpisodeDifference, Fork
 from tests.replay.recorded_ledgers import Play, Sitting, record
 from tests.server.governed.governed_sessions import Agent, Hall

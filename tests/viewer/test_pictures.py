@@ -15,7 +15,7 @@ from msgspec import Raw
 from proctor.errors import ValidationError
 from proctor.models.arrays import pack_array
 from proctor.models.pixels import is_pixels
-from proctor.viewer.pictures import NO_PIXELS, encode_png, png_from_scene
+from proctor.viewer.catalog import NO_PIXELS, encode_png, png_from_scene
 
 PICTURES = hnp.arrays(
     np.uint8,

@@ -8,24 +8,29 @@ Rule 4: a file that cannot be read hides no other; if none can be, that is the e
     listed as they were, and that is said; those of a file that was removed are not.
 """
 
+import struct
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
+from msgspec import Raw
+from numpy.typing import NDArray
 
 from proctor.errors import ValidationError
+from proctor.ledger.rows import ObservationStorage
 from proctor.ledger.storage.ledger_file import ChainEntry, Row, ledger_files
 from proctor.ledger.storage.sqlite import SUFFIX, is_blank
-from proctor.models.events import NULL, EpisodeReset, EpisodeStepped
-from proctor.models.pixels import is_pixels
+from proctor.models.arrays import unpack_array
+from proctor.models.events import NULL, BatchReset, EpisodeReset, EpisodeStepped, SessionOpened
+from proctor.models.pixels import MOST_BYTES, is_pixels, read_packed_pixels
 from proctor.viewer.documents import EpisodeHead, EpisodeLine, EpisodeSlice
 from proctor.viewer.followed_file import FollowedFile
-from proctor.viewer.pictures import png_from_scene
-from proctor.viewer.slices import SliceBuilder
-from proctor.viewer.summary import build_head
+from proctor.viewer.slices import SliceBuilder, null_if_large
 
 MOST_ROWS: Final = 100_000
 """Of one slice."""
@@ -246,3 +251,98 @@ def _choose_spacing(followed: FollowedFile, chain: ChainEntry, after: int, most:
     left = followed.steps_between(chain, after, line.last) if after else line.steps
     # Who writes a file may have written any number into it: the rows are there.
     return max(1, -(-min(left, line.rows) // most))
+
+
+# ---------------------------------------------------------------------------------------------------- what a head says
+MOST_VALUE: Final = 2**22
+"""Bytes of a scene, an observation or options in a head."""
+_NAMES: Final = ("name", "type")
+"""What a transform is called by, the first that it has."""
+
+
+def build_head(line: EpisodeLine, rows: Sequence[Row], keeps: ObservationStorage) -> EpisodeHead:
+    """Return the head of an episode; what its rows do not say is empty."""
+    opened = next((row.event for row in rows if isinstance(row.event, SessionOpened)), None)
+    reset = next((row for row in rows if isinstance(row.event, EpisodeReset | BatchReset)), None)
+    begun = None if reset is None else reset.event
+    return EpisodeHead(
+        line=line,
+        target="" if opened is None else opened.target,
+        settings=_encode_raw({} if opened is None else opened.settings),
+        policy=_encode_raw(None if opened is None else opened.policy),
+        transforms=[] if opened is None else [_find_name(spec) for spec in opened.transforms],
+        options=_null_if_huge(begun.options) if isinstance(begun, EpisodeReset | BatchReset) else NULL,
+        versions={} if opened is None else _versions(opened),
+        scene=_scene(begun.scene) if isinstance(begun, EpisodeReset) else NULL,
+        observation=_observation(begun),
+        keeps=keeps,
+        first=0 if reset is None else reset.number,
+    )
+
+
+def _encode_raw(value: Any) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def _null_if_huge(value: Raw) -> Raw:
+    return value if memoryview(value).nbytes <= MOST_VALUE else NULL
+
+
+def _find_name(spec: dict[str, Any]) -> str:
+    return str(next((spec[key] for key in _NAMES if key in spec), ""))
+
+
+def _versions(opened: SessionOpened) -> dict[str, str]:
+    return {
+        "proctor": opened.server,
+        "environment": opened.environment_version,
+        "python": opened.python,
+        "gymnasium": opened.gymnasium,
+        "numpy": opened.numpy,
+    }
+
+
+def _scene(scene: Raw) -> Raw:
+    return NO_PIXELS if is_pixels(scene) else _null_if_huge(scene)
+
+
+def _observation(begun: Any) -> Raw:
+    if isinstance(begun, EpisodeReset):
+        return _null_if_huge(begun.observation)
+    return null_if_large(begun.observations) if isinstance(begun, BatchReset) else NULL
+
+
+# ------------------------------------------------------------------------------------------------------------ pictures
+NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
+"""A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
+_KINDS: Final = {1: 0, 3: 2, 4: 6}
+"""PNG's name for grey, RGB and RGBA, by the number of channels."""
+_BEGIN: Final = b"\x89PNG\r\n\x1a\n"
+
+
+def png_from_scene(scene: Raw) -> bytes:
+    """Return the picture in a scene or in a frame as a PNG file, or raise a ValidationError: there is none."""
+    packed = read_packed_pixels(scene)
+    if packed is None:
+        raise ValidationError("there is no picture here", expected="a row with pixels")
+    return encode_png(unpack_array(packed, most=MOST_BYTES))
+
+
+def encode_png(pixels: NDArray[Any]) -> bytes:
+    """Return an array of bytes, height by width, of 1, 3 or 4 channels or of none, as a PNG file."""
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, np.newaxis]
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in _KINDS or not pixels.size:
+        raise ValidationError(
+            "not a picture", found=f"{pixels.dtype} of shape {pixels.shape}", expected="bytes: height, width, channels"
+        )
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # every row begins with its filter, which is none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, _KINDS[channels], 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 3)), (b"IEND", b""))
+    return _BEGIN + b"".join(_chunk(kind, content) for kind, content in parts)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -4,27 +4,42 @@ Rule 1: the record is read row by row, and no further than to the first differen
 Rule 2: episodes of different environments are not compared step by step: that they are different is what is said.
 Rule 3: a row that cannot be read is passed over, and that is said.
 Rule 4: an episode that is open has not ended: it has come as far as it is.
-Rule 5: a branch is driven in this process, as by `proctor replay --fork`, and never recorded.
+Rule 5: a branch is driven in this process, as by `proctor replay --fork`, and never recorded. Its rows are told by the functions that
+    tell a chain's rows, so that a page cannot tell the two apart; they are numbered anew, from 0, and nobody can ask for one of them.
+    Its time stands still, and where rewards are transformed by the server, what it would have paid is not known.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.chain import is_episode_chain
-from proctor.ledger.reader import Ledger
-from proctor.ledger.storage.ledger_file import StoredRow
-from proctor.models.events import BatchReset, EpisodeReset, SessionOpened
+from proctor.ledger.reader import Ledger, SummaryBuilder
+from proctor.ledger.rows import encode_event_row, find_observation_storage, parse_event_row
+from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row, StoredRow
+from proctor.models.events import NULL, BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
+from proctor.models.pixels import is_pixels
 from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
 from proctor.replay.comparison import format_value
-from proctor.viewer.branch import UNKNOWN_REWARDS, BranchBuilder, fork_name
-from proctor.viewer.documents import MOST_ACTIONS, EpisodeDifference, Fork, clean_text
+from proctor.replay.fork import BranchStep
+from proctor.viewer.catalog import build_head
+from proctor.viewer.documents import (
+    MOST_ACTIONS,
+    EpisodeDifference,
+    EpisodeHead,
+    EpisodeNote,
+    EpisodeSlice,
+    Fork,
+    StepColumns,
+    clean_text,
+)
 from proctor.viewer.first_difference import (
     END,
     ENDS,
@@ -39,12 +54,13 @@ from proctor.viewer.first_difference import (
     read_moments,
     read_row,
 )
+from proctor.viewer.followed_file import build_line
+from proctor.viewer.slices import SliceBuilder
 
 MOST_VALUE: Final = 2048
 """Bytes of a value that is told whole."""
 MOST_SHOWN: Final = 80
 """Of a value in a sentence."""
-NULL: Final = Raw(b"null")
 SO_FAR: Final = "is here so far"
 """Said of an open episode instead of that it ends."""
 SHORTER: Final = (ENDS, SO_FAR)
@@ -53,7 +69,7 @@ SAME_STEPS: Final = "They are the same in every step: actions, observations, rew
 """Of a branch, whose packets nobody states."""
 SETUP_FIELDS: Final = ("environment", "num_envs")
 """What differs before anything is done."""
-
+UNKNOWN_REWARDS: Final = "What the server would have paid for the new steps is not known: it transforms rewards."
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -67,9 +83,9 @@ def compare_episodes(ledger: Ledger, one: str, other: str) -> EpisodeDifference:
     until = (None, None) if found is None else (found.number_one, found.number_other)
     said = find_line_difference(left.lines(until[0]), right.lines(until[1]))
     first = _say_so_far(choose_first(found, said), left, right)
-    text = _describe_difference(first) + _describe_causes(left, right) + _describe_unread_rows(left, right)
-    turned_text = (
-        _describe_difference(_mirror(first)) + _describe_causes(right, left) + _describe_unread_rows(right, left)
+    text, turned_text = (
+        _describe_difference(seen) + _describe_causes(ours, theirs) + _describe_unread_rows(ours, theirs)
+        for seen, ours, theirs in ((first, left, right), (_mirror(first), right, left))
     )
     return _build_document(one, other, first, text, turned_text)
 
@@ -236,8 +252,8 @@ def _say_so_far(found: FirstDifference | None, left: _EpisodeReader, right: _Epi
     if found is None or found.what not in (END, SILENCE):
         return found
     if found.left == ENDS:
-        return replace(found, left=SO_FAR) if left.is_open else found
-    return replace(found, right=SO_FAR) if right.is_open else found
+        return dataclasses.replace(found, left=SO_FAR) if left.is_open else found
+    return dataclasses.replace(found, right=SO_FAR) if right.is_open else found
 
 
 def _mirror(found: FirstDifference | None) -> FirstDifference | None:
@@ -245,7 +261,7 @@ def _mirror(found: FirstDifference | None) -> FirstDifference | None:
     if found is None:
         return None
     one, other = found.number_other, found.number_one
-    return replace(found, left=found.right, right=found.left, number_one=one, number_other=other)
+    return dataclasses.replace(found, left=found.right, right=found.left, number_one=one, number_other=other)
 
 
 def _describe_unread_rows(left: _EpisodeReader, right: _EpisodeReader) -> str:
@@ -287,3 +303,162 @@ def _encode_value(value: Any) -> Raw:
     """Return a value as JSON; one that is long, in its beginning and its end."""
     said = _encode(value)
     return Raw(said if len(said) <= MOST_VALUE else _encode(format_value(value, MOST_VALUE // 2)))
+
+
+# --------------------------------------------------------------------------------------------------------- a branch
+def fork_name(chain: str, step: int) -> str:
+    """Return what a branch is called."""
+    return f"{chain}~fork@{step}"
+
+
+class BranchBuilder:
+    """The branch of `chain` at a step; `file` is where its way is on record."""
+
+    def __init__(self, chain: str, step: int, file: LedgerFile) -> None:
+        self._chain = ChainEntry(0, fork_name(chain, step), None)
+        self._step = step
+        self._file = file
+        self._fold = SummaryBuilder()
+        self._rows: list[StoredRow] = []
+        self._held: dict[str, bytes] = {}
+        """Values of the branch, by their digests."""
+        self._followed = 0
+        """So many rows are the record's."""
+        self._own = 0
+        """The step where it begins, as its row says it: a batch's own count begins anew where some of it are reset."""
+
+    def follow(self, rows: Iterable[StoredRow]) -> None:
+        """Take the rows of the record up to the one after which so many steps have been done."""
+        done = -1
+        for stored in rows:
+            self._take(stored[3])
+            self._followed += 1
+            event = parse_event_row(stored[3]).event
+            if isinstance(event, EpisodeStepped | BatchStepped):
+                self._own = event.step
+            elif isinstance(event, BatchReset):
+                self._own = 0
+            # Of the resets only the first counts; a batch may have more, by masks.
+            done += isinstance(event, EpisodeStepped | BatchStepped)
+            done += done < 0 and isinstance(event, EpisodeReset | BatchReset)
+            if done == self._step:
+                return
+
+    def add(self, row: BranchStep) -> None:
+        """Take what one more action led to."""
+        body, blobs = encode_event_row(self._event(row), "all")
+        self._held |= {digest.hex(): value for digest, value in blobs or ()}
+        self._take(body)
+
+    def head(self) -> EpisodeHead:
+        """Return what a page needs before the steps."""
+        line = build_line(self._fold, self._file.path, self._chain, live=False)
+        paid = line.total_reward if self.is_paid else None
+        # Whose agent it was has done nothing of what is new here.
+        line = replace(line, agent="", total_reward=paid, fork=True)
+        return build_head(line, self._opening(), find_observation_storage(self._rows[0][3]))
+
+    def slice(self) -> EpisodeSlice:
+        """Return all of it, from the reset on."""
+        resets = [row.event for row in self._opening() if isinstance(row.event, EpisodeReset)]
+        pixels = any(is_pixels(event.scene) for event in resets)
+        gathering = SliceBuilder(self, pixels=pixels, batch=isinstance(self._fold.reset, BatchReset))
+        for number, _, seq, body, _ in self._rows:
+            gathering.take(number, seq, body)
+        found = gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
+        steps = found.steps if self.is_paid else self._blank_unknown_totals(found.steps)
+        return replace(found, steps=steps, notes=[*found.notes, self._note()])
+
+    def _note(self) -> EpisodeNote:
+        """Return where the record was left, in words."""
+        text = "Here the record is left: what follows never happened, and nobody has recorded it."
+        return EpisodeNote(
+            number=self._followed - 1,
+            seq=self._followed - 1,
+            step=self._step,
+            at=self._fold.at,
+            principal="system",
+            kind="forked",
+            text=text if self.is_paid else f"{text} {UNKNOWN_REWARDS}",
+        )
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether it is known what the server would have paid for every step."""
+        opened = self._fold.opened
+        return opened is None or not opened.transforms or len(self._rows) <= self._followed
+
+    def _blank_unknown_totals(self, steps: StepColumns) -> StepColumns:
+        """Return steps without the sums that are not known."""
+        sums = zip(steps.number, steps.total, strict=True)
+        return replace(steps, total=[total if number < self._followed else None for number, total in sums])
+
+    def moments(self, *, paid: bool) -> Iterator[EpisodeMoment]:
+        """Yield the reset and the steps, to be compared."""
+        return read_moments(self._rows, self._value, paid=paid)
+
+    def values(self, digests: Iterable[str], most: int) -> dict[str, bytes]:
+        """Return the values that rows name; one that is not there, or longer than `most`, is missing."""
+        found = ((digest, self._value(digest)) for digest in digests)  # one at a time: the others may be very long
+        return {digest: value for digest, value in found if value is not None and len(value) <= most}
+
+    def _value(self, digest: str) -> bytes | None:
+        held = self._held.get(digest)
+        return self._file.value(digest) if held is None else held
+
+    def _take(self, body: bytes) -> None:
+        stored = (len(self._rows), 0, len(self._rows), body, b"")
+        self._rows.append(stored)
+        self._fold.add_row(stored)
+
+    def _opening(self) -> list[Row]:
+        """Return the rows with which it begins: the session's opening, and the reset."""
+        return [self._file.row(self._chain.name, stored) for stored in self._rows[:2]]
+
+    def _event(self, row: BranchStep) -> Event:
+        opened, reset = self._fold.opened, self._fold.reset
+        if opened is None or reset is None:
+            raise ValidationError(
+                "this chain is no episode", found=self._chain.name, expected="the chain of an episode"
+            )
+        said: dict[str, Any] = {
+            "session": opened.session,
+            "at": self._fold.at,
+            "principal": "system",
+            "epoch": reset.epoch,
+            "step": self._own + row.step - self._step,
+        }
+        return _build_batch_step(row, said, opened) if isinstance(reset, BatchReset) else _build_step(row, said, opened)
+
+
+def _build_step(row: BranchStep, said: dict[str, Any], opened: SessionOpened) -> EpisodeStepped:
+    answer = row.branch
+    return EpisodeStepped(
+        **said,
+        action=_encode_raw(row.said),
+        observation=_encode_raw(answer.observation),
+        metadata=_encode_raw(answer.metadata),
+        raw_reward=answer.reward,
+        reward=None if opened.transforms else answer.reward,
+        terminated=answer.terminated,
+        truncated=answer.truncated,
+        scene=_encode_raw(answer.scene),
+    )
+
+
+def _build_batch_step(row: BranchStep, said: dict[str, Any], opened: SessionOpened) -> BatchStepped:
+    answer = row.branch
+    return BatchStepped(
+        **said,
+        actions=_encode_raw(row.said),
+        observations=_encode_raw(answer.observation),
+        infos=_encode_raw(answer.metadata),
+        raw_rewards=_encode_raw(answer.reward),
+        rewards=_encode_raw(None if opened.transforms else answer.reward),
+        terminations=_encode_raw(answer.terminated),
+        truncations=_encode_raw(answer.truncated),
+    )
+
+
+def _encode_raw(value: Any) -> Raw:
+    return Raw(_encode(value))

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from proctor.episode.transition_table import ProtocolState
 from proctor.errors import ValidationError
 from proctor.ledger.chain import SERVER_PREFIX, is_episode_chain
-from proctor.ledger.reader import SummaryBuilder, build_summaries, parse_optional_statement
+from proctor.ledger.reader import EpisodeSummary, SummaryBuilder, build_summaries, parse_optional_statement
 from proctor.ledger.rows import (
     ChainEnded,
     ObservationStorage,
@@ -34,7 +35,6 @@ from proctor.ledger.storage.ledger_file import BODY, COLUMNS, HASH, ChainEntry, 
 from proctor.ledger.storage.lock import has_writer
 from proctor.ledger.storage.sqlite import check_ascending, file_fingerprint, translate_errors
 from proctor.viewer.documents import EpisodeLine
-from proctor.viewer.summary import build_line
 
 FRESH_SECONDS: Final = 60.0
 """An open episode that was written so lately is live, if it cannot be seen who writes it."""
@@ -68,6 +68,57 @@ _VALUES: Final = (
     "SELECT digest, packed, sum, content FROM blobs WHERE typeof(content) = 'blob' AND length(content) <= ?"
 )
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+LOST: Final = "lost"
+OPEN: Final = "open"
+EXACT: Final = 2**53
+"""The integers up to here are the same in a browser."""
+_SAME: Final = (
+    *(
+        "chain",
+        "session",
+        "epoch",
+        "episode_id",
+        "environment",
+        "agent",
+        "reason",
+        "steps",
+        "total_reward",
+        "refusals",
+        "tier",
+    ),
+    *("opened_at", "closed_at", "governed", "num_envs", "terminated", "truncated", "rows"),
+)
+"""What a line says as the ledger's own list does."""
+
+
+def build_line(fold: SummaryBuilder, path: Path, chain: ChainEntry, *, live: bool) -> EpisodeLine:
+    """Return the line of a chain in the file at `path`; it is live as long as it is open and somebody writes to its file."""
+    told = fold.summary(path, chain)
+    return EpisodeLine(
+        **{name: getattr(told, name) for name in _SAME},
+        state=_state(told, lost=fold.totals.non_step.lost),
+        outcome=told.outcome or OPEN if told.governed else _find_end(told),
+        last_at=max(fold.at, told.opened_at),
+        live=live and chain.last is None,
+        seed=str(told.seed) if told.seed is not None and told.seed > EXACT else told.seed,
+        last=fold.number,
+    )
+
+
+def _state(told: EpisodeSummary, *, lost: bool) -> str:
+    if lost or told.reason == LOST:
+        return LOST
+    if told.governed:
+        return told.state or ProtocolState.IDLE
+    return _find_end(told) or ("ready" if told.reason == "" else "closed")
+
+
+def _find_end(told: EpisodeSummary) -> str | None:
+    """Return how the environment ended the episode, None if it did not."""
+    if told.terminated:
+        return "terminated"
+    return "truncated" if told.truncated else None
 
 
 @dataclass(slots=True)

@@ -331,39 +331,33 @@ class _StepTable:
     def _cells(self, row: _StepRow) -> tuple[Any, ...]:
         event = row.said.event
         if type(event) is BatchStepped:
-            return self._batch_cells(row, event)
-        return self._single_cells(row, event)  # type: ignore[arg-type]  # a row is one of the two
-
-    def _single_cells(self, row: _StepRow, event: EpisodeStepped) -> tuple[Any, ...]:
+            action, seen, raw_reward, ended = event.actions, event.observations, mean_of_array(event.raw_rewards), 0
+            reward, scene, tool = row.reward, NULL, None
+        else:
+            step: EpisodeStepped = event  # type: ignore[assignment]  # a row is one of the two
+            action, seen, raw_reward, ended = (
+                step.action,
+                step.observation,
+                step.raw_reward,
+                step.terminated | step.truncated << 1,
+            )
+            reward, scene, tool = step.reward, self._frame(step.scene, row.said.scene), step.tool
+        total = row.total if math.isfinite(row.total) else None
+        observation = self._observation(seen, row.said.digest)
+        at: float = event.at  # type: ignore[union-attr]
         return (
             row.number,
             row.seq,
             row.step,
-            event.at,
-            null_if_large(event.action),
-            self._observation(event.observation, row.said.digest),
-            event.reward,
-            event.raw_reward,
-            row.total if math.isfinite(row.total) else None,
-            event.terminated | event.truncated << 1,
-            self._frame(event.scene, row.said.scene),
-            event.tool,
-        )
-
-    def _batch_cells(self, row: _StepRow, event: BatchStepped) -> tuple[Any, ...]:
-        return (
-            row.number,
-            row.seq,
-            row.step,
-            event.at,
-            null_if_large(event.actions),
-            self._observation(event.observations, row.said.digest),
-            row.reward,
-            mean_of_array(event.raw_rewards),
-            row.total if math.isfinite(row.total) else None,
-            0,
-            NULL,
-            None,
+            at,
+            null_if_large(action),
+            observation,
+            reward,
+            raw_reward,
+            total,
+            ended,
+            scene,
+            tool,
         )
 
     def _observation(self, held: Raw, digest: str | None) -> Raw:
@@ -463,24 +457,8 @@ def null_if_large(value: Raw) -> Raw:
     return value if memoryview(value).nbytes <= MOST_BYTES else NULL
 
 
+_STATED: Final = tuple(name for name in JudgedPacket.__struct_fields__ if name not in ("number", "seq"))
+
+
 def _build_packet(number: int, seq: int, event: PacketJudged) -> JudgedPacket:
-    return JudgedPacket(
-        number=number,
-        seq=seq,
-        step=event.step,
-        at=event.at,
-        principal=event.principal,
-        kind=event.kind,
-        packet_id=event.packet_id,
-        judged=event.judged,
-        accepted=event.accepted,
-        path=event.path,
-        rules=event.rules,
-        pointers=event.pointers,
-        reason=event.reason,
-        warnings=event.warnings,
-        state=event.state,
-        tool=event.tool,
-        grant=event.grant,
-        line=event.line,
-    )
+    return JudgedPacket(number=number, seq=seq, **{name: getattr(event, name) for name in _STATED})

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { START, Walk, below, keyOf } from "../../../src/proctor/viewer/static/js/walk.js";
+import { countWhile } from "../../../src/proctor/viewer/static/js/dom.js";
+import { START, Walk, keyOf } from "../../../src/proctor/viewer/static/js/walk.js";
 
 function packet(path, accepted = true, state = path[path.length - 1]) {
   return { path, accepted, judged: true, state, kind: "DecisionPacket" };
@@ -115,8 +116,9 @@ test("a walk that grows piece by piece is the same as one read at once", () => {
   assert.deepEqual(pieces, whole);
 });
 
-test("below counts what lies under a limit", () => {
+test("what holds up to a place is counted", () => {
   for (const limit of [0, 1, 2, 3, 8, 9]) {
-    assert.equal(below([1, 2, 2, 8], limit), [1, 2, 2, 8].filter((each) => each < limit).length);
+    const numbers = [1, 2, 2, 8];
+    assert.equal(countWhile(4, (at) => numbers[at] < limit), numbers.filter((each) => each < limit).length);
   }
 });

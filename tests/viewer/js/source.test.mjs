@@ -7,7 +7,8 @@ import test, { beforeEach } from "node:test";
 import { refusal, success, trouble } from "../../../src/proctor/viewer/static/js/acting.js";
 import { Events, waitOf } from "../../../src/proctor/viewer/static/js/events.js";
 import { compareAddress, entranceOf, episodeAddress, routeOf } from "../../../src/proctor/viewer/static/js/router.js";
-import { fileSource, servedSource } from "../../../src/proctor/viewer/static/js/source.js";
+import { FileSource } from "../../../src/proctor/viewer/static/js/single_file.js";
+import { ServedSource } from "../../../src/proctor/viewer/static/js/source.js";
 import { keepToken } from "../../../src/proctor/viewer/static/js/source.js";
 
 // ------------------------------------------------------------------------------------------------------ addresses
@@ -65,7 +66,7 @@ beforeEach(() => {
 });
 
 test("a visit brings the token that posts carry, and what can be done", async () => {
-  const source = servedSource();
+  const source = new ServedSource();
   answers.set("enter", answer(200, { csrf: "secret", can_act: true, can_fork: false }));
   answers.set("../operator/deny", answer(200, { accepted: true }));
 
@@ -81,7 +82,7 @@ test("a visit brings the token that posts carry, and what can be done", async ()
 test("where another tab came in anew, its token is taken; else a refused post stays refused", async () => {
   const kept = new Map();
   globalThis.localStorage = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
-  const source = servedSource();
+  const source = new ServedSource();
   const refused = () => answer(403, { code: "NO_TOKEN", message: "no" });
   answers.set("enter", answer(200, { csrf: "mine", can_act: true, can_fork: false }));
   answers.set("../operator/deny", [refused(), refused(), answer(200, { accepted: true })]);
@@ -98,7 +99,7 @@ test("where another tab came in anew, its token is taken; else a refused post st
 test("who has a visit and no token can look and not act", async () => {
   const kept = new Map();
   globalThis.localStorage = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
-  const [source, other] = [servedSource(), servedSource()];
+  const [source, other] = [new ServedSource(), new ServedSource()];
   keepToken("");
   answers.set("visit", [1, 2].map(() => answer(200, { csrf: null, can_act: true, can_fork: true })));
 
@@ -111,7 +112,7 @@ test("who has a visit and no token can look and not act", async () => {
 });
 
 test("names go into addresses so that nothing in them is read as one", async () => {
-  const source = servedSource();
+  const source = new ServedSource();
   const path = "api/slice?chain=a%26b%3D1.1&after=3&most=10&thin=1";
   answers.set(path, answer(200, {}));
 
@@ -122,7 +123,7 @@ test("names go into addresses so that nothing in them is read as one", async () 
 });
 
 test("what the list leaves out is known after it was asked for", async () => {
-  const source = servedSource();
+  const source = new ServedSource();
   answers.set("api/lines", answer(200, { lines: [{ chain: "a" }], remarks: ["b cannot be read"] }));
   const before = source.remarks;
 
@@ -135,17 +136,17 @@ test("a refusal has the server's code and words", async () => {
   answers.set("api/head?chain=x", answer(404, { code: "VALIDATION_ERROR", message: "there is no such chain" }));
 
   const expected = { name: "Refusal", code: "VALIDATION_ERROR", message: "there is no such chain", status: 404 };
-  await assert.rejects(servedSource().head("x"), expected);
+  await assert.rejects(new ServedSource().head("x"), expected);
 });
 
 test("whoever is not in is told so, even by words that are no JSON", async () => {
   answers.set("../operator/pending", answer(401, "Unauthorized"));
 
-  await assert.rejects(servedSource().pending(), { code: "NO_VISIT", status: 401 });
+  await assert.rejects(new ServedSource().pending(), { code: "NO_VISIT", status: 401 });
 });
 
 test("a server that does not answer is unreachable", async () => {
-  await assert.rejects(servedSource().lines(), { code: "UNREACHABLE" });
+  await assert.rejects(new ServedSource().lines(), { code: "UNREACHABLE" });
 });
 
 test("what is not answered in time is refused, and of an act nobody knows whether it was done", async () => {
@@ -159,7 +160,7 @@ test("what is not answered in time is refused, and of an act nobody knows whethe
   };
   globalThis.fetch = (path, { signal }) =>
     new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
-  const source = servedSource();
+  const source = new ServedSource();
 
   await assert.rejects(source.lines(), { code: "TOO_LATE", message: /within 20 seconds/ });
   await assert.rejects(source.act("alert", {}), { code: "TOO_LATE", message: /may have been done/ });
@@ -171,7 +172,7 @@ test("what is not answered in time is refused, and of an act nobody knows whethe
 });
 
 test("the machine is fetched once, and again after a failure", async () => {
-  const source = servedSource();
+  const source = new ServedSource();
   await assert.rejects(source.machine());
   answers.set("api/machine", answer(200, { states: [] }));
 
@@ -181,7 +182,7 @@ test("the machine is fetched once, and again after a failure", async () => {
 });
 
 test("who subscribes late hears what is known at once", () => {
-  const [source, heard] = [servedSource(), []];
+  const [source, heard] = [new ServedSource(), []];
   source.tell("pending", [{ id: "a" }]);
   source.tell("status", "live");
   const end = source.subscribe("pending", (waiting) => heard.push(waiting));
@@ -311,7 +312,7 @@ const RECORD = {
 };
 
 test("a file answers as a server does", async () => {
-  const source = fileSource(RECORD);
+  const source = new FileSource(RECORD);
 
   assert.deepEqual(await source.lines(), RECORD.lines);
   assert.equal((await source.head("a.1")).line.chain, "a.1");
@@ -323,7 +324,7 @@ test("a file answers as a server does", async () => {
 });
 
 test("a file's raw rows are unpacked on demand", async () => {
-  const source = fileSource(RECORD);
+  const source = new FileSource(RECORD);
 
   assert.deepEqual(await source.raw("a.1", 2), ROWS[0]);
   assert.deepEqual(await source.raw("a.1", 4), ROWS[1]);
@@ -331,15 +332,15 @@ test("a file's raw rows are unpacked on demand", async () => {
 });
 
 test("the rest of a slice counts its totals from where it begins", async () => {
-  const rest = await fileSource(RECORD).slice("a.1", 4);
+  const rest = await new FileSource(RECORD).slice("a.1", 4);
 
   assert.deepEqual(rest.steps, { number: [6], step: [3], reward: [3], total: [3], parts: { goal: [1] } });
   assert.deepEqual([rest.after, rest.packets, rest.notes.length], [4, [{ number: 5 }], 1]);
-  assert.deepEqual((await fileSource(RECORD).slice("a.1", 9)).steps.number, []);
+  assert.deepEqual((await new FileSource(RECORD).slice("a.1", 9)).steps.number, []);
 });
 
 test("a picture that was left out is the one before it", async () => {
-  const source = fileSource(RECORD);
+  const source = new FileSource(RECORD);
 
   assert.equal(await source.pixels("a.1", 6), "data:six");
   assert.equal(await source.pixels("a.1", 5), "data:two");
@@ -347,7 +348,7 @@ test("a picture that was left out is the one before it", async () => {
 });
 
 test("what a file does not have is refused in words", async () => {
-  const source = fileSource(RECORD);
+  const source = new FileSource(RECORD);
 
   const askings = [source.head("b.1"), source.head("constructor"), source.act("deny", {}), source.fork("a.1", 1, [])];
   for (const asking of askings) {

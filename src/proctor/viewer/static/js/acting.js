@@ -1,9 +1,14 @@
 /*
- * Questions that must be answered before something is done.
+ * What an operator does, from the question "really?" to what came of it; and the form that stops agents and lets them
+ * go on.
  *
- * Rule 1: nothing is done by closing: Esc, Cancel and a click outside all mean no.
- * Rule 2: a question does not outlive its page: whoever goes elsewhere has said no.
- * Rule 3: the browser's own modal <dialog> keeps the focus inside and gives it back afterwards.
+ * Rule 1: nothing is sent before a dialog said in words what will happen and that it goes on record. Closing it in any
+ *     way means no.
+ * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
+ * Rule 3: a dialog about what is no longer there closes by itself, and nothing is sent.
+ * Rule 4: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
+ * Rule 5: an act's outcome takes the place of the one before and gets the focus, unless somebody has put that
+ *     elsewhere meanwhile.
  */
 
 import { el, setText } from "./dom.js";
@@ -59,17 +64,6 @@ function isOutside(dialog, event) {
   const across = event.clientX < box.left || event.clientX > box.right;
   return across || event.clientY < box.top || event.clientY > box.bottom;
 }
-
-/*
- * An operator's act, from the question "really?" to what came of it.
- *
- * Rule 1: nothing is sent before a dialog said in words what will happen, what is answered, and that it goes on record.
- * Rule 2: an act is sent once. If no answer comes, it says that nobody knows; it is never sent again by itself.
- * Rule 3: a dialog about what is no longer there closes by itself, and nothing is sent.
- * Rule 4: what the judge refused is shown with its rules and its reason, and that nothing has changed.
- * Rule 5: an act takes away what was said of the one before, and its own outcome gets the focus, unless somebody has
- *     put that elsewhere meanwhile: what was pressed is often gone by then.
- */
 
 const MOST_SHOWN = 3;
 const WITHDRAWN = "What you were asked about is settled or over: nothing was sent.";
@@ -204,14 +198,6 @@ function inState(state) {
   const words = stateWords(state);
   return words === state ? state : `${words} (${state})`;
 }
-
-/*
- * Alerts and their end: how an operator stops a session's agents, and lets them go on.
- *
- * Rule 1: CRITICAL is safe mode, and the dialog says so before anything is sent.
- * Rule 2: safe mode can be cleared where the episode is in it, and nowhere else: the button is not there otherwise.
- * Rule 3: an act names the episode that was seen when it was begun: if its session has gone on by then, it is refused.
- */
 
 const SAFE_MODE = "S9_SAFEMODE";
 const SEVERITIES = [

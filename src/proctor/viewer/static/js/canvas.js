@@ -1,8 +1,9 @@
 /*
- * A canvas at the screen's own resolution, which says when its size has changed.
+ * What is drawn on: canvases at the screen's own resolution, layers, and the colours of the theme.
  *
  * Rule 1: whoever draws does so in CSS pixels; only this file knows the device's.
  * Rule 2: a canvas is role="img" and carries a label that says in words what is seen.
+ * Rule 3: colours live in style.css; who draws asks for them here by name, and draws again when told that they changed.
  */
 
 import { el, setAttribute } from "./dom.js";
@@ -107,13 +108,6 @@ export function pictureOf(bytes, columns, rows) {
 export function rgb([red, green, blue], opacity = 1) {
   return opacity === 1 ? `rgb(${red}, ${green}, ${blue})` : `rgba(${red}, ${green}, ${blue}, ${opacity})`;
 }
-
-/*
- * Light or dark: the reader's choice, else the system's.
- *
- * Rule 1: colours live in style.css; scripts that draw ask for them here by name and draw again when told.
- * Rule 2: the choice is remembered if the browser lets us, and works if it does not (a file from disk, a notebook).
- */
 
 const KEY = "proctor-theme";
 const CHOICES = ["auto", "light", "dark"];

@@ -1,8 +1,10 @@
 /*
- * Many numbers on few pixels: the least and the greatest of every pixel column. Pure.
+ * Small charts over the steps of one episode or of two, with one cursor for all: reward, its parts, return, what the
+ * painter measures.
  *
- * Rule 1: no peak is lost: every finite number lies between its column's two ends.
- * Rule 2: what is not a number (NaN) is a gap.
+ * Rule 1: what is drawn depends on the pixels, not on the steps: the least and the greatest number of every pixel
+ *     column. No peak is lost.
+ * Rule 2: lines are drawn on a layer when numbers came or the size or the colours changed; else only the cursor moves.
  */
 
 import { Surface, colour, onTheme } from "./canvas.js";
@@ -52,13 +54,6 @@ export function unionOf(ranges) {
   const [lows, highs] = [known.map(([low]) => low), known.map(([, high]) => high)];
   return known.length === 0 ? null : [Math.min(...lows), Math.max(...highs)];
 }
-
-/*
- * One small chart on a canvas: lines over the steps, a cursor, its values in words; a press or a drag moves the cursor.
- *
- * Rule 1: the lines are on a layer, drawn when numbers came or the size or the colours changed; else only the cursor
- *     moves.
- */
 
 const LEFT = 48; // room for the least and the greatest number
 const RIGHT = 6;
@@ -269,20 +264,8 @@ function inks() {
   return { text: colour("text"), line: colour("line"), series };
 }
 
-/*
- * Small charts over the episode: reward, its parts, return, and what the painter measures; one cursor for all.
- *
- * Rule 1: what is drawn depends on the pixels, not on the steps: least and greatest per pixel column (`envelope`).
- * Rule 2: the lines are drawn once on a layer; a moving cursor only puts that layer there and a line on top.
- */
-
 const ORDER = ["reward", "parts", "total"];
 const TITLES = { parts: "Parts of the reward", observation: "Observation" };
-
-/** Return a Panel with the charts; `indexAt` as for the stage. */
-export function chartsPanel({ track, player, indexAt = (index) => index, title = "Charts" }) {
-  return new Charts({ track, player, indexAt, title });
-}
 
 /** Return `[{name, title, series}]`: what belongs together is one chart; what has no number is left out. */
 export function groupsOf(series) {
@@ -296,22 +279,24 @@ export function groupsOf(series) {
     .sort((one, other) => place(one.name) - place(other.name));
 }
 
-class Charts {
+/** A Panel; `groups()` gives `[{name, title, series}]`, one chart each, which come and grow with the track. */
+export class Charts {
   #given;
+  #groups;
   #charts = new Map();
   #ends;
 
-  constructor(given) {
-    this.#given = given;
-    this.#charts = new Map();
+  constructor({ track, player, title = "Charts", groups = () => groupsOf(track.series) }) {
+    this.#given = { track, player };
+    this.#groups = groups;
     this.body = el("div", { class: "charts-grid" });
-    this.element = el("section", { class: "panel charts", "aria-label": given.title }, this.body);
-    this.#ends = [given.player.subscribe(() => this.#point()), onTheme(() => this.update())];
+    this.element = el("section", { class: "panel charts", "aria-label": title }, this.body);
+    this.#ends = [player.subscribe(() => this.#point()), onTheme(() => this.update())];
     this.update();
   }
 
   update() {
-    const groups = groupsOf(this.#given.track.series);
+    const groups = this.#groups();
     groups.forEach((group) => this.#chart(group).setSeries(group.series));
     this.#arrange(groups.map((group) => this.#charts.get(group.name).element));
     this.#point();
@@ -322,16 +307,16 @@ class Charts {
     this.#charts.forEach((chart) => chart.close());
   }
 
-  #chart(group) {
-    if (!this.#charts.has(group.name)) {
+  #chart({ name, title }) {
+    if (!this.#charts.has(name)) {
       const { track, player } = this.#given;
       const seek = (index) => {
         player.pause();
         player.seek(index);
       };
-      this.#charts.set(group.name, new Chart({ title: group.title, track, seek }));
+      this.#charts.set(name, new Chart({ title, track, seek }));
     }
-    return this.#charts.get(group.name);
+    return this.#charts.get(name);
   }
 
   #arrange(elements) {
@@ -342,55 +327,8 @@ class Charts {
   }
 
   #point() {
-    const { player, track, indexAt } = this.#given;
-    const index = Math.max(0, Math.min(indexAt(player.index), track.length - 1));
+    const { player, track } = this.#given;
+    const index = Math.max(0, Math.min(player.index, track.length - 1));
     this.#charts.forEach((chart) => chart.point(index));
-  }
-}
-
-// The charts of two episodes, both lines in one; they share the cursor of the page.
-//
-// Rule 1: what the lines are and where they end is the Pair's to say; how they are drawn is the Chart's.
-
-/** Returns a Panel; its charts come and grow with the tracks. */
-export function pairedCharts({ pair, player }) {
-  return new PairedCharts(pair, player);
-}
-
-class PairedCharts {
-  constructor(pair, player) {
-    Object.assign(this, { pair, player, charts: new Map() });
-    this.grid = el("div", { class: "charts-grid" });
-    this.element = el("section", { class: "panel charts", "aria-label": "Charts of both" }, this.grid);
-    this.ends = [player.subscribe(() => this.point()), onTheme(() => this.update())];
-    this.update();
-  }
-
-  update() {
-    for (const { name, title, series } of this.pair.charts()) {
-      if (!this.charts.has(name)) this.add(name, title);
-      this.charts.get(name).setSeries(series);
-    }
-    this.point();
-  }
-
-  close() {
-    for (const end of this.ends) end();
-    for (const chart of this.charts.values()) chart.close();
-  }
-
-  point() {
-    const index = Math.min(this.player.index, this.pair.length - 1);
-    for (const chart of this.charts.values()) chart.point(index);
-  }
-
-  add(name, title) {
-    const seek = (index) => {
-      this.player.pause();
-      this.player.seek(index);
-    };
-    const chart = new Chart({ title, track: this.pair.lead.track, seek });
-    this.charts.set(name, chart);
-    this.grid.append(chart.element);
   }
 }

@@ -4,8 +4,8 @@
 // Rule 2: a fork has no address and no row: it lives on this page only.
 // Rule 3: what cannot be compared is still shown.
 
-import { pairedCharts } from "./charts.js";
-import { differenceOf, differencePanel, factsTable, forkForm, isUnsettled, sideName } from "./compare_panels.js";
+import { Charts } from "./charts.js";
+import { ForkForm, differenceOf, differencePanel, factsTable, isUnsettled, sideName } from "./compare_panels.js";
 import { clear, el } from "./dom.js";
 import { shortChain } from "./format.js";
 import { loadEpisode } from "./loading.js";
@@ -13,8 +13,8 @@ import { Pair, SIDES, originOf, turned } from "./pair.js";
 import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
 import { compareAddress, keepAddress, readdress } from "./router.js";
 import { UNREACHABLE } from "./source.js";
-import { stagePanel } from "./stage.js";
-import { timelinePanel } from "./timeline.js";
+import { Stage } from "./stage.js";
+import { Timeline } from "./timeline.js";
 import { Track } from "./track.js";
 
 const ASKED_AGAIN = 3_000; // milliseconds between two looks for a difference in live episodes
@@ -115,18 +115,16 @@ class ComparePage {
   build() {
     const { context, player, pair } = this;
     this.differs = differencePanel({ jump: () => this.jump() });
-    this.timeline = timelinePanel({
-      head: this.pair.lead.head,
-      track: this.pair.lead.track,
+    this.timeline = new Timeline({
+      ...pair.lead,
       player,
       context,
       difference: () => this.differenceIndex(),
       onHelp: showKeys,
     });
     this.stages = pair.sides.map((side, place) =>
-      stagePanel({
-        head: side.head,
-        track: side.track,
+      new Stage({
+        ...side,
         player,
         context,
         title: `Environment of ${SIDES[place]}`,
@@ -134,7 +132,7 @@ class ComparePage {
       }),
     );
     this.facts = factsTable(pair);
-    this.charts = pairedCharts({ pair, player });
+    this.charts = new Charts({ track: pair.lead.track, player, title: "Charts of both", groups: () => pair.charts() });
     this.form = this.forkForm();
     this.panels = [this.timeline, ...this.stages, this.charts];
     this.ends = [player.subscribe(() => this.point()), listenForKeys(playerKeys(player)), this.keepAddress()];
@@ -164,12 +162,7 @@ class ComparePage {
   forkForm() {
     const [one] = this.pair.sides;
     if (!this.context.source.canFork || one.fork) return null;
-    return forkForm({
-      head: one.head,
-      track: one.track,
-      last: this.forked,
-      fork: (step, actions) => this.fork(step, actions),
-    });
+    return new ForkForm({ ...one, last: this.forked, fork: (step, actions) => this.fork(step, actions) });
   }
 
   // ------------------------------------------------------------------------------------------------------- moving

@@ -1,13 +1,19 @@
-// The name of a side: its sign, the choice of another episode, and a link to its own page.
-//
-// Rule 1: those of the same environment come first; a very long list is cut, newest first.
-// Rule 2: a fork says that it is not recorded; one that was made here has no page of its own.
+/*
+ * The parts of the page with two episodes: their names and choices, where they first differ, their facts, and the form
+ * that forks.
+ *
+ * Rule 1: the sentence of a difference is the server's; what differs is shown by weight and by a word, not by colour
+ *     alone.
+ * Rule 2: a fork is never recorded, and what shows one says so.
+ * Rule 3: a fork runs code. Which code, and with which settings, is said and confirmed before: the record names it, and
+ *   whoever wrote that may have named anything, whatever the environment is called in a list.
+ */
 
 import { confirmed } from "./acting.js";
-import { clear, el, setText } from "./dom.js";
+import { button, clear, el, setText } from "./dom.js";
 import { number, shortChain } from "./format.js";
 import { jsonTree } from "./json_tree.js";
-import { SIDES, actionsAfter, cursorFacts, lineFacts, parsedActions, turned } from "./pair.js";
+import { SIDES, actionsAfter, cursorFacts, parsedActions, turned } from "./pair.js";
 import { episodeAddress } from "./router.js";
 
 const MOST = 300;
@@ -41,14 +47,11 @@ function grouped(lines, side) {
   const { line } = side.head;
   const isNear = ({ environment }) => environment === line.environment;
   const isListed = lines.some(({ chain }) => chain === line.chain);
+  const [near, other] = [lines.filter(isNear), lines.filter((each) => !isNear(each))];
   return [
     isListed ? null : el("option", { value: line.chain, selected: true }, words(line)),
-    group("Same environment", lines.filter(isNear), side),
-    group(
-      "Other environments",
-      lines.filter((each) => !isNear(each)),
-      side,
-    ),
+    group("Same environment", near, side),
+    group("Other environments", other, side),
   ];
 }
 
@@ -56,11 +59,8 @@ function group(label, lines, side) {
   if (lines.length === 0) return null;
   const { chain } = side.head.line;
   const shown = lines.filter((line, at) => at < MOST || line.chain === chain);
-  return el(
-    "optgroup",
-    { label },
-    shown.map((line) => el("option", { value: line.chain, selected: line.chain === chain }, words(line))),
-  );
+  const options = shown.map((line) => el("option", { value: line.chain, selected: line.chain === chain }, words(line)));
+  return el("optgroup", { label }, options);
 }
 
 function words(line) {
@@ -68,26 +68,14 @@ function words(line) {
   return `${line.environment} ${shortChain(line.chain)}: ${line.steps} steps${paid}`;
 }
 
-// Where two episodes first differ: one sentence, both values, and a button that goes there.
-//
-// Rule 1: the sentence is the server's; the values are shown as they are.
-
 const SO_FAR = "is here so far"; // what the server says of an open episode that is shorter than the other
 
 /** Returns {element, show(difference), fail(problem), focus()}; `jump()` goes to the difference. */
 export function differencePanel({ jump }) {
-  const body = el(
-    "div",
-    { class: "difference-body" },
-    el("p", { class: "quiet" }, "Looking for the first difference…"),
-  );
+  const looking = el("p", { class: "quiet" }, "Looking for the first difference…");
+  const body = el("div", { class: "difference-body" }, looking);
   const title = el("h2", { tabindex: "-1" }, "First difference");
-  const element = el(
-    "section",
-    { class: "panel difference", "aria-label": "First difference" },
-    title,
-    body,
-  );
+  const element = el("section", { class: "panel difference", "aria-label": "First difference" }, title, body);
   const fill = (...nodes) => clear(body).append(...nodes.filter(Boolean));
   return {
     element,
@@ -102,21 +90,12 @@ function same({ text }) {
 }
 
 function differing(difference, jump) {
-  const canJump = difference.step !== null;
+  const { step, text, left, right } = difference;
+  const words = `Jump to the first difference (step ${step})`;
   return [
-    el("p", { class: "difference-text" }, difference.text),
-    canJump
-      ? el(
-          "button",
-          { type: "button", class: "primary", on: { click: jump } },
-          `Jump to the first difference (step ${difference.step})`,
-        )
-      : null,
-    el(
-      "div",
-      { class: "difference-values" },
-      [difference.left, difference.right].map((value, place) => side(value, place, difference)),
-    ),
+    el("p", { class: "difference-text" }, text),
+    step === null ? null : button(words, jump, { class: "primary" }),
+    el("div", { class: "difference-values" }, [left, right].map((value, place) => side(value, place, difference))),
   ];
 }
 
@@ -149,32 +128,14 @@ function sideBadge(place) {
   return el("span", { class: `side side-${SIDES[place].toLowerCase()}` }, SIDES[place]);
 }
 
-// What is to be said of two episodes, as a table with a column for each; what differs is marked.
-//
-// Rule 1: a difference is shown by weight and by a word, not by colour alone.
-
 /** Returns {element, point(index), update()}. */
 export function factsTable(pair) {
   const now = el("tbody");
   const whole = el("tbody");
   const rows = [];
-  const element = el(
-    "table",
-    { class: "fact-table" },
-    el("caption", { class: "visually-hidden" }, "Facts of both episodes"),
-    el(
-      "thead",
-      null,
-      el(
-        "tr",
-        null,
-        el("td"),
-        [0, 1].map((place) => el("th", { scope: "col" }, sideBadge(place))),
-      ),
-    ),
-    now,
-    whole,
-  );
+  const heads = [0, 1].map((place) => el("th", { scope: "col" }, sideBadge(place)));
+  const caption = el("caption", { class: "visually-hidden" }, "Facts of both episodes");
+  const element = el("table", { class: "fact-table" }, caption, el("thead", el("tr", el("td"), heads)), now, whole);
   const update = () =>
     clear(whole).append(heading("Episode"), ...lineFacts(pair.sides).map((fact) => row(fact).node));
   const point = (index) =>
@@ -205,49 +166,22 @@ function row(fact) {
   return { node, show };
 }
 
-// The form that forks an episode: from which step, with which actions.
-//
-// Rule 1: nothing is sent that is no list of actions; what the server refuses is said beside the form.
-// Rule 2: a fork is never recorded, and the form says so.
-// Rule 3: a fork runs code. Which code, and with which settings, is said and confirmed before: the record names it, and
-//   whoever wrote that may have named anything, whatever the environment is called in a list.
-
 const SUGGESTED = 5;
 const made = { forms: 0 };
 
-/**
- * Returns {element, follow(step), focus()}; `fork(step, actions)` is async and throws what the server refuses.
- * `last` is what the last fork was made of, to be changed and tried again.
- */
-export function forkForm({ head, track, fork, last = null, ask = confirmed }) {
-  return new ForkForm(head, track, fork, last, ask);
-}
-
-class ForkForm {
-  constructor(head, track, fork, last, ask) {
+/** `fork(step, actions)` is async and throws what the server refuses; `last` is what the last fork was made of, to be changed. */
+export class ForkForm {
+  constructor({ head, track, fork, last = null, ask = confirmed }) {
     made.forms += 1;
     const id = `fork-${made.forms}`;
     Object.assign(this, { head, track, fork, ask, touched: false });
-    this.step = el("input", {
-      type: "number",
-      id: `${id}-step`,
-      min: "0",
-      required: true,
-      value: "0",
-      on: { input: () => this.suggest() },
-    });
-    this.actions = el("textarea", {
-      id: `${id}-actions`,
-      rows: "2",
-      spellcheck: "false",
-      class: "mono",
-      "aria-describedby": `${id}-help`,
-      on: {
-        input: () => {
-          this.touched = true;
-        },
-      },
-    });
+    const suggest = { input: () => this.suggest() };
+    this.step = el("input", { type: "number", id: `${id}-step`, min: "0", required: true, value: "0", on: suggest });
+    const touch = () => {
+      this.touched = true;
+    };
+    const plain = { rows: "2", spellcheck: "false", class: "mono", "aria-describedby": `${id}-help` };
+    this.actions = el("textarea", { id: `${id}-actions`, ...plain, on: { input: touch } });
     this.problem = el("p", { class: "bad", role: "alert" });
     this.button = el("button", { type: "submit", class: "primary" }, "Fork");
     this.element = el(

@@ -27,6 +27,54 @@ export function svg(tag, props, ...children) {
   return built(document.createElementNS(SVG, tag), props, children);
 }
 
+/** Return a button that does something. */
+export function button(words, act, props = {}) {
+  return el("button", { type: "button", ...props, on: { click: act } }, words);
+}
+
+/** Return a part that opens and closes; `fill(inner)` is called when it is first opened. */
+export function fold(summary, props, fill) {
+  const inner = el("div");
+  const toggle = () => whole.open && opened();
+  const whole = el("details", { ...props, on: { toggle } }, el("summary", summary), inner);
+  const opened = () => inner.childNodes.length === 0 && fill(inner);
+  if (props.open) {
+    opened();
+  }
+  return whole;
+}
+
+/** Return names with their values; those without one are left out. */
+export function definitions(pairs, props = {}) {
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return el("dl", props, known.map(([name, value]) => el("div", el("dt", name), el("dd", value))));
+}
+
+/** Return boxes of which one is chosen: `[value, words]` each, the first at the beginning. */
+export function choice(legend, name, options, choose, kind = "") {
+  const box = (value, at) => ({ type: "radio", name, value, checked: at === 0, on: { change: () => choose(value) } });
+  return el(
+    "fieldset",
+    { class: ["toggles", kind] },
+    el("legend", { class: "visually-hidden" }, legend),
+    options.map(([value, words], at) => el("label", { class: "toggle" }, el("input", box(value, at)), words)),
+  );
+}
+
+/** Return how many of the first `length` places something holds for: up to one of them, and then no more. */
+export function countWhile(length, holds) {
+  let [low, high] = [0, length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(middle)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 /** Take all children out of a node; returns the node. */
 export function clear(node) {
   node.replaceChildren();

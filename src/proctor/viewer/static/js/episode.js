@@ -1,21 +1,26 @@
 /*
- * The head of an episode's page: what it is, how it stands, and what can be done with it.
+ * An episode's page: its head, the environment with its timeline, the charts, what was judged, and everything as it
+ * was recorded.
+ *
+ * Rule 1: the page owns the player and the panels; a panel never knows another one.
+ * Rule 2: what grew is shown in the next animation frame, once, however many pieces came.
+ * Rule 3: `close()` ends every subscription, timer and fetch.
  */
 
 import { confirmed } from "./acting.js";
-import { chartsPanel } from "./charts.js";
+import { Charts } from "./charts.js";
 import { forkBadge } from "./compare_panels.js";
 import { clear, el, setText } from "./dom.js";
-import { factsPanel, notesPanel, rawPanel } from "./episode_facts.js";
+import { RawPanel, factsPanel, notesPanel } from "./episode_facts.js";
 import { age, counted, number, outcomeWords, shortChain, standingWords } from "./format.js";
 import { loadEpisode } from "./loading.js";
-import { machinePanel } from "./machine.js";
-import { episodeOperator } from "./operator.js";
-import { packetsPanel } from "./packets.js";
-import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
+import { MachinePanel } from "./machine.js";
+import { EpisodeOperator } from "./operator.js";
+import { PacketsPanel } from "./packets.js";
+import { Player, listenForKeys, showKeys } from "./player.js";
 import { compareAddress, episodeAddress, keepAddress } from "./router.js";
-import { stagePanel } from "./stage.js";
-import { timelinePanel, toRefusal } from "./timeline.js";
+import { Stage } from "./stage.js";
+import { Timeline, toRefusal } from "./timeline.js";
 
 const TONES = { conforming: "good", violated: "bad", terminated: "good", truncated: "warn", lost: "bad" };
 
@@ -156,14 +161,6 @@ function summaryOf(line) {
   return parts.filter(Boolean).join(" · ");
 }
 
-/*
- * An episode's page: the environment with its timeline, the charts, what was judged, and everything as it was recorded.
- *
- * Rule 1: the page owns the player and the panels; a panel never knows another one.
- * Rule 2: what grew is shown in the next animation frame, once, however many pieces came.
- * Rule 3: `close()` ends every subscription, timer and fetch.
- */
-
 /** Open an episode's page, at `step` if one is given. */
 export async function episodePage(context, chain, step = null) {
   const page = new EpisodePage(context, chain, step);
@@ -238,19 +235,19 @@ class EpisodePage {
       { class: ["episode", governed ? "governed" : "free"] },
       this.head.element,
       this.trouble,
-      this.#add(episodeOperator(given)).element,
+      this.#add(new EpisodeOperator(given)).element,
       this.#grid(given, governed),
     );
   }
 
   #grid(given, governed) {
-    const stage = this.#add(stagePanel(given));
-    const timeline = this.#add(timelinePanel({ ...given, onHelp: showKeys }));
-    const charts = this.#add(chartsPanel(given));
+    const stage = this.#add(new Stage(given));
+    const timeline = this.#add(new Timeline({ ...given, onHelp: showKeys }));
+    const charts = this.#add(new Charts(given));
     const known = [factsPanel(given), notesPanel(given)].map((panel) => this.#add(panel).element);
-    const machine = governed ? this.#add(machinePanel(given)) : null;
-    this.#packets = governed ? this.#add(packetsPanel(given)) : null;
-    const raw = this.#add(rawPanel(given));
+    const machine = governed ? this.#add(new MachinePanel(given)) : null;
+    this.#packets = governed ? this.#add(new PacketsPanel(given)) : null;
+    const raw = this.#add(new RawPanel(given));
     return el(
       "div",
       { class: "episode-grid" },

@@ -1,10 +1,12 @@
 /*
- * What an episode is: environment, seed, agent, tier, policy, versions, settings, and how it ended.
+ * What is known of an episode besides its steps: its facts, its notes, and the recorded rows as JSON.
  *
  * Rule 1: what is not known is left out; what was recorded is shown as text, however strange.
+ * Rule 2: a row is fetched only when the panel is open, and where the cursor rests; what was opened in one tree is
+ *     open in the next.
  */
 
-import { clear, el, setText } from "./dom.js";
+import { choice, clear, el, setText } from "./dom.js";
 import { counted, duration, number, outcomeWords, standingWords, time } from "./format.js";
 import { copyButton, jsonTree } from "./json_tree.js";
 import { packetsSeen } from "./packet_words.js";
@@ -105,12 +107,6 @@ function block([name, value]) {
   return el("div", {}, el("h3", {}, name), el("pre", { tabindex: "0", role: "region", "aria-label": name }, text));
 }
 
-/*
- * What else was recorded: grants, failures, resets of a batch, the end; each one sentence, with the step it belongs to.
- *
- * Rule 1: the newest are on top, and no more than are read.
- */
-
 const MOST = 50;
 const GRAVE = new Set(["failed", "unreadable"]);
 
@@ -147,50 +143,28 @@ function noteRow(note, track, player) {
   );
 }
 
-// The recorded row behind what is seen: the current step's, or the last packet's before it, as JSON.
-//
-// Rule 1: nothing is fetched until somebody opens the panel, and then only where the cursor rests.
-// Rule 2: what was opened in one row's tree is open in the next one's.
-
 const REST = 160;
 const made = { panels: 0 };
 
-/** Returns the panel, folded. */
-export function rawPanel({ head, track, player, context }) {
-  return new RawPanel(head, track, player, context).panel();
-}
-
-class RawPanel {
-  constructor(head, track, player, context) {
+/** A Panel, folded. */
+export class RawPanel {
+  constructor({ head, track, player, context }) {
     made.panels += 1;
-    Object.assign(this, {
-      head,
-      track,
-      player,
-      context,
-      of: "step",
-      asked: null,
-      row: null,
-      timer: null,
-      opened: new Set(["", "/event"]),
-    });
+    Object.assign(this, { head, track, player, context, of: "step", asked: null, row: null, timer: null });
+    this.opened = new Set(["", "/event"]);
     this.what = el("p", { class: "quiet small raw-what" });
     this.tree = el("div", { class: "raw-tree" });
     this.copy = copyButton(() => JSON.stringify(this.row, null, 2), context.announce);
     this.fold = el(
       "details",
-      { class: "raw-fold", on: { toggle: () => this.draw() } },
+      { class: "raw-fold", on: { toggle: () => this.update() } },
       el("summary", null, el("h2", null, "Raw JSON")),
       el("div", { class: "raw-tools" }, this.choice(), this.copy),
       this.what,
       this.tree,
     );
     this.element = el("section", { class: "panel raw", "aria-label": "Raw JSON" }, this.fold);
-    this.unsubscribe = player.subscribe(() => this.draw());
-  }
-
-  panel() {
-    return { element: this.element, update: () => this.draw(), close: () => this.close() };
+    this.unsubscribe = player.subscribe(() => this.update());
   }
 
   close() {
@@ -201,31 +175,11 @@ class RawPanel {
   }
 
   choice() {
-    const toggle = (value, label) =>
-      el(
-        "label",
-        { class: "toggle" },
-        el("input", {
-          type: "radio",
-          name: `raw-${made.panels}`,
-          value,
-          checked: value === this.of,
-          on: {
-            change: () => {
-              this.of = value;
-              this.draw();
-            },
-          },
-        }),
-        label,
-      );
-    return el(
-      "fieldset",
-      { class: "toggles" },
-      el("legend", { class: "visually-hidden" }, "Which row"),
-      toggle("step", "This step"),
-      toggle("packet", "Last packet"),
-    );
+    const choose = (of) => {
+      this.of = of;
+      this.update();
+    };
+    return choice("Which row", `raw-${made.panels}`, [["step", "This step"], ["packet", "Last packet"]], choose);
   }
 
   /** Returns the number of the row that is wanted, null if there is none. */
@@ -234,7 +188,7 @@ class RawPanel {
     return this.track.packets[packetsSeen(this.track, this.player) - 1]?.number ?? null;
   }
 
-  draw() {
+  update() {
     if (!this.fold.open) return;
     const number = this.wanted();
     if (number === this.asked) return;

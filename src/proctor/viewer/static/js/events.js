@@ -1,7 +1,12 @@
 /*
- * Who wants to be told of what, by kind.
+ * The server's events, for as long as the page is open: connects, is cut off, waits, connects again; and who is told
+ * of them.
  *
- * Rule 1: a listener that throws does not keep the others from being told.
+ * Rule 1: the wait doubles after every failure up to half a minute, with some chance in it; a success forgets it.
+ * Rule 2: before it connects again it asks whether the visit still holds: a server that was started anew knows nobody.
+ * Rule 3: a tab that is not seen has no stream: a browser has few connections to a server, and all its tabs share them.
+ *     It asks for what waits for an operator now and then, and is told everything anew when it is seen again.
+ * Rule 4: what keeps time and what makes connections is passed in.
  */
 
 export class Listeners {
@@ -27,16 +32,6 @@ export class Listeners {
     }
   }
 }
-
-/*
- * The server's events, for as long as the page is open: connects, is cut off, waits, connects again.
- *
- * Rule 1: the wait doubles after every failure up to half a minute, with some chance in it; a success forgets it.
- * Rule 2: before it connects again it asks whether the visit still holds: a server that was started anew knows nobody.
- * Rule 3: a tab that is not seen has no stream: a browser has few connections to a server, and all its tabs share them.
- *     It asks for what waits for an operator now and then, and is told everything anew when it is seen again.
- * Rule 4: what keeps time and what makes connections is passed in.
- */
 
 const FIRST_WAIT = 500; // ms
 const LONGEST_WAIT = 30_000; // ms

@@ -1,8 +1,9 @@
 /*
- * Values as people read them. Pure: no document, and the time of day is passed in where it matters.
+ * Values as people read them, and JSON to its last digit. Pure: the time of day is passed in where it matters.
  *
  * Rule 1: what is not known is a dash, never "null" or "NaN".
  * Rule 2: moments are seconds since 1970, lengths are seconds.
+ * Rule 3: a number of a record that a browser would write otherwise (beyond 2^53, or 1.0) is kept as its text.
  */
 
 export const UNKNOWN = "–";
@@ -177,11 +178,6 @@ function clock(seconds) {
 function two(value) {
   return String(value).padStart(2, "0");
 }
-
-// JSON read to the last digit: a browser rounds integers beyond 2^53 and writes 1.0 as 1; a record is shown as it is.
-//
-// Rule 1: a number that a browser would write otherwise is kept as its text, and goes back into JSON as that text.
-// Rule 2: in a browser that cannot (none since 2025), numbers are read as ever.
 
 /** Returns the value of a JSON text, in which such numbers are texts of their own kind. */
 export function exactly(text) {

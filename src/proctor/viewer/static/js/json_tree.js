@@ -1,8 +1,13 @@
-// JSON pointers (RFC 6901): where in a value they lead, also if the last keys are not there.
-//
-// Rule 1: pure. A pointer that cannot be read leads to the whole value.
+/*
+ * A JSON value as a tree that opens and closes, with what JSON pointers (RFC 6901) lead to marked; and a button that
+ * copies it.
+ *
+ * Rule 1: every key and every value is a text node, whatever it says.
+ * Rule 2: a branch is built when it is opened, in pieces: a value of any size costs nothing until somebody looks.
+ * Rule 3: what was opened is kept in a set of pointers, so that the next value opens in the same places.
+ */
 
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 import { numeral } from "./format.js";
 
 /** Returns the keys of a pointer. */
@@ -50,12 +55,6 @@ function holds(value, key) {
   return typeof value === "object" && value !== null && Object.hasOwn(value, key);
 }
 
-// A JSON value as a tree that opens and closes, and a button that copies it.
-//
-// Rule 1: every key and every value is a text node, whatever it says.
-// Rule 2: a branch is built when it is opened, in pieces: a value of any size costs nothing until somebody looks.
-// Rule 3: what was opened is kept in a set of pointers, so that the next value opens in the same places.
-
 const PIECE = 100;
 const LONG = 160;
 
@@ -68,20 +67,16 @@ export function jsonTree(value, { pointers = [], opened = new Set([""]), name = 
 
 /** Returns a button that copies the text that `said` returns. */
 export function copyButton(said, announce = () => {}) {
-  const button = el(
-    "button",
-    { type: "button", class: "quiet-button small-button", on: { click: () => copy() } },
-    "Copy",
-  );
   const copy = async () => {
     const done = await copied(said());
-    button.textContent = done ? "Copied" : "Not copied";
+    pressed.textContent = done ? "Copied" : "Not copied";
     announce(done ? "Copied." : "The browser did not allow copying.");
     setTimeout(() => {
-      button.textContent = "Copy";
+      pressed.textContent = "Copy";
     }, 1600);
   };
-  return button;
+  const pressed = button("Copy", copy, { class: "quiet-button small-button" });
+  return pressed;
 }
 
 /** Returns what a folded branch says of itself: "{3 keys}", "[10 items]". */
@@ -153,21 +148,10 @@ function string(value) {
   const quoted = JSON.stringify(value);
   if (quoted.length <= LONG) return el("span", { class: "json-string" }, quoted);
   const text = el("span", { class: "json-string" }, `${quoted.slice(0, LONG)}…`);
-  const more = el(
-    "button",
-    {
-      type: "button",
-      class: "json-more",
-      on: {
-        click: () => {
-          text.textContent = quoted;
-          more.remove();
-        },
-      },
-    },
-    `more (${quoted.length} characters)`,
-  );
-  return [text, " ", more];
+  const show = () => {
+    text.textContent = quoted;
+  };
+  return [text, " ", moreButton(`more (${quoted.length} characters)`, show)];
 }
 
 function branch(spot) {
@@ -198,25 +182,17 @@ function fill(inner, spot) {
       inner.append(item({ ...spot, key, value, pointer: below(spot.pointer, key) }));
     }
     if (start + PIECE < entries.length)
-      inner.append(moreButton(entries.length - start - PIECE, () => add(start + PIECE)));
+      inner.append(moreButton(`show more (${entries.length - start - PIECE} left)`, () => add(start + PIECE)));
   };
   add(0);
 }
 
-function moreButton(left, add) {
-  const button = el(
-    "button",
-    {
-      type: "button",
-      class: "json-more",
-      on: {
-        click: () => {
-          button.remove();
-          add();
-        },
-      },
-    },
-    `show more (${left} left)`,
-  );
-  return button;
+/** Returns a button that goes when it was pressed. */
+function moreButton(words, act) {
+  const remove = () => {
+    more.remove();
+    act();
+  };
+  const more = button(words, remove, { class: "json-more" });
+  return more;
 }

@@ -1,7 +1,12 @@
 /*
- * What narrows and orders the list: words, boxes, the environment, and an order for screens without headings.
+ * The list of episodes: filter, sort, choose two to compare. Live ones change in place.
  *
- * Rule 1: it tells what was asked for and shows what came of it; the list decides.
+ * Rule 1: at most `PIECE` rows are made at once, and more on request: five thousand episodes open as fast as fifty.
+ * Rule 2: a row is made once. An update never moves the row that has the focus, never scrolls, and never rewrites what
+ *     has not changed.
+ * Rule 3: what was filtered, sorted, chosen and scrolled to is there again when one comes back.
+ * Rule 4: on a narrow screen a row is a card, by CSS alone; so roles are said, and cells carry their heading in `data-
+ *     label`.
  */
 
 import { COLUMNS, Catalogue, NO_FILTERS, pressed } from "./catalogue.js";
@@ -105,13 +110,6 @@ class Tools {
     this.environment.hidden = names.length < 2;
   }
 }
-
-/*
- * One episode's row in the list. It is made once and then told what changed, so that focus and selection stay.
- *
- * Rule 1: cells carry their heading in `data-label`: on a narrow screen the row is a card, by CSS alone.
- * Rule 2: roles are said, since a table that is laid out as cards is no table any more to some readers.
- */
 
 const GOOD = new Set(["conforming"]);
 const BAD = new Set(["violated", "lost", "S9_SAFEMODE"]);
@@ -227,14 +225,6 @@ function cell(label, kind, ...children) {
 function badge(node, tones) {
   setAttribute(node, "class", `badge ${tones}`.trim());
 }
-
-/*
- * The list of episodes: filter, sort, choose two to compare. Live ones change in place.
- *
- * Rule 1: at most `PIECE` rows are made at once, and more on request: five thousand episodes open as fast as fifty.
- * Rule 2: an update never moves the row that has the focus, never scrolls, and never rewrites what has not changed.
- * Rule 3: what was filtered, sorted, chosen and scrolled to is there again when one comes back.
- */
 
 const PIECE = 100;
 const AGES_EVERY = 10_000; // ms

@@ -1,10 +1,14 @@
-// The drawing of the state machine: boxes, arrows, the current state, the arrows taken, the refusals.
-//
-// Rule 1: moving the cursor (`show`) changes classes and attributes only.
-// Rule 2: colours are the style sheet's; how fresh an arrow is goes there as `--strength`.
-// Rule 3: the states are one stop of the Tab key; up and down go from one to the next.
+/*
+ * The episode's state machine as a picture: where it stands at the cursor, which way it came, where it was refused.
+ *
+ * Rule 1: states and arrows, and where they are drawn, come from the server; this file knows none of them by name.
+ * Rule 2: what the picture shows by colour it also says in words: names, titles, the line below, the list of the path.
+ * Rule 3: moving the cursor changes classes and attributes only; the picture is built again when the panel turns from
+ *     wide to tall.
+ * Rule 4: the states are one stop of the Tab key; up and down go from one to the next.
+ */
 
-import { clear, el, setText, svg } from "./dom.js";
+import { button, clear, el, setText, svg } from "./dom.js";
 import { counted } from "./format.js";
 import { choosePacket, kindWords, packetsSeen, shortState } from "./packet_words.js";
 import { Walk, keyOf } from "./walk.js";
@@ -207,12 +211,6 @@ class Picture {
   }
 }
 
-// The episode's state machine as a picture: where it stands at the cursor, which way it came, where it was refused.
-//
-// Rule 1: states and arrows come from the server's table; this file knows none of them by name.
-// Rule 2: what the picture shows by colour it also says in words: names, titles, the line below, the list of the path.
-// Rule 3: the picture is built again only when the panel turns from wide to tall.
-
 const TALL_BELOW = 600;
 const LISTED = 100;
 const LEGEND = [
@@ -221,44 +219,17 @@ const LEGEND = [
   ["dotted", "with an option"],
 ];
 
-/** Returns the panel; of an episode that nobody governs it is one sentence. */
-export function machinePanel({ head, track, player, context }) {
-  if (!head.line.governed) return ungoverned();
-  return new MachinePanel(track, player, context).panel();
-}
-
-function ungoverned() {
-  const element = el(
-    "section",
-    { class: "panel machine", "aria-label": "State machine" },
-    el("p", { class: "quiet" }, "This episode is not governed: no state machine watches over it."),
-  );
-  return { element, update() {}, close() {} };
-}
-
-class MachinePanel {
-  constructor(track, player, context) {
-    Object.assign(this, {
-      track,
-      player,
-      context,
-      walk: new Walk(),
-      machine: null,
-      picture: null,
-      tall: null,
-      shown: null,
-      pointed: null,
-    });
+/** A Panel, of a governed episode. */
+export class MachinePanel {
+  constructor({ track, player, context }) {
+    Object.assign(this, { track, player, context, walk: new Walk(), machine: null });
+    Object.assign(this, { picture: null, tall: null, shown: null, pointed: null });
     this.holder = el("div", { class: "machine-picture" }, el("p", { class: "quiet" }, "Loading the state machine…"));
     this.caption = el("p", { class: "machine-caption" });
     this.notes = el("div", { class: "machine-notes" });
     this.list = el("div", { class: "machine-path" });
-    this.fold = el(
-      "details",
-      { on: { toggle: () => this.drawPath() } },
-      el("summary", null, "Path so far"),
-      this.list,
-    );
+    const toggle = () => this.drawPath();
+    this.fold = el("details", { on: { toggle } }, el("summary", "Path so far"), this.list);
     this.element = el(
       "section",
       { class: "panel machine", "aria-label": "State machine" },
@@ -269,12 +240,8 @@ class MachinePanel {
       this.fold,
     );
     this.sizes = new ResizeObserver(() => this.fit());
-    this.unsubscribe = player.subscribe(() => this.draw());
-  }
-
-  panel() {
+    this.unsubscribe = player.subscribe(() => this.update());
     this.load();
-    return { element: this.element, update: () => this.draw(), close: () => this.close() };
   }
 
   close() {
@@ -302,10 +269,10 @@ class MachinePanel {
     this.tall = tall;
     this.picture = new Picture(this.machine, tall, { tell: (words) => this.tell(words) });
     clear(this.holder).append(this.picture.element);
-    this.draw();
+    this.update();
   }
 
-  draw() {
+  update() {
     this.walk.extend(this.track.packets);
     if (this.picture === null) return;
     const count = packetsSeen(this.track, this.player);
@@ -332,17 +299,9 @@ class MachinePanel {
     this.shown = count;
     const { earlier, moves } = this.walk.path(count, LISTED);
     const more = earlier > 0 ? el("p", { class: "quiet small" }, "Earlier moves are not listed.") : null;
-    const list =
-      moves.length > 0
-        ? el(
-            "ol",
-            null,
-            moves.map((move) => this.move(move)),
-          )
-        : null;
-    clear(this.list).append(
-      ...[more, list ?? el("p", { class: "quiet small" }, "It has not moved yet.")].filter(Boolean),
-    );
+    const list = moves.length > 0 ? el("ol", moves.map((move) => this.move(move))) : null;
+    const none = list ?? el("p", { class: "quiet small" }, "It has not moved yet.");
+    clear(this.list).append(...(more === null ? [none] : [more, none]));
     this.list.scrollTop = this.list.scrollHeight;
   }
 
@@ -350,33 +309,13 @@ class MachinePanel {
   move({ source, target, first, last, times, told }) {
     const { packets } = this.track;
     const [kind, from, to] = [kindWords(packets[first].kind).toLowerCase(), packets[first].step, packets[last].step];
-    const button = el(
-      "button",
-      {
-        type: "button",
-        class: "link",
-        title: "Go there",
-        on: {
-          click: () => choosePacket(this.track, this.player, last),
-        },
-      },
-      from === to ? `step ${from}` : `steps ${from} to ${to}`,
-    );
-    if (source === target)
-      return el(
-        "li",
-        null,
-        `stays in ${this.word(source)}, `,
-        el("span", { class: "quiet" }, `${counted(times, "packet")}, `),
-        button,
-      );
-    return el(
-      "li",
-      null,
-      `${this.word(source)} ${told ? "turned out to lead to" : "→"} ${this.word(target)}`,
-      el("span", { class: "quiet" }, ` by ${kind}, `),
-      button,
-    );
+    const where = from === to ? `step ${from}` : `steps ${from} to ${to}`;
+    const go = button(where, () => choosePacket(this.track, this.player, last), { class: "link", title: "Go there" });
+    const [words, how] =
+      source === target
+        ? [`stays in ${this.word(source)}, `, `${counted(times, "packet")}, `]
+        : [`${this.word(source)} ${told ? "turned out to lead to" : "→"} ${this.word(target)}`, ` by ${kind}, `];
+    return el("li", words, el("span", { class: "quiet" }, how), go);
   }
 
   word(name) {
@@ -394,16 +333,9 @@ function notes(machine) {
     el("li", null, el("span", { class: "machine-refusal-sample", "aria-hidden": "true" }), "refusals there"),
   );
   if (machine.everywhere.length === 0) return [legend];
-  const folded = el(
-    "details",
-    null,
-    el("summary", null, "Legal in every state, and changes none"),
-    el(
-      "ul",
-      { class: "plain small" },
-      machine.everywhere.map((words) => el("li", null, words)),
-    ),
-  );
+  const words = machine.everywhere.map((each) => el("li", each));
+  const title = el("summary", "Legal in every state, and changes none");
+  const folded = el("details", title, el("ul", { class: "plain small" }, words));
   return [legend, folded];
 }
 

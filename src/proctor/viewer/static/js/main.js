@@ -1,7 +1,12 @@
 /*
- * The frame around every page: name, navigation, connection and theme; where pages go; what is said aloud.
+ * The page: who is in, where to go, which page is shown, and the frame around it. The only module that acts by itself.
  *
- * Rule 1: the frame is made once. Pages are put into <main>; announcements go into one polite live region.
+ * Rule 1: a one-time code leaves the address before anything else happens: it is in no history and no copied address.
+ * Rule 2: a page is `open(context, ...arguments) -> {element, title, close()}`; the one before it is closed first, and
+ *     what was opened too late is closed unseen. `shown()`, if it has one, is called when it is in its place.
+ *     Nothing that an older turn has left behind (a timer, a dialog) reaches into a newer one.
+ * Rule 3: links within the page are followed here: it also works where there is no address (a frame in a notebook).
+ * Rule 4: the frame is made once. Announcements go into one polite live region.
  */
 
 import { dismissDialogs } from "./acting.js";
@@ -13,7 +18,8 @@ import { counted, number } from "./format.js";
 import { listPage } from "./list.js";
 import { operatorPage } from "./operator.js";
 import { compareAddress, entranceOf, episodeAddress, routeOf } from "./router.js";
-import { NO_VISIT, TOO_LATE, UNREACHABLE, fileSource, servedSource } from "./source.js";
+import { FileSource } from "./single_file.js";
+import { NO_VISIT, ServedSource, TOO_LATE, UNREACHABLE } from "./source.js";
 
 const STATUSES = {
   live: ["Live", "Connected: this page updates by itself"],
@@ -144,10 +150,6 @@ function mark() {
   );
 }
 
-/*
- * Pages that are only words: how to get in, and what went wrong with what to do about it.
- */
-
 /** Return the page for who is not in. `trouble` says why a code did not work, if there was one. */
 function entrancePage(trouble = null) {
   const commands = [
@@ -214,16 +216,6 @@ function words(title, children) {
   return { element, title, close: () => {} };
 }
 
-/*
- * The page's beginning: who is in, where to go, and which page is shown there. The only module that acts by itself.
- *
- * Rule 1: a one-time code leaves the address before anything else happens: it is in no history and no copied address.
- * Rule 2: a page is `open(context, ...arguments) -> {element, title, close()}`; the one before it is closed first, and
- *     what was opened too late is closed unseen. `shown()`, if it has one, is called when it is in its place.
- *     Nothing that an older turn has left behind (a timer, a dialog) reaches into a newer one.
- * Rule 3: links within the page are followed here: it also works where there is no address (a frame in a notebook).
- */
-
 const PAGES = {
   list: listPage,
   episode: episodePage,
@@ -261,7 +253,7 @@ class App {
 
   // ------------------------------------------------------------------------------------------------ beginnings
   beginFile(record) {
-    this.source = fileSource(record);
+    this.source = new FileSource(record);
     this.enter({ ...RECORD });
     this.frame.entitleFile(record.title ?? "");
     const chains = record.lines.map((line) => line.chain);
@@ -280,7 +272,7 @@ class App {
   }
 
   async beginServed() {
-    this.source = servedSource();
+    this.source = new ServedSource();
     this.source.subscribe("visit", () => this.out(ENDED));
     this.enter(await this.visit(this.takenCode()));
     await this.go();

@@ -1,8 +1,10 @@
 /*
- * Arrays out of JSON: nested lists, or packed as `models/arrays.py` does; both become `{shape, dtype, flat}`.
+ * Arrays out of JSON, and an observation of any space taken apart into what can be shown: values, vectors, tables,
+ * pictures. Pure.
  *
- * Rule 1: what a peer recorded is not trusted: a shape that its bytes do not fit, or one that is too large, is null.
- * Rule 2: pure: no document. Compressed arrays are read asynchronously, as browsers do it.
+ * Rule 1: arrays are nested lists, or packed as `models/arrays.py` does; both become `{shape, dtype, flat}`.
+ * Rule 2: what a peer recorded is not trusted: a shape that its bytes do not fit, or one that is too large, is null.
+ * Rule 3: every value has a place here; what is neither a number nor an array is text.
  */
 
 import { numeral } from "./format.js";
@@ -182,13 +184,6 @@ function fill(flat, value, shape, depth, at) {
   }
   return place;
 }
-
-/*
- * An observation of any space, taken apart into what can be shown: values, vectors, tables, pictures.
- *
- * Rule 1: every value has a place here; what is neither a number nor an array is text.
- * Rule 2: pure: no document.
- */
 
 const MOST_PARTS = 60;
 const DEEPEST = 8; // what is nested deeper is text

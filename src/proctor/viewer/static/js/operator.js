@@ -1,9 +1,11 @@
 /*
- * The operator's side: what waits, how governed episodes stand, and the operator's acts.
+ * What an operator sees: the page of all that waits and of all governed episodes, and the operator's part of an
+ * episode's page.
  *
- * Rule 1: panels keep what is typed: a card lives as long as what it shows, whatever else changes.
- * Rule 2: every act goes through `Acting`: asked in words, sent once, its outcome shown and said.
- * Rule 3: a card goes when somebody else was faster; what was typed in it stays until it is closed.
+ * Rule 1: a card lives as long as what it shows. When somebody else was faster, what was typed in it stays until it is
+ *     closed.
+ * Rule 2: the part of an episode's page belongs to this episode, not to its session: when the session goes on with
+ *     another episode, nothing there acts on that one; a link leads to it.
  */
 
 import { Acting, ActsPanel, closable, toHeading } from "./acting.js";
@@ -22,7 +24,7 @@ export async function operatorPage(context) {
     return noOperator();
   }
   const sessions = await context.source.governed();
-  const [waiting, standing] = [waitingPanel({ context }), new Sessions(context, sessions)];
+  const [waiting, standing] = [new WaitingPanel(context), new Sessions(context, sessions)];
   const element = el(
     "div",
     {},
@@ -38,18 +40,9 @@ export async function operatorPage(context) {
   return { element, title: "Operator", close };
 }
 
-/** Return the panel of questions and token requests; of one episode only, if its session and epoch are named. */
-function waitingPanel({ context, session = null, epoch = null }) {
-  return new WaitingPanel(context, (each) => session === null || (each.session === session && each.epoch === epoch));
-}
-
-/** Return the panel with which an episode's agents are stopped and let go on. */
-function actsPanel({ context, session, epoch }) {
-  return new ActsPanel(context, session, epoch);
-}
-
+/** A Panel of questions and token requests: those that `isMeant` keeps. */
 class WaitingPanel {
-  constructor(context, isMeant) {
+  constructor(context, isMeant = () => true) {
     this.isMeant = isMeant;
     this.acting = new Acting(context, () => this.refresh());
     this.context = context;
@@ -132,21 +125,8 @@ function noOperator() {
   return { element, title: "Operator", close: () => {} };
 }
 
-/*
- * The operator's part of an episode's page: what waits in it, and how its agents are stopped.
- *
- * Rule 1: it belongs to this episode, not to its session: when the session goes on with another episode, nothing here
- *     acts on that one; a link leads to it.
- * Rule 2: it is there as long as the episode lives, also if that began after the page was opened; and afterwards as
- *     long as something is left that was typed for its agents.
- */
-
-/** Return a Panel; it hides itself where there is nothing to act upon. */
-export function episodeOperator({ head, context }) {
-  return new EpisodeOperator(head, context);
-}
-
-class EpisodeOperator {
+/** A Panel that hides itself where there is nothing to act upon. */
+export class EpisodeOperator {
   #head;
   #context;
   #panels = [];
@@ -155,7 +135,7 @@ class EpisodeOperator {
   #unsubscribe = () => {};
   #closed = false;
 
-  constructor(head, context) {
+  constructor({ head, context }) {
     this.#head = head;
     this.#context = context;
     this.parts = el("div", { class: "episode-operator-parts" });
@@ -163,7 +143,7 @@ class EpisodeOperator {
     const props = { class: "panel episode-operator", "aria-label": "Operator", hidden: true };
     this.element = el("section", props, el("h2", {}, "Operator"), this.over, this.parts);
     if (this.#isGoverned) {
-      this.#unsubscribe = context.source.subscribe("lines", (lines) => this.#told(lines));
+      this.#unsubscribe = context.source.subscribe("lines", (lines) => this.#take(lines));
     }
     this.update();
   }
@@ -196,7 +176,8 @@ class EpisodeOperator {
     const { session, epoch } = this.#head.line;
     const context = this.#context;
     this.#next = null;
-    this.#panels = [waitingPanel({ context, session, epoch }), actsPanel({ context, session, epoch })];
+    const isMeant = (each) => each.session === session && each.epoch === epoch;
+    this.#panels = [new WaitingPanel(context, isMeant), new ActsPanel(context, session, epoch)];
     clear(this.parts).append(...this.#panels.map((panel) => panel.element));
   }
 
@@ -224,10 +205,6 @@ class EpisodeOperator {
     if (!this.#closed) {
       this.#take(sessions.map(({ session, epoch }) => ({ session, epoch, chain: `${session}.${epoch}`, live: true })));
     }
-  }
-
-  #told(lines) {
-    this.#take(lines);
   }
 
   #take(lines) {

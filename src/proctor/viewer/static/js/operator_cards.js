@@ -1,7 +1,9 @@
 /*
- * How all governed episodes stand: asked for now and then, and whenever something happened.
+ * The cards of the operator's side: one for each governed session, one for each question or token request that waits.
  *
- * Rule 1: a session's card lives as long as the session: what is typed in it stays, a button in it keeps the focus.
+ * Rule 1: a card is made once and stays until it is settled: what is typed in it stays, a button in it keeps the focus.
+ * Rule 2: all that an agent stated is shown as text, and may have any form: nothing is relied on.
+ * Rule 3: an act names the session, the epoch and the question, and the dialog shows what is answered.
  */
 
 import { Acting, ActsPanel } from "./acting.js";
@@ -163,14 +165,6 @@ function toneOf(session) {
   }
   return session.state === "S8_ESCALATED" || session.waiting > 0 ? "warn" : "accent";
 }
-
-/*
- * One thing that waits for an operator: an agent's question with its options, or its request of a token.
- *
- * Rule 1: a card is made once and stays as it is until it no longer waits: what was typed is never lost to an update.
- * Rule 2: all that an agent stated is shown as text, and may have any form: nothing is relied on.
- * Rule 3: an act names the session, the epoch and the question, and the dialog shows what is answered.
- */
 
 const ids = { made: 0 };
 

@@ -1,6 +1,11 @@
-// Packets as people read them: who said what, what became of it, and which of them to show.
-//
-// Rule 1: pure; every function takes a packet of a slice and returns text or a truth.
+/*
+ * Packets as people read them: who said what, what became of it, which of them to show, and which one is meant. Pure.
+ *
+ * Rule 1: a step can have many packets, and the cursor only knows steps: the one chosen by hand is meant as long as
+ *     the cursor stays.
+ */
+
+import { countWhile } from "./dom.js";
 
 const WHO = { agent: "agent", operator: "operator", system: "proctor", control: "control" };
 const RECORDS = new Set(["open", "close", "user_input", "approval", "safemode"]);
@@ -92,24 +97,13 @@ export class Kept {
 
   /** Returns the place in this list of the last packet at or before `position`, -1 if there is none. */
   placeOf(position) {
-    let low = 0;
-    let high = this.positions.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.positions[middle] <= position) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    return countWhile(this.length, (at) => this.positions[at] <= position) - 1;
   }
 }
 
 function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
-
-// Which packet is meant: the one chosen by hand, as long as the cursor stays where that led; else the cursor's.
-//
-// Rule 1: a step can have many packets, and the cursor only knows steps: what is between is kept here, for each player.
 
 const held = new WeakMap();
 

@@ -1,10 +1,13 @@
-// A packet's verdict in words: what was refused, by which rules, where, and what would be legal instead.
-//
-// Rule 1: all words come from the server or from the packet; here they are only laid out, as text.
-// Rule 2: what is known without asking is shown at once; the explanation replaces it when it comes. Where it did not
-// come, that is said, and it can be asked for again.
+/*
+ * The packets of an episode with their verdicts: a list that follows the cursor, and the chosen one in words.
+ *
+ * Rule 1: choosing a packet moves the cursor to its step; moving the cursor chooses the last packet before it.
+ * Rule 2: all words come from the server or from the packet. What is known without asking is shown at once; an
+ *     explanation is asked for when the cursor rests, once, and one that comes too late is dropped. Where it did not
+ *     come, that is said, and it can be asked for again.
+ */
 
-import { clear, el, setText } from "./dom.js";
+import { button, choice, clear, definitions, el, fold, setText } from "./dom.js";
 import { time } from "./format.js";
 import { copyButton, jsonTree } from "./json_tree.js";
 import {
@@ -19,7 +22,7 @@ import {
   verdict,
   who,
 } from "./packet_words.js";
-import { rollingList } from "./rolling_list.js";
+import { RollingList } from "./rolling_list.js";
 import { NOT_HERE } from "./source.js";
 
 const LISTED = 4; // longer lists are folded
@@ -55,7 +58,7 @@ function explained(packet, explanation, { announce, openRow, askAgain }) {
     listed("Warnings", packet.warnings),
     explanation.advice ? el("p", { class: "advice" }, explanation.advice) : null,
     json(packet, explanation, announce),
-    openRow === null ? null : row(openRow),
+    openRow === null ? null : fold("Raw JSON of the recorded row", { class: "verdict-json" }, openRow),
   );
 }
 
@@ -71,7 +74,7 @@ function head(packet, { headline, reason }) {
 }
 
 function missing(why, askAgain) {
-  const again = el("button", { type: "button", class: "small-button", on: { click: askAgain } }, "Ask again");
+  const again = button("Ask again", askAgain, { class: "small-button" });
   return el("p", { class: "quiet" }, `The explanation could not be read: ${why} `, again);
 }
 
@@ -84,143 +87,63 @@ function facts(packet) {
     ["tool", packet.tool],
     ["packet", packet.packet_id],
   ];
-  return el(
-    "dl",
-    { class: "verdict-facts" },
-    pairs
-      .filter(([, value]) => value)
-      .map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))),
-  );
+  return definitions(pairs, { class: "verdict-facts" });
+}
+
+/** Returns a list below a heading, nothing if there is nothing in it. */
+function block(title, items, tag, props) {
+  if (items.length === 0) return null;
+  const list = el(tag, props, items.map((item) => el("li", item)));
+  return el("section", { class: "verdict-block" }, el("h4", title), list);
 }
 
 function rules(explanation) {
-  if (explanation.rules.length === 0) return null;
-  return block(
-    "Broken rules",
-    el(
-      "ul",
-      { class: "verdict-rules" },
-      explanation.rules.map(({ rule, sentence }) => el("li", null, chip(rule, "bad"), " ", sentence)),
-    ),
-  );
+  const items = explanation.rules.map(({ rule, sentence }) => [chip(rule, "bad"), " ", sentence]);
+  return block("Broken rules", items, "ul", { class: "verdict-rules" });
 }
 
 function chips(title, words) {
-  if (words.length === 0) return null;
-  return block(
-    title,
-    el(
-      "ul",
-      { class: "chips" },
-      words.map((word) => el("li", null, chip(word, "accent"))),
-    ),
-  );
+  return block(title, words.map((word) => chip(word, "accent")), "ul", { class: "chips" });
 }
 
 function way(steps) {
-  if (steps.length === 0) return null;
-  return block(
-    "The shortest way there",
-    el(
-      "ol",
-      { class: "way" },
-      steps.map((step) => el("li", null, chip(step))),
-    ),
-  );
+  return block("The shortest way there", steps.map((step) => chip(step)), "ol", { class: "way" });
 }
 
 function listed(title, words) {
-  if (words.length === 0) return null;
-  const list = el(
-    "ul",
-    { class: "plain" },
-    words.map((word) => el("li", null, word)),
-  );
-  if (words.length <= LISTED) return block(title, list);
-  return el("details", null, el("summary", null, `${title} (${words.length})`), list);
-}
-
-function block(title, content) {
-  return el("section", { class: "verdict-block" }, el("h4", null, title), content);
+  if (words.length <= LISTED) return block(title, words, "ul", { class: "plain" });
+  const list = el("ul", { class: "plain" }, words.map((word) => el("li", word)));
+  return el("details", el("summary", `${title} (${words.length})`), list);
 }
 
 function json(packet, explanation, announce) {
   const pointers = explanation.pointers;
-  const inner = el("div");
   const copy = copyButton(() => JSON.stringify(packet.line, null, 2), announce);
-  const fold = el(
-    "details",
-    { class: "verdict-json", on: { toggle: () => fill() } },
-    el("summary", null, pointers.length > 0 ? "Where in the packet" : "Raw JSON of the packet"),
-    pointers.length > 0
-      ? el(
-          "p",
-          { class: "pointers" },
-          pointers.map((pointer) => el("code", null, pointer)),
-        )
-      : null,
-    el("div", { class: "json-tools" }, copy),
-    inner,
-  );
-  const fill = () => {
-    if (fold.open && inner.childNodes.length === 0)
-      inner.append(jsonTree(packet.line, { pointers, opened: new Set(["", "/payload"]) }));
-  };
-  if (pointers.length > 0) {
-    fold.open = true;
-    fill();
-  }
-  return fold;
+  const where = pointers.map((pointer) => el("code", pointer));
+  const opened = new Set(["", "/payload"]);
+  const fill = (inner) =>
+    inner.append(
+      ...(where.length > 0 ? [el("p", { class: "pointers" }, where)] : []),
+      el("div", { class: "json-tools" }, copy),
+      jsonTree(packet.line, { pointers, opened }),
+    );
+  const title = pointers.length > 0 ? "Where in the packet" : "Raw JSON of the packet";
+  return fold(title, { class: "verdict-json", open: pointers.length > 0 }, fill);
 }
-
-function row(openRow) {
-  const inner = el("div");
-  const fold = el(
-    "details",
-    {
-      class: "verdict-json",
-      on: {
-        toggle: () => {
-          if (fold.open && inner.childNodes.length === 0) openRow(inner);
-        },
-      },
-    },
-    el("summary", null, "Raw JSON of the recorded row"),
-    inner,
-  );
-  return fold;
-}
-
-// The packets of an episode with their verdicts: a list that follows the cursor, and the chosen one in words.
-//
-// Rule 1: only visible rows exist, so that ten thousand packets cost no more than twenty.
-// Rule 2: choosing a packet moves the cursor to its step; moving the cursor chooses the last packet before it.
-// Rule 3: explanations are asked for when the cursor rests, each once, and an answer that comes too late is dropped.
 
 const REST = 140; // milliseconds without a move before the server is asked
 const PACE = 80; // milliseconds between two looks at the cursor
 const REMEMBERED = 200;
 const made = { panels: 0 };
 
-/** Returns the panel, with `move(by)` for the page's keys besides; without packets it is one sentence. */
-export function packetsPanel({ head, track, player, context }) {
-  return new PacketsPanel(head, track, player, context).panel();
-}
-
-class PacketsPanel {
-  constructor(head, track, player, context) {
+/** A Panel, with `move(by)` for the page's keys besides; without packets it is one sentence. */
+export class PacketsPanel {
+  constructor({ head, track, player, context }) {
     made.panels += 1;
     Object.assign(this, { head, track, player, context, prefix: `packets-${made.panels}`, kept: null, position: -1 });
-    Object.assign(this, {
-      known: new Map(),
-      shown: null,
-      timer: null,
-      moved: -Infinity,
-      followed: -Infinity,
-      late: null,
-      closed: false,
-    });
-    this.list = rollingList({
+    Object.assign(this, { known: new Map(), shown: null, timer: null, late: null, closed: false });
+    this.moved = this.followed = -Infinity;
+    this.list = new RollingList({
       label: "Packets",
       row: (place) => this.row(place),
       choose: (place) => this.choose(this.kept.positions[place]),
@@ -246,15 +169,6 @@ class PacketsPanel {
     this.filter(FILTERS[0]);
   }
 
-  panel() {
-    return {
-      element: this.element,
-      update: () => this.grow(),
-      close: () => this.close(),
-      move: (by) => this.move(by),
-    };
-  }
-
   close() {
     this.closed = true;
     this.unsubscribe();
@@ -264,25 +178,9 @@ class PacketsPanel {
   }
 
   filters() {
-    const toggle = (each, at) =>
-      el(
-        "label",
-        { class: "toggle" },
-        el("input", {
-          type: "radio",
-          name: `${this.prefix}-filter`,
-          value: each.name,
-          checked: at === 0,
-          on: { change: () => this.filter(each) },
-        }),
-        each.label,
-      );
-    return el(
-      "fieldset",
-      { class: "toggles packets-filters" },
-      el("legend", { class: "visually-hidden" }, "Which packets"),
-      FILTERS.map(toggle),
-    );
+    const choose = (name) => this.filter(FILTERS.find((each) => each.name === name));
+    const options = FILTERS.map(({ name, label }) => [name, label]);
+    return choice("Which packets", `${this.prefix}-filter`, options, choose, "packets-filters");
   }
 
   filter(filter) {
@@ -294,7 +192,7 @@ class PacketsPanel {
     this.keepUp();
   }
 
-  grow() {
+  update() {
     const before = this.kept.length;
     this.kept.extend(this.track.packets);
     if (this.kept.length !== before) this.list.resize(this.kept.length);

@@ -1,8 +1,10 @@
 /*
- * Where the cursor is, and how it moves: seek, step, play, follow the end of a live episode.
+ * Where the cursor is and how it moves (seek, step, play, follow the end of a live episode), and the keys that do so.
  *
  * Rule 1: listeners are told at most once per animation frame, whatever happened in between.
  * Rule 2: the player knows a length and an index, never what is drawn.
+ * Rule 3: a key that someone types into a field, or presses on a button with a meaning of its own, is left alone. The
+ *     scrubber is the exception: its arrows are ours, so that shift means ten there as well.
  */
 
 import { el } from "./dom.js";
@@ -231,13 +233,6 @@ function clamped(index, length) {
   const whole = Math.trunc(Number(index));
   return Math.max(0, Math.min(Number.isNaN(whole) ? 0 : whole, length - 1));
 }
-
-/*
- * The keys of an episode's page, as a table; and the dialog that lists them.
- *
- * Rule 1: a key that someone types into a field, or presses on a button with a meaning of its own, is left alone.
- * Rule 2: the scrubber is the exception: its arrows are ours, so that shift means ten there as well.
- */
 
 /* Each row: the keys as the browser names them, as people read them, what they do, and the act's name. */
 const KEYS = [

@@ -1,9 +1,10 @@
 /*
- * Where the agent of a plume search looks.
+ * A plume search on a canvas: the odor with its colours and their legend, source and goal, the way, heading and wind.
  *
- * Rule 1: where an environment's agents turn, the heading is on record. Where they move in any direction without
- *     turning, the recorded heading says nothing, and the last move is what is shown.
- * Rule 2: that they do not turn is seen by a move that is not along the heading.
+ * Rule 1: everything is drawn from the scene; the looks are those of `envs/plume/drawing/picture.py`, and +y is up.
+ * Rule 2: what does not change is drawn once on a layer: the field (unless it moves), the older part of the way.
+ * Rule 3: where agents move in any direction without turning (a move is not along the heading), the last move is shown
+ *     as the heading.
  */
 
 import { Surface, pictureOf, rgb } from "./canvas.js";
@@ -63,12 +64,6 @@ function moveAt(track, index) {
   return ((Math.atan2(to[1] - from[1], to[0] - from[0]) * 180) / Math.PI + 360) % 360;
 }
 
-/*
- * What the colours of an odor field mean: a bar with numbers, and a mark at what the agent smells now.
- *
- * Rule 1: the bar is even in brightness, so that its numbers stand where a reader sees that colour.
- */
-
 const TICKS = [0, 0.01, 0.03, 0.1, 0.3, 1];
 
 /** Return a legend: `{element, point(concentration), redraw(), close()}`. */
@@ -107,13 +102,6 @@ function point(mark, value, found) {
   placed(mark, isKnown ? tone(found) : 0);
   setText(value, isKnown ? `here ${number(found, 3)}` : "");
 }
-
-/*
- * A plume search on a canvas: the odor with its colours and their legend, source and goal, the way, heading and wind.
- *
- * Rule 1: everything is drawn from the scene; the looks are those of `envs/plume/drawing/picture.py`, and +y is up.
- * Rule 2: what does not change is drawn once on a layer: the field (unless it moves), the older part of the way.
- */
 
 const GROUND = [7, 8, 16];
 const BORDER = [104, 112, 150];

@@ -1,8 +1,10 @@
 /*
- * The board of Column Popper on a canvas: blocks that hang from the ceiling, the held one, what popped.
+ * A game of Column Popper: the board on a canvas, score and clocks beside it as text.
  *
- * Rule 1: any block shows its number, so that no one needs to tell colours apart.
- * Rule 2: the burst moves outwards once, for a third of a second, then stays; the next frame ends it.
+ * Rule 1: everything is drawn from the scene; the colours are those of `envs/popper/drawing/palette.py`, and row 0 is
+ *     on top.
+ * Rule 2: any block shows its number, so that no one needs to tell colours apart.
+ * Rule 3: a pop is a mark that stays while its step is shown; it moves once, for those who did not ask for less motion.
  */
 
 import { Surface, rgb } from "./canvas.js";
@@ -249,13 +251,6 @@ function rays(context, [x, y], [across, up], share) {
     context.stroke();
   }
 }
-
-/*
- * A game of Column Popper: the board on a canvas, score and clocks beside it as text.
- *
- * Rule 1: everything is drawn from the scene; the colours are those of `envs/popper/drawing/palette.py`, and row 0 is on top.
- * Rule 2: a pop is a mark that stays while its step is shown; it moves only for those who did not ask for less motion.
- */
 
 const VERDICTS = {
   overflow: "Overflow",

@@ -8,35 +8,20 @@ import { el } from "./dom.js";
 const SPARE = 6;
 const made = { lists: 0 };
 
-/** `row(place)` returns a row's children and class; `choose(place)` is told of clicks and keys. */
-export function rollingList({ label, row, choose }) {
-  made.lists += 1;
-  const prefix = `rolling-${made.lists}`;
-  const filling = el("div", { class: "rolling-filling", role: "presentation" });
-  const element = el("div", { class: "rolling", role: "listbox", tabindex: "0", "aria-label": label }, filling);
-  const list = new RollingList(element, filling, prefix, row, choose);
-  element.addEventListener("scroll", () => list.scrolled());
-  element.addEventListener("keydown", (event) => list.key(event));
-  return list;
-}
-
-class RollingList {
-  constructor(element, filling, prefix, row, choose) {
-    Object.assign(this, {
-      element,
-      filling,
-      prefix,
-      row,
-      choose,
-      count: 0,
-      chosen: -1,
-      built: new Map(),
-      height: 36,
-    });
+export class RollingList {
+  /** `row(place)` returns a row's children, title and tone; `choose(place)` is told of clicks and keys. */
+  constructor({ label, row, choose }) {
+    made.lists += 1;
+    Object.assign(this, { row, choose, prefix: `rolling-${made.lists}` });
+    Object.assign(this, { count: 0, chosen: -1, built: new Map(), height: 36 });
+    this.filling = el("div", { class: "rolling-filling", role: "presentation" });
+    const on = { scroll: () => this.scrolled(), keydown: (event) => this.key(event) };
+    const props = { class: "rolling", role: "listbox", tabindex: "0", "aria-label": label, on };
+    this.element = el("div", props, this.filling);
     // As they were last seen: asking the browser again makes it lay out the page.
     Object.assign(this, { view: 0, top: 0 });
     this.sizes = new ResizeObserver(() => this.measure());
-    this.sizes.observe(element);
+    this.sizes.observe(this.element);
   }
 
   /** Says how many rows there are; `afresh` builds the visible ones again. */

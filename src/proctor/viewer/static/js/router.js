@@ -1,11 +1,15 @@
 /*
- * Addresses of the page's views, in the fragment. Pure.
+ * Addresses of the page's views, in the fragment; and the step that is seen in it, so that it can be copied and
+ * reloaded.
  *
  *     #/                                list
  *     #/episode/<chain>[?step=N]        episode
  *     #/compare/<one>/<other>[?step=N]  compare
  *     #/operator                        operator
  *     #code=<code>[&to=<path>]          the entrance: traded once, and taken out of the address at once
+ *
+ * Rule: the step is written where the cursor rests, never while it plays, and replaces the address: the way back is as
+ *     long as it was.
  */
 
 /** Return `{name, arguments}` of an address; what cannot be read is `{name: "unknown"}`. */
@@ -68,14 +72,6 @@ function decoded(text) {
     return text;
   }
 }
-
-/*
- * The page's address names the step that is seen, so that it can be copied, and a reload comes back to it.
- *
- * Rule 1: it is written where the cursor rests, never while it plays; one who follows has no step in it.
- * Rule 2: it replaces the address: the way back is as long as it was.
- * Rule 3: it is left alone when another page is on its way already, and where there is none (a frame in a notebook).
- */
 
 const RESTS_AFTER = 400; // ms; browsers allow some hundred changes in half a minute
 

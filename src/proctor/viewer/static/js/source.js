@@ -1,10 +1,20 @@
 /*
- * What could not be done, with its code and a sentence. Thrown by every source; shown by every page.
+ * Where episodes come from: the server that served this page, or (`single_file.js`) the file that this page is. Both
+ * have the same face.
+ *
+ *     kind canAct canFork · lines head slice explanation raw pixels difference fork machine · pending governed act
+ *     subscribe("lines" | "gone" | "pending" | "status" | "visit", listener) -> unsubscribe
+ *
+ * Rule 1: everything is async; what cannot be done, or is not answered in time, throws a Refusal with a code and a
+ *     sentence.
+ * Rule 2: the only secret that ever comes here is the token of posts, told once when the code is traded. It is kept
+ *     where this page's origin keeps things, which has a port: a cookie goes to every port of a host. Without it there
+ *     is nothing to act with.
+ * Rule 3: addresses are relative to the page, so that it works below any prefix.
  */
 
 import { Events, Listeners } from "./events.js";
 import { exactly } from "./format.js";
-import { pictureAt, slicedAfter, unpackedRows } from "./single_file.js";
 
 export const UNREACHABLE = "UNREACHABLE";
 export const TOO_LATE = "TOO_LATE";
@@ -28,13 +38,6 @@ function refusalOf(status, body) {
   return new Refusal(status === 401 ? NO_VISIT : String(said.code ?? status), message, status);
 }
 
-/*
- * The visit's token, which goes with every post. It is told once, when the code is traded.
- *
- * Rule 1: it is kept where this page's origin keeps things, which has a port: a cookie goes to every port of a host.
- * Rule 2: where nothing can be kept, it lasts as long as the page.
- */
-
 const KEY = "proctor.token";
 const memory = { token: "" };
 
@@ -56,34 +59,12 @@ function keptToken() {
   }
 }
 
-/*
- * Where episodes come from: the server that served this page, or the file that this page is. Both have the same face.
- *
- *     kind canAct canFork · lines head slice explanation raw pixels difference fork machine · pending governed act
- *     subscribe("lines" | "gone" | "pending" | "status" | "visit", listener) -> unsubscribe
- *
- * Rule 1: everything is async; what cannot be done throws a Refusal with a code and a sentence.
- * Rule 2: the only secret that ever comes here is the token of posts (`token.js`); without it there is nothing
- *     to act with.
- * Rule 3: nothing is waited for without end: what is not answered in time is refused, with a sentence that says so.
- * Rule 4: addresses are relative to the page, so that it works below any prefix.
- */
-
 const MOST_STEPS = 5_000;
 const SECONDS = 20;
 const MANY_SECONDS = 120; // for what drives or judges a whole episode again
 
-/** Return the server's side. `enter(code)` or `visit()` comes first; then everything works. */
-export function servedSource() {
-  return new Served();
-}
-
-/** Return the side of a single file; `record` is its JSON, parsed. */
-export function fileSource(record) {
-  return new Filed(record);
-}
-
-class Served {
+/** The server's side. `enter(code)` or `visit()` comes first; then everything works. */
+export class ServedSource {
   constructor() {
     this.kind = "served";
     this.canAct = false;
@@ -258,92 +239,6 @@ class Served {
     const headers = { "Content-Type": "application/json", "X-Proctor-CSRF": this.csrf };
     return asked(path, { method: "POST", headers, body: JSON.stringify(body) }, seconds);
   }
-}
-
-class Filed {
-  constructor(record) {
-    this.kind = "file";
-    this.canAct = false;
-    this.canFork = false;
-    this.record = record;
-    this.remarks = []; // those of a file stand in the page itself
-    this.rows = new Map();
-  }
-
-  subscribe(kind, listener) {
-    if (kind === "status") {
-      listener("still");
-    }
-    return () => {};
-  }
-
-  close() {}
-
-  async lines() {
-    return this.record.lines;
-  }
-
-  async head(chain) {
-    return this.episode(chain).head;
-  }
-
-  async slice(chain, after = 0) {
-    return slicedAfter(this.episode(chain).slice, after);
-  }
-
-  async explanation(chain, number) {
-    const found = this.episode(chain).explanations?.[number];
-    return found ?? absent("This file has no explanation of that packet; it keeps those of refused ones.");
-  }
-
-  /** The rows are unpacked when somebody first asks for one. */
-  async raw(chain, number) {
-    const packed = this.episode(chain).raw;
-    if (!this.rows.has(chain)) {
-      this.rows.set(chain, packed ? unpackedRows(packed) : Promise.resolve(new Map()));
-    }
-    const found = (await this.rows.get(chain)).get(number);
-    return found === undefined ? absent("This file has not kept that row.") : exactly(found);
-  }
-
-  async pixels(chain, number) {
-    const found = pictureAt(this.episode(chain).pixels ?? {}, number);
-    return found ?? absent("This file has no picture of that step.");
-  }
-
-  async difference(one, other) {
-    const found = this.record.differences?.[`${one}|${other}`];
-    return found ?? absent("This file holds no comparison of these two episodes.");
-  }
-
-  async machine() {
-    return this.record.machine;
-  }
-
-  async fork() {
-    return absent("A file cannot run an environment; `proctor view` on the ledger can.");
-  }
-
-  async pending() {
-    return [];
-  }
-
-  async governed() {
-    return [];
-  }
-
-  async act() {
-    return absent("A file is a record: there is nobody to act upon.");
-  }
-
-  episode(chain) {
-    const episodes = this.record.episodes ?? {};
-    return Object.hasOwn(episodes, chain) ? episodes[chain] : absent(`This file holds no episode ${chain}.`);
-  }
-}
-
-function absent(sentence) {
-  throw new Refusal(NOT_HERE, sentence);
 }
 
 async function asked(path, options, seconds, read = JSON.parse) {

@@ -1,13 +1,15 @@
 /*
- * Who draws what: a painter for every kind of scene, and one for whatever else there is.
+ * The environment as it is at the cursor, by the painter that knows its scene. A painter is
+ * `{name, fits(head), series(head), describe(frame, scene, observation, {track, index}), open(given)}`:
  *
- * A painter is `{name, fits(head), series(head), describe(frame, scene, observation, {track, index}), open(given)}`:
- *   series   -> [{name, label, group?, value(frame, observation, scene)}], what it adds to the charts
- *   describe -> what is seen, in words, for those who do not see the canvas
- *   open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter;
- *               where things are seen later than drawn, `words(index)`, and it tells `given.onShown()`
+ *     series   -> [{name, label, group?, value(frame, observation, scene)}], what it adds to the charts
+ *     describe -> what is seen, in words, for those who do not see the canvas
+ *     open     -> {element, draw(index), close()}, and `redraw()` where colours or sizes matter;
+ *                 where things are seen later than drawn, `words(index)`, and it tells `given.onShown()`
  *
  * Rule 1: a painter says by `fits` whether it can draw the scene at all; what no other can, `unknown` shows as values.
+ *     A scene that its painter cannot draw after all is shown as values, too; it never breaks the page.
+ * Rule 2: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
  */
 
 import { onTheme } from "./canvas.js";
@@ -32,22 +34,10 @@ function fits(painter, head) {
   }
 }
 
-/*
- * The environment as it is at the cursor, by the painter that knows its scene.
- *
- * Rule 1: a scene that its painter cannot draw after all is shown as values; it never breaks the page.
- * Rule 2: a view that shows things later than it is told to has `words(index)` of its own, and says `onShown()` then.
- * Rule 3: `indexAt` says which index of the track belongs to the player's; a comparison has two tracks and one player.
- */
-
 const LONG_ACTION = 60; // characters; a longer one is in the raw row
 
-/** Return a Panel with the environment's picture; `title` names it where there are two. */
-export function stagePanel({ head, track, player, context, title = "Environment", indexAt = (index) => index }) {
-  return new Stage({ head, track, player, context, title, indexAt });
-}
-
-class Stage {
+/** A Panel with the environment's picture; `title` names it where there are two. */
+export class Stage {
   #given;
   #painter;
   #view;
@@ -56,7 +46,8 @@ class Stage {
   #ends = [];
   #drawn = ""; // which step was drawn last
 
-  constructor(given) {
+  constructor(asked) {
+    const given = { title: "Environment", indexAt: (index) => index, ...asked };
     this.#given = given;
     this.element = el("section", { class: "panel stage", "aria-label": given.title }, this.#body, this.#words);
     this.#use(painterOf(given.head));

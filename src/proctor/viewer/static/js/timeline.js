@@ -1,5 +1,10 @@
 /*
- * The signs on the player's buttons, as small SVG pictures in the colour of the text.
+ * The scrubber and the buttons that move the cursor, with what happened marked over it.
+ *
+ * Rule 1: the slider is a real <input type="range">; the marks are on a canvas above it, where the slider's thumb
+ *     would be.
+ * Rule 2: a pixel column shows what is gravest in it; ten thousand packets cost no more than a hundred.
+ * Rule 3: every button has a name, and a key that does the same.
  */
 
 import { Surface, colour, onTheme } from "./canvas.js";
@@ -34,13 +39,6 @@ function icon(name) {
 function setIcon(node, name) {
   node.querySelector("path").setAttribute("d", PATHS[name]);
 }
-
-/*
- * What happened, marked over the scrubber: packets, refusals, an agent's calls, the ends, the first difference.
- *
- * Rule 1: a pixel column shows what is gravest in it; ten thousand packets cost no more than a hundred.
- * Rule 2: the marks stand where the slider's thumb would be.
- */
 
 const INSET = 8; // pixels at each side: half of the slider's thumb
 
@@ -143,21 +141,6 @@ export function wordsFor(marks) {
   return said.length > 0 ? `Marks on the timeline: ${said.join(", ")}.` : "No marks on the timeline.";
 }
 
-/*
- * The scrubber and the buttons that move the cursor.
- *
- * Rule 1: the slider is a real <input type="range">; what happened is marked on a canvas above it, at the same places.
- * Rule 2: every button has a name, and a key that does the same (`keys.js`).
- */
-
-/**
- * Return a Panel with the scrubber and the transport. `difference()` gives the index of the first difference, where two
- * episodes are compared, or null; `onHelp` opens the list of keys.
- */
-export function timelinePanel({ head, track, player, context, difference = () => null, onHelp = null }) {
-  return new Timeline({ head, track, player, context, difference, onHelp });
-}
-
 /**
  * Choose the refusal before (-1) or after (1) the packet that is meant, if there is one. Where the cursor leads, those
  * of its own step are still to come.
@@ -172,13 +155,18 @@ export function toRefusal(track, player, direction) {
   }
 }
 
-class Timeline {
+/**
+ * A Panel with the scrubber and the transport. `difference()` gives the index of the first difference, where two
+ * episodes are compared, or null; `onHelp` opens the list of keys.
+ */
+export class Timeline {
   #given;
   #marks;
   #unsubscribe;
   #isTyping = false; // a step's number, into the field
 
-  constructor(given) {
+  constructor(asked) {
+    const given = { difference: () => null, onHelp: null, ...asked };
     this.#given = given;
     this.#marks = new Marks(given.track, given.difference);
     this.#build();

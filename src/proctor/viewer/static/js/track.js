@@ -1,10 +1,14 @@
 /*
- * A growing row of numbers: typed, doubled when full, with its range known at all times.
+ * An episode in the browser: its steps as columns, its packets and notes, in order; grown slice by slice.
  *
- * Rule 1: what is not a finite number is NaN, and NaN is never part of the range.
- * Rule 2: `values` may be longer than `length`; readers stop at `length`.
+ * Rule 1: index 0 is the reset; index i covers all rows from its own up to the next step's row.
+ * Rule 2: totals go on from slice to slice; a slice that was appended before changes nothing.
+ * Rule 3: past `most` steps every second one is dropped, and later ones come in as sparsely (`stride`); but the last
+ *     one of a slice always comes in: an agent may rest there, and what the sums come to is said there.
+ * Rule 4: what is not a finite number is NaN, and NaN is never part of a column's range.
  */
 
+import { countWhile } from "./dom.js";
 import { painterOf } from "./stage.js";
 
 const FIRST_ROOM = 256;
@@ -60,17 +64,7 @@ export class Column {
 
   /** Return the greatest index whose number is at most `wanted`, where the numbers ascend; 0 if there is none. */
   search(wanted) {
-    let low = 0;
-    let high = this.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.values[middle] <= wanted) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return low;
+    return Math.max(0, countWhile(this.length, (i) => this.values[i] <= wanted) - 1);
   }
 
   #widen(value) {
@@ -88,15 +82,6 @@ export class Column {
     this.values = wider;
   }
 }
-
-/*
- * An episode in the browser: its steps as columns, its packets and notes, in order; grown slice by slice.
- *
- * Rule 1: index 0 is the reset; index i covers all rows from its own up to the next step's row.
- * Rule 2: totals go on from slice to slice; a slice that was appended before changes nothing.
- * Rule 3: past `most` steps every second one is dropped, and later ones come in as sparsely (`stride`); but the last
- *     one of a slice always comes in: an agent may rest there, and what the sums come to is said there.
- */
 
 const MOST_STEPS = 200_000;
 const LEAST_STEPS = 10_000;
@@ -156,24 +141,12 @@ export class Track {
     return this.#numbers.number.at(i);
   }
 
-  seq(i) {
-    return this.#numbers.seq.at(i);
-  }
-
   step(i) {
     return this.#numbers.step.at(i);
   }
 
-  at(i) {
-    return this.#numbers.at.at(i);
-  }
-
   reward(i) {
     return this.#numbers.reward.at(i);
-  }
-
-  rawReward(i) {
-    return this.#numbers.raw_reward.at(i);
   }
 
   total(i) {
@@ -200,11 +173,6 @@ export class Track {
     return this.#values.tool[i] ?? null;
   }
 
-  /** The sum of all rewards, also of steps that were thinned out. */
-  get sum() {
-    return this.#sum;
-  }
-
   /** Return the index that shows `step`: its own, or the one before it where it was thinned out. */
   indexOfStep(step) {
     return this.#numbers.step.search(step);
@@ -220,7 +188,8 @@ export class Track {
     if (i >= this.length - 1) {
       return this.packets.length;
     }
-    return countBelow(this.packets, this.number(i + 1));
+    const next = this.number(i + 1);
+    return countWhile(this.packets.length, (at) => this.packets[at].number < next);
   }
 
   /** What can be charted: `{name, label, group, values(i), column, range}`, in the order of the charts. */
@@ -369,19 +338,4 @@ export class Track {
   #series(name, label, group, column) {
     return { name, label, group, column, values: (i) => column.at(i), range: column.range };
   }
-}
-
-/** Return how many of `rows`, which ascend by their number, have one below `number`. */
-function countBelow(rows, number) {
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (rows[middle].number < number) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
 }

@@ -1,10 +1,12 @@
 /*
- * What comes by rows, one at a time: the cursor's first, then the next ones in the way it moves.
+ * What no painter knows: the observation as a small table, bars or a picture, by its shape; or pictures that were
+ * recorded.
  *
- * What has come is `{row, value, problem}`: of a row that cannot be fetched the value is null and the problem an error.
- *
- * Rule 1: one is on its way at a time, always the one that is wanted most by then.
- * Rule 2: what comes late is kept all the same: it may be the nearest there is. The oldest is forgotten.
+ * Rule 1: what is too large for a slice is fetched one by one, the cursor's first, then the next ones in the way it
+ *     moves; the last ones are remembered. Until the cursor's own has come, the nearest that has is seen: a slow
+ *     server drops frames only.
+ * Rule 2: the rows stay while the observation keeps its shape; only what they say changes.
+ * Rule 3: the words are those of the cursor's step; that there is no observation is said only where none is kept.
  */
 
 import { Surface, colour, pictureOf } from "./canvas.js";
@@ -89,15 +91,6 @@ export class Ahead {
     this.#come.set(come.row, come);
   }
 }
-
-/*
- * What no painter knows: the observation as a small table, bars or a picture, by its shape.
- *
- * Rule 1: whatever was recorded is shown; a value that is too large for a slice is fetched when it is looked at.
- * Rule 2: the rows stay while the observation keeps its shape; only what they say changes.
- * Rule 3: until the cursor's own observation has come, the nearest that has is seen: a slow server drops frames only.
- * Rule 4: the words are those of the cursor's step; that there is no observation is said only where none is kept.
- */
 
 const CHARTED = 6; // numbers of an observation that get a line in the charts
 const SPOKEN = 8; // values in the words for an observation
@@ -384,14 +377,6 @@ function rangeWords([low, high], channels) {
   const [least, most] = [number(low, 3), number(high, 3)];
   return channels === 1 ? `black is ${least}, white is ${most}` : `colours go from ${least} to ${most}`;
 }
-
-/*
- * Environments that draw themselves: their recorded pictures, fetched one by one.
- *
- * Rule 1: one picture is on its way at a time, and it is that of the cursor; the next ones come before they are needed.
- * Rule 2: the last pictures are remembered; the oldest are forgotten.
- * Rule 3: until the cursor's own picture has come, the nearest that has is seen.
- */
 
 const REMEMBERED_PICTURES = 64;
 const NO_PICTURE = "No picture of this step is kept.";

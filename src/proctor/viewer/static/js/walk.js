@@ -5,6 +5,8 @@
 // Rule 3: what was shown and what it turned out to be may differ (a declared set): the next packet's path tells.
 // Rule 4: asking for a moment costs the same at packet ten and at packet ten thousand.
 
+import { countWhile } from "./dom.js";
+
 export const START = "S0_IDLE";
 // So many of the latest hops are told apart by their strength.
 const FADES = 8;
@@ -38,7 +40,7 @@ export class Walk {
   refused(count) {
     const found = new Map();
     for (const [state, where] of this.refusals) {
-      const many = below(where, count);
+      const many = countWhile(where.length, (at) => where[at] < count);
       if (many > 0) found.set(state, many);
     }
     return found;
@@ -80,14 +82,7 @@ export class Walk {
   }
 
   #end(count) {
-    let low = 0;
-    let high = this.hops.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.hops[middle].packet < count) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return countWhile(this.hops.length, (at) => this.hops[at].packet < count);
   }
 
   #take(packet, index) {
@@ -121,16 +116,4 @@ export class Walk {
     if (!this.firsts.has(key)) this.firsts.set(key, index);
     this.hops.push({ source, target, packet: index, told });
   }
-}
-
-/** Returns how many of the ascending `numbers` are below `limit`. */
-export function below(numbers, limit) {
-  let low = 0;
-  let high = numbers.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (numbers[middle] < limit) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
