@@ -22,7 +22,7 @@ export const NO_VISIT = "NO_VISIT";
 const NO_TOKEN = "NO_TOKEN"; // as the server calls it
 export const NOT_HERE = "NOT_HERE";
 
-class Refusal extends Error {
+export class Refusal extends Error {
   constructor(code, message, status = 0) {
     super(message);
     this.name = "Refusal";
