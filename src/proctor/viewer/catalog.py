@@ -256,8 +256,6 @@ def _choose_spacing(followed: FollowedFile, chain: ChainEntry, after: int, most:
 # ---------------------------------------------------------------------------------------------------- what a head says
 MOST_VALUE: Final = 2**22
 """Bytes of a scene, an observation or options in a head."""
-_NAMES: Final = ("name", "type")
-"""What a transform is called by, the first that it has."""
 
 
 def build_head(line: EpisodeLine, rows: Sequence[Row], keeps: ObservationStorage) -> EpisodeHead:
@@ -268,28 +266,24 @@ def build_head(line: EpisodeLine, rows: Sequence[Row], keeps: ObservationStorage
     return EpisodeHead(
         line=line,
         target="" if opened is None else opened.target,
-        settings=_encode_raw({} if opened is None else opened.settings),
-        policy=_encode_raw(None if opened is None else opened.policy),
-        transforms=[] if opened is None else [_find_name(spec) for spec in opened.transforms],
+        settings=Raw(_encode({} if opened is None else opened.settings)),
+        policy=Raw(_encode(None if opened is None else opened.policy)),
+        transforms=[]
+        if opened is None
+        else [str(spec.get("name", spec.get("type", ""))) for spec in opened.transforms],
         options=_null_if_huge(begun.options) if isinstance(begun, EpisodeReset | BatchReset) else NULL,
         versions={} if opened is None else _versions(opened),
-        scene=_scene(begun.scene) if isinstance(begun, EpisodeReset) else NULL,
+        scene=(NO_PIXELS if is_pixels(begun.scene) else _null_if_huge(begun.scene))
+        if isinstance(begun, EpisodeReset)
+        else NULL,
         observation=_observation(begun),
         keeps=keeps,
         first=0 if reset is None else reset.number,
     )
 
 
-def _encode_raw(value: Any) -> Raw:
-    return Raw(msgspec.json.encode(value))
-
-
 def _null_if_huge(value: Raw) -> Raw:
     return value if memoryview(value).nbytes <= MOST_VALUE else NULL
-
-
-def _find_name(spec: dict[str, Any]) -> str:
-    return str(next((spec[key] for key in _NAMES if key in spec), ""))
 
 
 def _versions(opened: SessionOpened) -> dict[str, str]:
@@ -300,10 +294,6 @@ def _versions(opened: SessionOpened) -> dict[str, str]:
         "gymnasium": opened.gymnasium,
         "numpy": opened.numpy,
     }
-
-
-def _scene(scene: Raw) -> Raw:
-    return NO_PIXELS if is_pixels(scene) else _null_if_huge(scene)
 
 
 def _observation(begun: Any) -> Raw:

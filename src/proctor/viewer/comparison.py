@@ -23,7 +23,7 @@ from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import Ledger, SummaryBuilder
 from proctor.ledger.rows import encode_event_row, find_observation_storage, parse_event_row
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row, StoredRow
-from proctor.models.events import NULL, BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
 from proctor.models.pixels import is_pixels
 from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
@@ -283,17 +283,18 @@ def _describe_causes(left: _EpisodeReader, right: _EpisodeReader) -> str:
 
 
 def _build_document(one: str, other: str, found: FirstDifference | None, text: str, turned: str) -> EpisodeDifference:
+    first = FirstDifference("", "", None, None, 0, None, None) if found is None else found
     return EpisodeDifference(
         one=one,
         other=other,
         same=found is None,
         step=None if found is None or found.what in SETUP_FIELDS else found.step,
-        number_one=None if found is None else found.number_one,
-        number_other=None if found is None else found.number_other,
-        what="" if found is None else found.what,
-        where="" if found is None else found.where,
-        left=NULL if found is None else _encode_value(found.left),
-        right=NULL if found is None else _encode_value(found.right),
+        number_one=first.number_one,
+        number_other=first.number_other,
+        what=first.what,
+        where=first.where,
+        left=_encode_value(first.left),
+        right=_encode_value(first.right),
         text=text,
         turned=turned,
     )

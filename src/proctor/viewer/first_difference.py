@@ -298,7 +298,7 @@ def _compare_stored_values(what: str, left: EpisodeMoment, right: EpisodeMoment,
 
 # ----------------------------------------------------------------------------------------------------------- a line
 VARYING_FIELDS: Final = frozenset(
-    {
+    [
         "packet_id",
         "correlation_id",
         "campaign_id",
@@ -325,7 +325,7 @@ VARYING_FIELDS: Final = frozenset(
         "latency_ms",
         "grant",
         "since",
-    }
+    ]
 )
 """What is another in every run: the names of packets and grants, and times."""
 NOTE_KINDS: Final = frozenset({"token_request", "token_denied"})

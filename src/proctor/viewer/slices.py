@@ -413,20 +413,7 @@ def _read_parts(event: Any) -> dict[str, float | None]:
     return parts
 
 
-_COLUMNS: Final = (
-    "number",
-    "seq",
-    "step",
-    "at",
-    "action",
-    "observation",
-    "reward",
-    "raw_reward",
-    "total",
-    "ended",
-    "scene",
-    "tool",
-)
+_COLUMNS: Final = tuple(name for name in StepColumns.__struct_fields__ if name != "parts")
 """The columns in the order of a step's cells; the parts of the reward have their own."""
 
 

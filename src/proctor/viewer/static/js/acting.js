@@ -11,7 +11,7 @@
  *     elsewhere meanwhile.
  */
 
-import { el, setText } from "./dom.js";
+import { button, el, field, setText } from "./dom.js";
 import { shortChain, stateWords } from "./format.js";
 import { UNREACHABLE } from "./source.js";
 
@@ -38,12 +38,8 @@ export function dismissDialogs() {
 
 function question(title, body, action, danger) {
   const id = `dialog-${(count.made += 1)}`;
-  const cancel = el("button", { type: "button", on: { click: () => dialog.close("no") } }, "Cancel");
-  const go = el(
-    "button",
-    { type: "button", class: danger ? "primary danger" : "primary", on: { click: () => dialog.close("yes") } },
-    action,
-  );
+  const cancel = button("Cancel", () => dialog.close("no"));
+  const go = button(action, () => dialog.close("yes"), { class: danger ? "primary danger" : "primary" });
   const dialog = el(
     "dialog",
     { class: "question", "aria-labelledby": `${id}-title`, "aria-describedby": `${id}-body` },
@@ -152,7 +148,7 @@ export function closable(classes, ...children) {
     box.remove();
     toHeading();
   };
-  const close = el("button", { type: "button", class: "small-button", on: { click: remove } }, "Close");
+  const close = button("Close", remove, { class: "small-button" });
   const box = el("div", { class: classes, tabindex: "-1" }, children, el("div", {}, close));
   return box;
 }
@@ -296,8 +292,4 @@ export class ActsPanel {
       this.summary.value = "";
     }
   }
-}
-
-function field(name, control) {
-  return el("label", { class: "field" }, el("span", { class: "field-name" }, name), control);
 }

@@ -6,7 +6,7 @@
 
 import { Charts } from "./charts.js";
 import { ForkForm, differenceOf, differencePanel, factsTable, isUnsettled, sideName } from "./compare_panels.js";
-import { clear, el } from "./dom.js";
+import { button, clear, el } from "./dom.js";
 import { shortChain } from "./format.js";
 import { loadEpisode } from "./loading.js";
 import { Pair, SIDES, originOf, turned } from "./pair.js";
@@ -46,7 +46,7 @@ class ComparePage {
     });
     this.timer = setInterval(() => document.hidden || this.compareAgain(), ASKED_AGAIN);
     this.body = el("div", { class: "compare-body" });
-    const swap = el("button", { type: "button", class: "swap", on: { click: () => this.swap() } }, "Swap A and B");
+    const swap = button("Swap A and B", () => this.swap(), { class: "swap" });
     this.element = el(
       "div",
       { class: "compare" },

@@ -13,7 +13,7 @@ import { confirmed } from "./acting.js";
 import { button, clear, el, setText } from "./dom.js";
 import { number, shortChain } from "./format.js";
 import { jsonTree } from "./json_tree.js";
-import { SIDES, actionsAfter, cursorFacts, parsedActions, turned } from "./pair.js";
+import { SIDES, actionsAfter, cursorFacts, lineFacts, parsedActions, turned } from "./pair.js";
 import { episodeAddress } from "./router.js";
 
 const MOST = 300;
@@ -169,7 +169,7 @@ function row(fact) {
 const SUGGESTED = 5;
 const made = { forms: 0 };
 
-/** `fork(step, actions)` is async and throws what the server refuses; `last` is what the last fork was made of, to be changed. */
+/** `fork(step, actions)` is async and throws what is refused; `last` is what the last fork was made of, to be changed. */
 export class ForkForm {
   constructor({ head, track, fork, last = null, ask = confirmed }) {
     made.forms += 1;

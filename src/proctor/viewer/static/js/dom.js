@@ -32,6 +32,11 @@ export function button(words, act, props = {}) {
   return el("button", { type: "button", ...props, on: { click: act } }, words);
 }
 
+/** Return something to be filled in, below its name. */
+export function field(name, control) {
+  return el("label", { class: "field" }, el("span", { class: "field-name" }, name), control);
+}
+
 /** Return a part that opens and closes; `fill(inner)` is called when it is first opened. */
 export function fold(summary, props, fill) {
   const inner = el("div");

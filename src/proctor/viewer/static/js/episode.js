@@ -10,14 +10,14 @@
 import { confirmed } from "./acting.js";
 import { Charts } from "./charts.js";
 import { forkBadge } from "./compare_panels.js";
-import { clear, el, setText } from "./dom.js";
+import { button, clear, el, field, setText } from "./dom.js";
 import { RawPanel, factsPanel, notesPanel } from "./episode_facts.js";
 import { age, counted, number, outcomeWords, shortChain, standingWords } from "./format.js";
 import { loadEpisode } from "./loading.js";
 import { MachinePanel } from "./machine.js";
 import { EpisodeOperator } from "./operator.js";
 import { PacketsPanel } from "./packets.js";
-import { Player, listenForKeys, showKeys } from "./player.js";
+import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
 import { compareAddress, episodeAddress, keepAddress } from "./router.js";
 import { Stage } from "./stage.js";
 import { Timeline, toRefusal } from "./timeline.js";
@@ -97,7 +97,7 @@ class EpisodeHead {
       return;
     }
     const choice = el("select", { "aria-label": "The other episode" }, lines.map(option));
-    const body = el("label", { class: "field" }, el("span", { class: "field-name" }, "The other episode"), choice);
+    const body = field("The other episode", choice);
     if (await confirmed({ title: "Compare with", body, action: "Compare" })) {
       context.navigate(compareAddress(head.line.chain, choice.value));
     }
@@ -120,10 +120,6 @@ class EpisodeHead {
     this.#trouble.hidden = words === "";
     setText(this.#trouble, words);
   }
-}
-
-function button(words, act) {
-  return el("button", { type: "button", on: { click: act } }, words);
 }
 
 function saveLink(address, line) {

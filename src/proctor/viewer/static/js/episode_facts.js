@@ -6,7 +6,7 @@
  *     open in the next.
  */
 
-import { choice, clear, el, setText } from "./dom.js";
+import { button, choice, clear, el, setText } from "./dom.js";
 import { counted, duration, number, outcomeWords, standingWords, time } from "./format.js";
 import { copyButton, jsonTree } from "./json_tree.js";
 import { packetsSeen } from "./packet_words.js";
@@ -137,7 +137,7 @@ function noteRow(note, track, player) {
   return el(
     "li",
     { class: GRAVE.has(note.kind) ? "grave" : "" },
-    el("button", { type: "button", class: "link", title: "Go there", on: { click: seek } }, name),
+    button(name, seek, { class: "link", title: "Go there" }),
     el("span", { class: "notes-text" }, note.text),
     el("span", { class: "quiet notes-at" }, time(note.at).slice(11)),
   );

@@ -10,7 +10,7 @@
  */
 
 import { COLUMNS, Catalogue, NO_FILTERS, pressed } from "./catalogue.js";
-import { clear, el, setAttribute, setText } from "./dom.js";
+import { button, clear, el, setAttribute, setText } from "./dom.js";
 import { UNKNOWN, age, counted, number, outcomeWords, shortChain, standingWords, time } from "./format.js";
 import { compareAddress, episodeAddress } from "./router.js";
 
@@ -335,9 +335,9 @@ class List {
 
   heading(column) {
     const press = () => this.sort(pressed(memory.sort, column.key), `Sorted by ${column.label.toLowerCase()}`);
-    const button = el("button", { type: "button", class: "sort", on: { click: press } }, column.label);
+    const sorting = button(column.label, press, { class: "sort" });
     const kind = [`of-${column.key}`, column.number ? "number" : null];
-    return el("th", { role: "columnheader", scope: "col", class: kind }, button);
+    return el("th", { role: "columnheader", scope: "col", class: kind }, sorting);
   }
 
   // -------------------------------------------------------------------------------------------------- changes
@@ -485,11 +485,11 @@ class List {
   }
 
   noMatch() {
-    const button = el("button", { type: "button", on: { click: () => this.clearFilters() } }, "Clear the filters");
+    const pressed = button("Clear the filters", () => this.clearFilters());
     return [
       el("h2", {}, "No episode matches"),
       el("p", { class: "quiet" }, "Every word of the filter must occur in an episode's line."),
-      el("div", { class: "buttons" }, button),
+      el("div", { class: "buttons" }, pressed),
     ];
   }
 
@@ -521,8 +521,8 @@ class List {
     return el(
       "span",
       { class: "buttons" },
-      el("button", { type: "button", on: { click: forget } }, "Clear"),
-      el("button", { type: "button", class: "primary", disabled: !isFull, on: { click: compare } }, "Compare"),
+      button("Clear", forget),
+      button("Compare", compare, { class: "primary", disabled: !isFull }),
     );
   }
 

@@ -12,7 +12,7 @@
 import { dismissDialogs } from "./acting.js";
 import { mountThemeButton } from "./canvas.js";
 import { comparePage } from "./compare.js";
-import { el, setAttribute, setText, svg, visible } from "./dom.js";
+import { button, el, setAttribute, setText, svg, visible } from "./dom.js";
 import { episodePage } from "./episode.js";
 import { counted, number } from "./format.js";
 import { listPage } from "./list.js";
@@ -165,11 +165,11 @@ function entrancePage(trouble = null) {
 
 /** Return the page for what went wrong; `again` tries once more. */
 function errorPage(error, again) {
-  const button = el("button", { type: "button", class: "primary", on: { click: again } }, "Try again");
+  const pressed = button("Try again", again, { class: "primary" });
   return words(titleOf(error), [
     el("p", { class: "notice bad" }, error.message || String(error)),
     el("p", {}, whatToDo(error)),
-    el("div", { class: "buttons" }, button, el("a", { class: "button", href: "#/" }, "All episodes")),
+    el("div", { class: "buttons" }, pressed, el("a", { class: "button", href: "#/" }, "All episodes")),
   ]);
 }
 

@@ -9,7 +9,7 @@
  */
 
 import { Acting, ActsPanel, closable, toHeading } from "./acting.js";
-import { clear, el } from "./dom.js";
+import { clear, el, field } from "./dom.js";
 import { shortChain } from "./format.js";
 import { Sessions, WaitingCard, questionKey } from "./operator_cards.js";
 import { episodeAddress } from "./router.js";
@@ -108,10 +108,9 @@ class WaitingPanel {
 function draftBox(card) {
   const typed = el("textarea", { readonly: true, rows: 3 });
   typed.value = card.draft();
-  const words = el("span", { class: "field-name" }, "What you had typed");
   const about = el("blockquote", {}, card.waiting.question);
-  const field = el("label", { class: "field" }, words, typed);
-  return closable(["notice", "warn", "draft", "waiting-form"], el("p", {}, NO_LONGER), about, field);
+  const kind = ["notice", "warn", "draft", "waiting-form"];
+  return closable(kind, el("p", {}, NO_LONGER), about, field("What you had typed", typed));
 }
 
 function noOperator() {

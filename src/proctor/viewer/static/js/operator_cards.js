@@ -7,7 +7,7 @@
  */
 
 import { Acting, ActsPanel } from "./acting.js";
-import { clear, el, setAttribute, setText } from "./dom.js";
+import { button, clear, definitions, el, field, setAttribute, setText } from "./dom.js";
 import { age, counted, number, shortChain, stateWords, time } from "./format.js";
 import { episodeAddress } from "./router.js";
 
@@ -127,9 +127,9 @@ class SessionCard {
 
   token(session, token) {
     const take = () => this.revoke(session, token);
-    const button = el("button", { type: "button", class: "small-button", on: { click: take } }, "Take back…");
-    setAttribute(button, "aria-label", `Take back the token ${token}`);
-    return el("li", { class: "token" }, el("code", {}, token), button);
+    const pressed = button("Take back…", take, { class: "small-button" });
+    setAttribute(pressed, "aria-label", `Take back the token ${token}`);
+    return el("li", { class: "token" }, el("code", {}, token), pressed);
   }
 
   revoke(session, token) {
@@ -280,8 +280,8 @@ export class WaitingCard {
     const asked = objectOr(this.waiting.packet);
     this.uses = this.amount("uses", { min: 1, step: 1, placeholder: `as asked: ${asked.uses ?? "?"}` });
     this.life = this.amount("life", { min: 1, step: "any", placeholder: "as the policy says" });
-    const deny = el("button", { type: "button", class: "danger", on: { click: () => this.deny() } }, "Deny…");
-    const limits = [this.field("uses", "Uses", this.uses), this.field("life", "Life in seconds", this.life)];
+    const deny = button("Deny…", () => this.deny(), { class: "danger" });
+    const limits = [field("Uses", this.uses), field("Life in seconds", this.life)];
     return el(
       "form",
       { class: "waiting-form", on: { submit: (event) => this.submitted(event, () => this.approve()) } },
@@ -352,13 +352,8 @@ export class WaitingCard {
     return el("input", { type: "number", id: `${this.id}-${name}`, inputmode: "numeric", ...limits });
   }
 
-  field(name, label, control) {
-    const words = el("span", { class: "field-name" }, label);
-    return el("label", { class: "field", for: `${this.id}-${name}` }, words, control);
-  }
-
   words(label) {
-    return this.field("text", `${label} (optional)`, this.text);
+    return field(`${label} (optional)`, this.text);
   }
 }
 
@@ -370,15 +365,8 @@ export function questionKey({ session, epoch, id }) {
 function advice(stated) {
   const step = objectOr(stated.recommended_next_step).step;
   const gaps = listOr(stated.evidence_gaps).map((each) => objectOr(each).gap).filter(Boolean).map(String);
-  const facts = [
-    step ? fact("The agent would", String(step)) : null,
-    gaps.length > 0 ? fact("It does not know", gaps.join("; ")) : null,
-  ].filter(Boolean);
-  return facts.length > 0 ? el("dl", { class: "facts wide" }, facts) : null;
-}
-
-function fact(name, text) {
-  return el("div", {}, el("dt", {}, name), el("dd", {}, text));
+  const facts = [["The agent would", step && String(step)], ["It does not know", gaps.join("; ")]];
+  return facts.some(([, text]) => text) ? definitions(facts, { class: "facts wide" }) : null;
 }
 
 function whole(packet) {

@@ -7,7 +7,7 @@
  *     scrubber is the exception: its arrows are ours, so that shift means ten there as well.
  */
 
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 
 export const SPEEDS = [1, 2, 5, 10, 50, "max"];
 
@@ -276,7 +276,7 @@ export function listenForKeys(acts) {
 
 /** Show the list of keys. */
 export function showKeys() {
-  const close = el("button", { type: "button", class: "primary", on: { click: () => dialog.close() } }, "Close");
+  const close = button("Close", () => dialog.close(), { class: "primary" });
   const rows = KEYS.map(({ shown, words }) =>
     el("div", { class: "key-row" }, el("dt", {}, shown.map((key) => el("kbd", {}, key))), el("dd", {}, words)),
   );
