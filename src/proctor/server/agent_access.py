@@ -39,6 +39,7 @@ from proctor.server.grants import AgentGrant, GrantRegistry
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, RequestFailed, RequestRefused, ToolOutcome, log_internal_error
 from proctor.server.sessions.response_builder import Caller
+from proctor.server.sessions.session import PendingRecord
 from proctor.server.sessions.tool_results import (
     ToolResult,
     make_error_result,
@@ -230,6 +231,8 @@ class _ToolCall:
         self._caller = Caller(grant.name, grant.agent, tool.name)
         self._arguments = arguments
         self._progress = progress
+        self._pending: PendingRecord | None = None
+        """Where the last action need not be safe before more is said of it."""
 
     def give_up(self) -> None:
         """Do no more than the action that runs: nobody waits for the answer."""
@@ -263,13 +266,15 @@ class _ToolCall:
         session = self._session
         done, count = 1, 1 + len(answer.left)
         for action in answer.left:
+            if self._pending is not None:
+                await session.record(pending=self._pending)
             await self._tell_progress(done, count)
             if self._is_stopped():
                 # An environment that has ended leaves nothing to do.
                 self._cut = "" if session.standing.ended else _describe_progress(done, count)
                 break
             try:
-                answer = await session.act(action, self._caller)
+                answer = await session.act(action, self._caller, self._pending)
             except RequestError as problem:
                 raise type(problem)(_add_progress(done, count, problem.problem)) from None
             done += 1
@@ -357,12 +362,17 @@ class _GovernedToolCall(_ToolCall):
         # The tool that is used, which a submitted directive names.
         self._tool = next(tool for tool in self._grant.tools if tool.name == execution.tool)
         self._caller = Caller(self._grant.name, self._grant.agent, execution.tool)
+        pending = self._pending = PendingRecord()
         try:
-            answer = await self._finish(await self._session.call(execution.tool, execution.arguments, self._caller))
+            outcome = await self._session.call(execution.tool, execution.arguments, self._caller, pending)
+            told = await self._finish(outcome)
         except RequestRefused as problem:
-            answer = await governor.fail(execution, problem.problem)
+            answer = await governor.fail(execution, problem.problem, pending)
+        except RequestError:
+            pending.abandon()
+            raise
         else:
-            answer = await governor.finish(execution, answer, inside=status_fits(self._tool), cut=self._cut)
+            answer = await governor.finish(execution, told, pending, inside=status_fits(self._tool), cut=self._cut)
         await governor.wrap_up()
         return answer
 

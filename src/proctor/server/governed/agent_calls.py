@@ -54,6 +54,7 @@ from proctor.server.governed.tool_arguments import (
     SubmitPacket,
 )
 from proctor.server.runtime.results import RequestRefused
+from proctor.server.sessions.session import PendingRecord
 from proctor.server.sessions.tool_results import ToolResult, make_error_result
 
 PENDING = "your request of a token waits for an operator: call request_token without tools to wait for the answer"
@@ -116,7 +117,7 @@ class TokenRequests:
     ) -> ToolResult | OperatorQuestion:
         """Put a request before an operator, unless no token could be issued now."""
         packet = packet_builders.token_packet(self._stream, asked, asked.uses, self._stream.policy.tokens.life_seconds)
-        if not self._stream.check(packet).accepted or self._judging.policy_refusals(packet, speaker.grant):
+        if not self._stream.judge(packet).accepted or self._judging.policy_refusals(packet, speaker.grant):
             told = await self._judging.judge(packet, Speaker("system", speaker.grant, speaker.tool), reply_builder)
             return told if isinstance(told, ToolResult) else reply_builder.accept(told)
         await self._stream.note(asked, speaker)
@@ -172,7 +173,6 @@ MOST_STATED: Final = 16 * 1024
 DIRECTIVE: Final = "_directive"
 CUT_SHORT: Final = "CUT_SHORT"
 """The error of a call that was not carried out to its end, because its agent or the orchestrator did not want that."""
-OBSERVED_IN: Final = (Position.EXECUTE, Position.VERIFY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,9 @@ class ToolExecutor:
         """Return whether the directive still waits for its result."""
         return execution.packet.header.packet_id in self._stream.standing.tasks
 
-    async def finish(self, execution: ToolExecution, told: ToolResult, *, inside: bool, cut: str = "") -> ToolResult:
+    async def finish(
+        self, execution: ToolExecution, told: ToolResult, pending: PendingRecord, *, inside: bool, cut: str = ""
+    ) -> ToolResult:
         """State that a tool was carried out, or cut short as `cut` says; return what the agent is told of it.
 
         The result of a directive that safe mode has voided is refused by the judge, and on record as such.
@@ -241,27 +243,34 @@ class ToolExecutor:
         status, error = ResultStatus.SUCCESS, None
         if cut:
             status, error = ResultStatus.CANCELLED, ErrorDetails(CUT_SHORT, cut)
-        if not await self._state_result(execution, status, error):
+        result = self._result(execution, status, error)
+        if not self.may_continue(execution):
+            await self._stream.state(result, PROCTOR, pending=pending)
             return execution.reply_builder.report_stop(f"{told.text} ")
-        if self._stream.position in OBSERVED_IN:
-            seen = packet_builders.observation_packet(
+        await self._stream.declare_result(
+            result,
+            lambda: packet_builders.observation_packet(
                 self._stream,
                 observation_data(told.structured),
                 execution.tool,
                 {DIRECTIVE: execution.packet.header.packet_id},
-            )
-            await self._stream.declare(seen)
+            ),
+            pending,
+        )
         return (
             execution.reply_builder.result(told, execution.packet)
             if execution.submitted
             else execution.reply_builder.with_status(told, inside=inside)
         )
 
-    async def fail(self, execution: ToolExecution, problem: Problem) -> ToolResult:
+    async def fail(self, execution: ToolExecution, problem: Problem, pending: PendingRecord) -> ToolResult:
         """State that a tool was not carried out to its end; return what the agent is told."""
         error = ErrorDetails(str(problem.code), problem.message, is_transient=False, retry_recommended=False)
-        if not await self._state_result(execution, ResultStatus.FAILURE, error):
+        result = self._result(execution, ResultStatus.FAILURE, error)
+        if not self.may_continue(execution):
+            await self._stream.state(result, PROCTOR, pending=pending)
             return execution.reply_builder.report_stop(f"{problem.message}. ")
+        await self._stream.declare(result, pending=pending)
         told = make_error_result(problem)
         return ToolResult(f"{told.text} {execution.reply_builder.describe_status()}", told.structured, is_error=True)
 
@@ -274,17 +283,10 @@ class ToolExecutor:
         named = choose_token(tool, safety, self._stream.standing, self._stream.now())
         return packet_builders.directive_packet(self._stream, tool, safety, params, named)
 
-    async def _state_result(
-        self, execution: ToolExecution, status: ResultStatus, error: ErrorDetails | None = None
-    ) -> bool:
-        """State how an execution ended; return whether its directive stood until then."""
+    def _result(self, execution: ToolExecution, status: ResultStatus, error: ErrorDetails | None) -> AnyPacket:
+        """Return how an execution ended, and what it cost."""
         took = round(max(0.0, self._clock() - execution.began) * 1000, 3)
-        result = packet_builders.result_packet(self._stream, execution.packet, status, took, error)
-        if self.may_continue(execution):
-            await self._stream.declare(result)
-            return True
-        await self._stream.state(result, PROCTOR)
-        return False
+        return packet_builders.result_packet(self._stream, execution.packet, status, took, error)
 
 
 def observation_data(structured: bytes) -> dict[str, Any]:
@@ -456,7 +458,7 @@ class GovernanceToolCalls:
             )
             return reply_builder.in_safe_mode() if bars is SAFE_MODE_REFUSAL else reply_builder.refuse_early(bars)
         if not isinstance(said, Packet):
-            return reply_builder.refuse(await stream.state_line(line, said, speaker), GovernanceTool.SUBMIT_PACKET)
+            return reply_builder.refuse(await stream.state(said, speaker, line=line), GovernanceTool.SUBMIT_PACKET)
         if _leads_to_action(said):
             self.check_running()
         if isinstance(said.payload, Directive):

@@ -40,7 +40,7 @@ from proctor.server.governed.replies import GOVERNED, MOST_TOLD, REPLY_SCHEMA, S
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.sessions.episode_status import EpisodeConclusion
 from proctor.server.sessions.row_log import RowLog
-from proctor.server.sessions.session import Session
+from proctor.server.sessions.session import PendingRecord, Session
 from proctor.server.sessions.tool_results import ToolResult, make_observation_schema, write_governed_instructions
 
 MARK_DIGITS: Final = 6
@@ -239,15 +239,20 @@ class Governor:
         """Return whether an execution may go on: safe mode and an overrun void its directive."""
         return self._errands.may_continue(execution)
 
-    async def finish(self, execution: ToolExecution, told: ToolResult, *, inside: bool, cut: str = "") -> ToolResult:
-        """State that a tool was carried out, or cut short as `cut` says; return what the agent is told."""
-        self._check_open()
-        return await self._errands.finish(execution, told, inside=inside, cut=cut)
+    async def finish(
+        self, execution: ToolExecution, told: ToolResult, pending: PendingRecord, *, inside: bool, cut: str = ""
+    ) -> ToolResult:
+        """State that a tool was carried out, or cut short as `cut` says; return what the agent is told.
 
-    async def fail(self, execution: ToolExecution, problem: Problem) -> ToolResult:
+        Its steps may be `pending`: they are safe when this returns.
+        """
+        self._check_open()
+        return await self._errands.finish(execution, told, pending, inside=inside, cut=cut)
+
+    async def fail(self, execution: ToolExecution, problem: Problem, pending: PendingRecord) -> ToolResult:
         """State that a tool was not carried out to its end; return what the agent is told."""
         self._check_open()
-        return await self._errands.fail(execution, problem)
+        return await self._errands.fail(execution, problem, pending)
 
     async def report_answer(
         self, question: OperatorQuestion, speaker: Speaker, tools: Tools, check: Callable[[], None]
@@ -299,7 +304,7 @@ class Governor:
         )
         try:
             close = self.stream.record("close", {}, "system")
-            if self.session.loss is None and self.stream.check(close).accepted:
+            if self.session.loss is None and self.stream.judge(close).accepted:
                 verdict = await self.stream.state(close, PROCTOR)
                 conclusion = EpisodeConclusion(Outcome.CONFORMING.value, verdict.path[0].value)
         finally:

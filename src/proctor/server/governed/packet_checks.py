@@ -334,14 +334,15 @@ class PacketChecker:
             bars = size_refusals(line, self._stream)
             await self._stream.record_refusal(packet.kind, encode_digest(line), bars, speaker, packet.header.packet_id)
             return reply_builder.refuse_early(bars)
-        if self._stream.check(packet).accepted:
+        verdict = self._stream.judge(packet)
+        if verdict.accepted:
             bars = self.policy_refusals(packet, speaker.grant)
             if bars:
                 await self._stream.record_refusal(packet.kind, line, bars, speaker, packet.header.packet_id)
                 return reply_builder.refuse_early(
                     bars, _calls_that_lead_on(bars[0].rule, reply_builder, tried or speaker.tool or "")
                 )
-        verdict = await self._stream.state(packet, speaker)
+        await self._stream.state(packet, speaker, line=line, verdict=verdict)
         return verdict if verdict.accepted else reply_builder.refuse(verdict, tried or speaker.tool or "")
 
     async def refuse_early(

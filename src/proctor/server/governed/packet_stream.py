@@ -20,9 +20,8 @@ import msgspec
 from msgspec import Raw
 
 from proctor.episode.episode_state import EpisodeState, new_episode
-from proctor.episode.judge import Judge
 from proctor.episode.legal_moves import legal_next
-from proctor.episode.machine import Machine
+from proctor.episode.machine import EVIDENCE, Machine
 from proctor.episode.packets.enums import EvidenceKind, TaskClass, ToolsState, VerificationRequirement
 from proctor.episode.packets.fields import EvidenceRef, Record, Routing
 from proctor.episode.packets.reader import AnyPacket, Malformed, Packet, read
@@ -37,11 +36,12 @@ from proctor.models.events import PacketJudged, Principal, encode_event
 from proctor.models.operator import JudgedRow
 from proctor.server.governed.episode_memory import NOTES, EpisodeMemory, Note, TokenRequest
 from proctor.server.governed.policy import GovernancePolicy
-from proctor.server.runtime.results import make_failure, make_refusal
+from proctor.server.runtime.results import RequestFailed, make_failure, make_refusal
 from proctor.server.sessions.row_log import RowLog
-from proctor.server.sessions.session import Session
+from proctor.server.sessions.session import PendingRecord, Session
 
 LOG: Final = logging.getLogger("proctor.governed")
+OBSERVED_IN: Final = (Position.EXECUTE, Position.VERIFY)
 TICK: Final = timedelta(microseconds=1)
 MOST_LISTED: Final = 20
 """Errors of one line that are looked for and put on record."""
@@ -103,8 +103,8 @@ class PacketStream:
         self.packet_limits: Final = packet_limits
         self._refused_bytes = 0
         """That refused lines of agents have put on record."""
-        self._judge = Judge(policy.settings, limits=self.limits, rules=self.context.house_rules)
         self._machine = Machine(self.context, self.limits)
+        self._is_open = False
         self.unrecorded: Final[set[str]] = set()
         """The ids of packets and of requests that are not on record yet."""
         self._writing: asyncio.Future[None] | None = None
@@ -189,29 +189,66 @@ class PacketStream:
         return {name: given for (grant, name), given in stated if grant == speaker.grant and name not in seen}
 
     # ----------------------------------------------------------------------------------------------------- judging
-    def check(self, said: AnyPacket | Record) -> Verdict:
-        """Return the verdict that `state` would give; nothing changes."""
-        return self._judge.check(said)
+    def judge(self, said: AnyPacket | Record | Malformed) -> Verdict:
+        """Return the verdict on what comes next; nothing changes before it is committed."""
+        if isinstance(said, Packet):
+            return self._machine.judge(self.standing, said)
+        if isinstance(said, Record):
+            return self._machine.judge_record(self.standing, said, known=self._is_open)
+        verdict = self._machine.judge_unreadable(self.standing, said)
+        return verdict if said.correlation_id == self.name else msgspec.structs.replace(verdict, path=())
 
     def would_follow(self, first: AnyPacket, second: AnyPacket) -> bool:
         """Return whether `first` would be accepted now, and `second` after it; nothing changes."""
-        verdict = self.check(first)
+        verdict = self.judge(first)
         return verdict.accepted and verdict.after is not None and self._machine.judge(verdict.after, second).accepted
 
-    async def state(self, said: AnyPacket | Record, speaker: Speaker) -> Verdict:
-        """Judge a packet or a record and put it on record; return the verdict."""
-        return await self.state_line(said.line(), said, speaker)
+    async def state(
+        self,
+        said: AnyPacket | Record | Malformed,
+        speaker: Speaker,
+        *,
+        line: bytes | None = None,
+        verdict: Verdict | None = None,
+        pending: PendingRecord | None = None,
+    ) -> Verdict:
+        """Put on record what is said, with its verdict; return the verdict once that is safe, and what was pending.
 
-    async def declare(self, said: AnyPacket | Record) -> Verdict:
+        `line` is what was read, `verdict` what `judge` has just said of it.
+        """
+        verdict = self.judge(said) if verdict is None else verdict
+        event = self._commit(said, verdict, speaker, line)
+        await self._put_on_record(event, pending=pending)
+        return verdict
+
+    async def declare(self, said: AnyPacket | Record, *, pending: PendingRecord | None = None) -> Verdict:
         """State what the proctor has to say, and what must be so; where the judge refuses it, the episode is lost."""
-        verdict = await self.state(said, PROCTOR)
-        if verdict.accepted:
-            return verdict
+        verdict = await self.state(said, PROCTOR, pending=pending)
+        if not verdict.accepted:
+            raise self._lose(said, verdict)
+        return verdict
+
+    async def declare_result(
+        self, result: AnyPacket, observe: Callable[[], AnyPacket], pending: PendingRecord | None = None
+    ) -> None:
+        """State how a task ended and, where the table has room for it, what was seen; both go on record together."""
+        verdict = self.judge(result)
+        events = [self._commit(result, verdict, PROCTOR)]
+        said = result
+        if verdict.accepted and self.position in OBSERVED_IN:
+            said = observe()
+            verdict = self.judge(said)
+            events.append(self._commit(said, verdict, PROCTOR))
+        await self._put_on_record(*events, pending=pending)
+        if not verdict.accepted:
+            raise self._lose(said, verdict)
+
+    def _lose(self, said: AnyPacket | Record, verdict: Verdict) -> RequestFailed:
         rules = ", ".join(verdict.rules)
         message = f"what the proctor had to state was refused by the rules of this server ({rules})"
         LOG.error("%s: %s, %s", message, _line_kind(said), verdict.reason, extra={"session": self.session.name})
         self.session.lose(Code.SESSION_ERROR, message)
-        raise make_failure(Code.SESSION_ERROR, message)
+        return make_failure(Code.SESSION_ERROR, message)
 
     async def flush(self) -> None:
         """Return when all that was stated is on record; refuse if it is not, for then the episode is lost."""
@@ -228,26 +265,6 @@ class PacketStream:
         """Return what a line says, as the judge would read it."""
         return read(line, self.limits.errors)
 
-    async def state_line(self, line: bytes, said: AnyPacket | Record | Malformed, speaker: Speaker) -> Verdict:
-        """Judge what a line says, which may be no packet, and put the line on record; return the verdict."""
-        verdict = self._judge.apply(said)
-        self._advance(verdict)
-        event = self._build_event(
-            speaker,
-            line,
-            _line_kind(said),
-            packet_id=verdict.packet_id,
-            judged=True,
-            accepted=verdict.accepted,
-            path=list(verdict.path),
-            rules=list(verdict.rules),
-            pointers=list(verdict.pointers),
-            reason=verdict.reason,
-            warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings],
-        )
-        await self._put_on_record(event, None if isinstance(said, Malformed) else said)
-        return verdict
-
     async def record_refusal(
         self, kind: str, line: bytes, bars: Sequence[PreJudgeRefusal], speaker: Speaker, packet_id: str | None = None
     ) -> None:
@@ -263,16 +280,46 @@ class PacketStream:
             pointers=list(dict.fromkeys(bar.pointer for bar in bars if bar.pointer)),
             reason=bars[0].reason,
         )
-        await self._put_on_record(event, None)
+        self.memory.note(event, None)
+        await self._put_on_record(event)
 
     async def note(self, note: Note, speaker: Speaker) -> None:
         """Put on record what is no line of the stream."""
         kind = str(type(note).__struct_config__.tag)
-        await self._put_on_record(self._build_event(speaker, encode(note), kind, judged=False, accepted=True), note)
+        event = self._build_event(speaker, encode(note), kind, judged=False, accepted=True)
+        self.memory.note(event, note)
+        await self._put_on_record(event, name=note.id if isinstance(note, TokenRequest) else None)
 
-    def _advance(self, verdict: Verdict) -> None:
-        if verdict.after is not None and verdict.correlation_id == self.name:
-            self.standing = verdict.after
+    def _commit(
+        self, said: AnyPacket | Record | Malformed, verdict: Verdict, speaker: Speaker, line: bytes | None = None
+    ) -> PacketJudged:
+        """Let a verdict count: move the episode on and remember the line; return what goes on record of it."""
+        self._advance(said, verdict)
+        findings, first = verdict.findings, verdict.findings[0] if verdict.findings else None
+        event = self._build_event(
+            speaker,
+            said.line() if line is None and not isinstance(said, Malformed) else line or b"",
+            _line_kind(said),
+            packet_id=verdict.packet_id,
+            judged=True,
+            accepted=verdict.accepted,
+            path=list(verdict.path),
+            rules=list(verdict.rules) if findings else [],
+            pointers=list(verdict.pointers) if findings else [],
+            reason="" if first is None else verdict.reason,
+            warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings] if verdict.warnings else [],
+        )
+        self.memory.note(event, None if isinstance(said, Malformed) else said)
+        return event
+
+    def _advance(self, said: AnyPacket | Record | Malformed, verdict: Verdict) -> None:
+        after = verdict.after
+        if not verdict.accepted or after is None:
+            return
+        if isinstance(said, Packet):
+            after.seen[said.header.packet_id] = after.packets if verdict.event in EVIDENCE else 0
+        self._is_open = True
+        self.standing = after
 
     def _build_event(self, speaker: Speaker, line: bytes, kind: str, **said: Any) -> PacketJudged:
         return PacketJudged(
@@ -289,8 +336,11 @@ class PacketStream:
             **said,
         )
 
-    async def _put_on_record(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
-        if self._count_refused_bytes(event) > self.packet_limits.refused_bytes:
+    async def _put_on_record(
+        self, *events: PacketJudged, name: str | None = None, pending: PendingRecord | None = None
+    ) -> None:
+        """Return when the events are safe; until then an operator does not hear of them, nor of the request `name`."""
+        if self._count_refused_bytes(events[0]) > self.packet_limits.refused_bytes:
             problem = make_failure(
                 Code.EPISODE_FULL,
                 "the refused calls of this episode have put as much on record as they may",
@@ -298,17 +348,16 @@ class PacketStream:
             )
             await self.session.break_off(problem)
             raise problem
-        self.memory.note(event, said)
-        name = said.id if isinstance(said, TokenRequest) else event.packet_id
-        if name is not None:
-            self.unrecorded.add(name)
+        names = {each for event in events if (each := event.packet_id) is not None} if name is None else {name}
+        self.unrecorded.update(names)
         written = self._writing = asyncio.get_running_loop().create_future()
         try:
-            await self.session.record(event)
+            await self.session.record(*events, pending=pending)
         finally:
             written.set_result(None)
-            self.unrecorded.discard(name or "")
-        self._rows.add(encode(operator_row(self._rows.last + 1, event)))
+            self.unrecorded.difference_update(names)
+        for event in events:
+            self._rows.add(encode(operator_row(self._rows.last + 1, event)))
 
     def _count_refused_bytes(self, event: PacketJudged) -> int:
         """Return how much agents' refused lines have put on record, this one with them; 0 if it is none."""
@@ -327,8 +376,8 @@ class PacketStream:
                 self.memory.note(event, _parse_note(event.kind, line))
                 continue
             said = self.read(line)
-            verdict = self._judge.apply(said)
-            self._advance(verdict)
+            verdict = self.judge(said)
+            self._advance(said, verdict)
             if verdict.accepted != event.accepted or self.standing.state != event.state:
                 raise ComponentError(
                     "a line on record gets another verdict than it did",

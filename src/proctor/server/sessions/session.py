@@ -12,6 +12,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from proctor.access.limits import Throttle
@@ -60,6 +62,32 @@ LOSSES_AT_ONCE: Final = 8
 LOSSES_PER_SECOND: Final = 1.0
 MOST_WAIT_SECONDS: Final = 2.0
 """An environment that breaks again and again is made anew so often, and no more."""
+
+
+@dataclass(slots=True)
+class PendingRecord:
+    """Events that were handed over and may not be safe yet, and what is to be shown once they are."""
+
+    promises: list[Awaitable[None]] = field(default_factory=list)
+    when_safe: list[Callable[[], None]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        """Show what is safe now; nothing is pending any more."""
+        self.promises.clear()
+        shown, self.when_safe = self.when_safe, []
+        for show in shown:
+            show()
+
+    def abandon(self) -> None:
+        """Wait for nothing any more: the episode is lost. A promise that is not kept is not reported as forgotten."""
+        for promise in self.promises:
+            asyncio.ensure_future(promise).add_done_callback(_consume_outcome)
+        self.promises.clear()
+
+
+def _consume_outcome(promise: "asyncio.Future[None]") -> None:
+    if not promise.cancelled():
+        promise.exception()
 
 
 class Session:
@@ -200,13 +228,18 @@ class Session:
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "step", request_id, data) from None
 
-    async def call(self, tool: str, arguments: bytes, caller: Caller) -> ToolOutcome:
-        """Let an agent use a tool; of one that acts, the first action is carried out."""
-        return await self._use_tool(lambda executor: executor.call(tool, arguments), caller)
+    async def call(
+        self, tool: str, arguments: bytes, caller: Caller, pending: PendingRecord | None = None
+    ) -> ToolOutcome:
+        """Let an agent use a tool; of one that acts, the first action is carried out.
 
-    async def act(self, action: bytes, caller: Caller) -> ToolOutcome:
-        """Carry out an action that an agent's call left to be done."""
-        return await self._use_tool(lambda executor: executor.act(action), caller)
+        With a `pending` record the step may not be safe yet: it is once that has gone through `record`.
+        """
+        return await self._use_tool(lambda executor: executor.call(tool, arguments), caller, pending)
+
+    async def act(self, action: bytes, caller: Caller, pending: PendingRecord | None = None) -> ToolOutcome:
+        """Carry out an action that an agent's call left to be done; see `call`."""
+        return await self._use_tool(lambda executor: executor.act(action), caller, pending)
 
     async def state(self, request_id: int | None) -> bytes:
         """Return the state as the reply's data."""
@@ -277,32 +310,49 @@ class Session:
             if held:
                 self.turn.release()
 
-    async def _use_tool(self, use: Callable[[Executor], Awaitable[ToolOutcome]], caller: Caller) -> ToolOutcome:
+    async def _use_tool(
+        self, use: Callable[[Executor], Awaitable[ToolOutcome]], caller: Caller, pending: PendingRecord | None
+    ) -> ToolOutcome:
         try:
             executor = self._find_executor()
             answer = await self._await_answer(executor, use(executor))
             if answer.outcome is not None:
-                await self._record_step(answer.outcome, answer.action or b"null", None, caller)
+                await self._record_step(answer.outcome, answer.action or b"null", None, caller, pending)
             return answer
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "call", None, caller=caller) from None
 
     async def _record_step(
-        self, outcome: AnyOutcome, action: bytes, request_id: int | None, caller: Caller | None = None
+        self,
+        outcome: AnyOutcome,
+        action: bytes,
+        request_id: int | None,
+        caller: Caller | None = None,
+        pending: PendingRecord | None = None,
     ) -> bytes:
         """Put a step on record and count it; return the reply's data."""
         context = self._make_context(self.step_count + 1, request_id, caller)
         data, event = self._responses.build_step(outcome, action, context)
-        await self._record(event)
+        promise = self._begin_record(event)
+        if promise is not None and pending is None:
+            await self._settle(promise)
+        elif promise is not None and pending is not None:
+            pending.promises.append(promise)
         self.step_count += 1
         self.total_steps += 1
         if isinstance(event, EpisodeStepped):
             self.standing.move(event)
             if caller is not None:
-                self.rows.add(encode_transition(self.rows.last + 1, event, caller))
+                if pending is None:
+                    self._show_transition(event, caller)
+                else:
+                    pending.when_safe.append(partial(self._show_transition, event, caller))
             elif self.standing.ended:
                 self.rows.wake()
         return data
+
+    def _show_transition(self, event: EpisodeStepped, caller: Caller) -> None:
+        self.rows.add(encode_transition(self.rows.last + 1, event, caller))
 
     def _make_context(self, step: int, request_id: int | None, caller: Caller | None = None) -> StepContext:
         return StepContext(self.name, self.epoch, step, self.episode_id or "", self._clock(), request_id, caller)
@@ -378,35 +428,60 @@ class Session:
             executor.abandon()
         self.rows.wake()
 
-    async def record(self, event: Event) -> None:
-        """Put on record what others state of this session, or raise that it cannot be done: the episode is lost."""
+    async def record(self, *events: Event, pending: PendingRecord | None = None) -> None:
+        """Put on record what others state of this session, or raise that it cannot be done: the episode is lost.
+
+        It returns when all of it is safe, and what was pending.
+        """
+        pending = PendingRecord() if pending is None else pending
         try:
-            await self._record(event)
+            for event in events:
+                promise = self._begin_record(event)
+                if promise is not None:
+                    pending.promises.append(promise)
+            await self._settle(*pending.promises)
         except RequestFailed as problem:
+            pending.abandon()
             if problem.problem.code in LIMITS:
                 await self.break_off(problem)
             else:
                 self.lose(problem.problem.code, problem.problem.message)
             raise
+        pending.finish()
 
     async def _record(self, event: Event) -> None:
         """Return when the event is safe; a failure says that it is not on record."""
+        promise = self._begin_record(event)
+        if promise is not None:
+            await self._settle(promise)
+
+    def _begin_record(self, event: Event) -> Awaitable[None] | None:
+        """Hand the event over; what is returned is for `_settle`, None: it is safe already."""
         if self._sealed:
             raise make_failure(Code.SESSION_ERROR, "this session is closed")
         try:
-            waiting = self._recorder.record(event)
-            self._recorder_waits = waiting is not None
-            if waiting is not None:
-                await waiting
-        except RecordLimitError as problem:
-            if problem.limit not in self._limits_reached:
-                self._limits_reached.add(problem.limit)
-                LOG.warning("an event is not put on record: %s", problem, extra={"session": self.name})
-            expected = problem.expected or "a reset, once there is space on the server's disk again"
-            raise make_failure(LIMIT_CODES[problem.limit], problem.message, expected=expected) from None
-        except ComponentError as problem:
-            message = "what happened could not be put on record"
-            raise self._log_failure(problem, Code.RECORDING_FAILED, message) from None
+            promise = self._recorder.record(event)
+        except (RecordLimitError, ComponentError) as problem:
+            raise self._recording_failure(problem) from None
+        self._recorder_waits = promise is not None
+        return promise
+
+    async def _settle(self, *promises: Awaitable[None]) -> None:
+        """Return when the events are safe of which these were promised; a failure says that they are not on record."""
+        try:
+            for promise in promises:
+                await promise
+        except (RecordLimitError, ComponentError) as problem:
+            raise self._recording_failure(problem) from None
+
+    def _recording_failure(self, problem: ComponentError) -> RequestFailed:
+        if not isinstance(problem, RecordLimitError):
+            return self._log_failure(problem, Code.RECORDING_FAILED, "what happened could not be put on record")
+        if problem.limit not in self._limits_reached:
+            self._limits_reached.add(problem.limit)
+            LOG.warning("an event is not put on record: %s", problem, extra={"session": self.name})
+        expected = problem.expected or "a reset, once there is space on the server's disk again"
+        return make_failure(LIMIT_CODES[problem.limit], problem.message, expected=expected)
 
     async def _note(self, event: Event) -> None:
         """Put on record what happened anyway; a record that fails here is logged, and changes nothing."""
