@@ -51,6 +51,9 @@ from proctor.server.sessions.tool_results import (
 LOG: Final = logging.getLogger("proctor.agents")
 MOST_WAITING: Final = 32
 """Calls of agents that may wait for their turn in one session."""
+REST: Final = 3.0
+MOST_REST_SECONDS: Final = 0.02
+"""An agent that has several calls waiting at once rests between two of them: so many times as long as the last one took."""
 SMALL_ARGUMENTS: Final = 4 * KIB
 """Arguments up to this are decoded by the agent plane; larger ones are checked here, and decoded by the tool alone."""
 LARGE_ARGUMENTS: Final = 64 * KIB
@@ -240,15 +243,26 @@ class _ToolCall:
 
     async def run(self) -> ToolResult:
         """Return what the agent is told, or raise why nothing was done."""
-        session = self._session
+        session, grant = self._session, self._grant
         if session.callers >= MOST_WAITING:
             raise RequestRefused(BUSY)
+        loop, waits = asyncio.get_running_loop(), grant.callers > 0
         session.callers += 1
+        grant.callers += 1
         try:
-            async with session.turn:
-                return await self._in_turn()
+            async with grant.turn:
+                if waits and grant.rest_until > loop.time():
+                    await asyncio.sleep(grant.rest_until - loop.time())
+                async with session.turn:
+                    began = loop.time()
+                    try:
+                        return await self._in_turn()
+                    finally:
+                        ended = loop.time()
+                        grant.rest_until = ended + min(MOST_REST_SECONDS, REST * (ended - began))
         finally:
             session.callers -= 1
+            grant.callers -= 1
 
     async def _in_turn(self) -> ToolResult:
         session = self._session

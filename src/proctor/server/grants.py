@@ -8,10 +8,11 @@ Rule 3: this file knows sessions, never sockets. Whether and where agents are se
 Rule 4: a grant is on record before its token leaves; one that cannot be recorded was never given.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -47,6 +48,12 @@ class AgentGrant:
     bucket: TokenBucket | None
     digest: bytes
     revoked: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Its agent's calls are carried out one after the other."""
+    callers: int = 0
+    """Calls of its agent that run or wait."""
+    rest_until: float = 0.0
+    """Before this time of the event loop the next call is not begun."""
 
     @property
     def governor(self) -> Governor | None:

@@ -246,9 +246,8 @@ class ReplyBuilder:
         """Return where the episode stands."""
         stream = self._stream
         seen = None if stream.memory.seen is None else stream.memory.seen.packet_id
-        return GovernedStatus(
-            stream.standing.state, list(stream.legal_next), self.next_calls(), stream.obligations, seen
-        )
+        legal = stream.legal_next
+        return GovernedStatus(stream.standing.state, list(legal), self._next_calls(legal), stream.obligations, seen)
 
     def with_status(self, told: ToolResult, *, inside: bool) -> ToolResult:
         """Return what a tool of the environment told, with where the episode stands; `inside` the object if it may be."""
@@ -270,11 +269,11 @@ class ReplyBuilder:
         """Return where the episode stands, in words."""
         return self._status_words(self.standing())
 
-    def next_calls(self) -> list[str]:
-        """Return what the agent can call now."""
+    def _next_calls(self, legal: Sequence[str]) -> list[str]:
+        """Return what the agent can call now that these packets are legal."""
         if self._stream.in_safe_mode:
             return []
-        calls = self._calls(self._stream.legal_next)
+        calls = self._calls(legal)
         if self._stream.session.over:
             # Nothing can be done any more: what is left is to say so.
             stop = ['decide(outcome="CANCEL")'] if any(call.startswith("decide") for call in calls) else []
@@ -301,7 +300,10 @@ class ReplyBuilder:
 
     def _calls(self, labels: Iterable[str]) -> list[str]:
         """Return packets as calls; what others say, and decisions of which all are possible, is said in short."""
-        return list(dict.fromkeys(call for label in labels for call in self._calls_for(label)))
+        calls: dict[str, None] = {}
+        for label in labels:
+            calls |= dict.fromkeys(self._calls_for(label))
+        return list(calls)
 
     def _calls_for(self, label: str) -> list[str]:
         if label in _CALLS:
@@ -321,7 +323,8 @@ class ReplyBuilder:
         if memory.seen is not None and memory.decision is None and len(memory.seen.data) <= MOST_TOLD:
             more.setdefault("observation", Raw(memory.seen.data))
         state = stream.standing.state
-        return GovernedReply(verdict, state, list(stream.legal_next), self.next_calls(), stream.obligations, **more)
+        legal = stream.legal_next
+        return GovernedReply(verdict, state, list(legal), self._next_calls(legal), stream.obligations, **more)
 
     def _refusal(self, rules: Sequence[str], reason: str, way: list[str], lacking: str = "") -> ToolResult:
         reply = self._reply("refused", rules=list(rules), reason=reason, code=REFUSED)
