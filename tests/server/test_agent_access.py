@@ -175,6 +175,34 @@ def test_too_many_calls_at_once_are_refused_and_the_others_are_answered() -> Non
     run(scenario())
 
 
+def test_an_agent_with_several_calls_at_once_rests_between_them_and_one_that_waits_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        room = Room()
+        await room.begin()
+        view, rests, sleep = room.view(room.give()), [], asyncio.sleep
+
+        async def note_rest(seconds: float) -> None:
+            rests.append(seconds)
+            await sleep(0)
+
+        monkeypatch.setattr(agent_access, "REST", 1e12)
+        monkeypatch.setattr(agent_access, "MOST_REST_SECONDS", 3600.0)
+        for _ in range(3):
+            await view.call("observe", b"{}")
+        async with room.session.turn:
+            calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(3)]
+            while room.session.callers < 3:
+                await asyncio.sleep(0)
+            monkeypatch.setattr(asyncio, "sleep", note_rest)
+        await asyncio.gather(*calls)
+
+        assert [0.0 < seconds <= 3600.0 for seconds in rests] == [True] * 2  # the first one had not waited
+
+    run(scenario())
+
+
 def test_an_agent_that_goes_away_does_not_break_its_episode() -> None:
     async def scenario() -> None:
         room = Room("proctor/PlumeSearch-v0")

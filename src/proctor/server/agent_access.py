@@ -10,6 +10,7 @@ Rule 4: in a governed episode a call is heard by the governor first, and by the 
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -246,19 +247,20 @@ class _ToolCall:
         session, grant = self._session, self._grant
         if session.callers >= MOST_WAITING:
             raise RequestRefused(BUSY)
-        loop, waits = asyncio.get_running_loop(), grant.callers > 0
+        waits = grant.callers > 0
         session.callers += 1
         grant.callers += 1
         try:
             async with grant.turn:
-                if waits and grant.rest_until > loop.time():
-                    await asyncio.sleep(grant.rest_until - loop.time())
+                rest = grant.rest_until - time.perf_counter()
+                if waits and rest > 0:
+                    await asyncio.sleep(rest)
                 async with session.turn:
-                    began = loop.time()
+                    began = time.perf_counter()
                     try:
                         return await self._in_turn()
                     finally:
-                        ended = loop.time()
+                        ended = time.perf_counter()
                         grant.rest_until = ended + min(MOST_REST_SECONDS, REST * (ended - began))
         finally:
             session.callers -= 1

@@ -53,7 +53,7 @@ class AgentGrant:
     callers: int = 0
     """Calls of its agent that run or wait."""
     rest_until: float = 0.0
-    """Before this time of the event loop the next call is not begun."""
+    """By `time.perf_counter`: until then a call that had to wait is not begun."""
 
     @property
     def governor(self) -> Governor | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
+from proctor.errors import ComponentError
 from proctor.server.governed.packet_checks import MOST_KEPT
 from tests.server.bare_sessions import run
-from tests.server.governed.governed_sessions import Hall, assert_judged_alike, packet, policy_with
+from tests.server.governed.governed_sessions import Disk, Hall, assert_judged_alike, packet, policy_with, turns, until
 
 OPTION = {"description": "d", "pros": "p", "cons": "c"}
 
@@ -134,5 +136,54 @@ def test_of_a_long_packet_that_is_refused_the_kind_the_size_and_the_digest_are_o
         assert (line.kind, said.keys()) == ("X", {"tool", "bytes", "sha256"})
         assert said["bytes"] > MOST_KEPT
         assert bytes(hall.lines[-1].line) == b'{"record":"close"}'
+
+    run(scenario())
+
+
+def test_a_step_its_result_and_what_was_seen_go_on_record_together_and_nobody_hears_of_them_before() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        disk, shown = Disk(hall), hall.session.rows.last
+
+        with disk.held():
+            call = asyncio.create_task(agent.use("move", direction="up"))
+            await until(lambda: disk.holds(1))
+            assert hall.steps == 0, "nothing runs before its directive is safe"
+            disk.waiting[0].set_result(None)
+            await until(lambda: disk.holds(4))
+            await turns()
+            assert hall.steps == 1
+            assert (call.done(), hall.session.rows.last) == (False, shown)
+        await call
+
+        assert hall.session.rows.last == shown + 1
+        assert [line.kind for line in hall.lines[-3:]] == [
+            "TaskDirectivePacket",
+            "TaskResultPacket",
+            "ObservationPacket",
+        ]
+
+    run(scenario())
+
+
+def test_a_step_that_cannot_be_kept_loses_the_episode_though_its_result_was_stated() -> None:
+    async def scenario() -> None:
+        hall = Hall()
+        agent = await hall.agent()
+        await agent.permitted("move")
+        disk = Disk(hall)
+
+        with disk.held():
+            call = asyncio.create_task(agent.use("move", direction="up"))
+            await until(lambda: disk.holds(1))
+            disk.waiting[0].set_result(None)
+            await until(lambda: disk.holds(4))
+            for each in disk.waiting[1:]:
+                each.set_exception(ComponentError("the disk is gone"))
+        told = await call
+
+        assert (told.code, hall.session.loss is not None) == ("RECORDING_FAILED", True)
 
     run(scenario())

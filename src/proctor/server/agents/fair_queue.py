@@ -11,7 +11,9 @@ Rule 3: a turn is for work, not for waiting: it ends when a call is handed over 
 """
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 HOLD_SECONDS: Final = 0.02
@@ -45,9 +47,13 @@ class QueueTurn:
 class FairQueue:
     """The requests that wait, by party; the party whose turn is next comes first."""
 
-    def __init__(self, hold_seconds: float = HOLD_SECONDS, rest: float = REST) -> None:
+    def __init__(
+        self, hold_seconds: float = HOLD_SECONDS, rest: float = REST, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._hold_seconds = hold_seconds
         self._rest = rest
+        # The event loop's own time has whole milliseconds, and most turns are shorter.
+        self._clock = clock
         self._waiting: dict[str, deque[QueueTurn]] = {}
         self._current: QueueTurn | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -76,29 +82,27 @@ class FairQueue:
         """End a turn if it is the one that runs; the next begins when the loop has looked at its sockets."""
         if turn is not self._current:
             return
-        loop = asyncio.get_running_loop()
         self._current = None
         self._stop_timer()
         self._last_party = turn.party
-        now = loop.time()
+        now = self._clock()
         self._rest_until = now + self._rest * min(now - self._begun, self._hold_seconds)
-        loop.call_soon(self._start_next)
+        asyncio.get_running_loop().call_soon(self._start_next)
 
     def _start(self, turn: QueueTurn) -> None:
-        loop = asyncio.get_running_loop()
         self._stop_timer()
         self._is_busy = True
         self._current = turn
-        self._begun = loop.time()
-        self._timer = loop.call_later(self._hold_seconds, self.finish, turn)
+        self._begun = self._clock()
+        self._timer = asyncio.get_running_loop().call_later(self._hold_seconds, self.finish, turn)
 
     def _start_next(self) -> None:
         while self._current is None and self._waiting:
             party = next((each for each in self._waiting if each != self._last_party), self._last_party)
-            loop = asyncio.get_running_loop()
-            if party == self._last_party and loop.time() < self._rest_until:
+            rest = self._rest_until - self._clock()
+            if party == self._last_party and rest > 0:
                 self._stop_timer()
-                self._timer = loop.call_at(self._rest_until, self._start_next)
+                self._timer = asyncio.get_running_loop().call_later(rest, self._start_next)
                 return
             turns = self._waiting.pop(party)
             turn = turns.popleft()
