@@ -123,7 +123,7 @@ def test_a_missing_extra_names_package_extra_and_remedy() -> None:
     problem = MissingExtraError("a window", package="pygame", extra="human")
     loaded = pickle.loads(pickle.dumps(problem))
 
-    assert "pip install 'proctor[human]'" in str(problem)
+    assert "pip install 'proctor-rl[human]'" in str(problem)
     assert (loaded.package, loaded.extra, str(loaded)) == ("pygame", "human", str(problem))
 
 

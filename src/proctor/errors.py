@@ -134,7 +134,7 @@ class MissingExtraError(ProctorError, ImportError):
 
     def __init__(self, what: str, *, package: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the package {package!r}, which is not installed: pip install 'proctor[{extra}]'",
+            f"{what} needs the package {package!r}, which is not installed: pip install 'proctor-rl[{extra}]'",
             expected=f"the extra {extra!r}",
         )
         self.package = package

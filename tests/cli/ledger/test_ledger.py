@@ -395,7 +395,7 @@ def test_a_missing_extra_is_named(run: Run, folder: Path, tmp_path: Path, monkey
     said = run("export", folder, "--format", "parquet", "--out", tmp_path / "steps.parquet")
 
     assert said.code == 2
-    assert "pip install 'proctor[export]'" in said.err
+    assert "pip install 'proctor-rl[export]'" in said.err
 
 
 @pytest.mark.system

@@ -241,7 +241,7 @@ def test_without_numba_the_error_names_the_extra() -> None:
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
 
-    assert "pip install 'proctor[vector]'" in done.stdout
+    assert "pip install 'proctor-rl[vector]'" in done.stdout
 
 
 def test_a_goal_at_the_start_ends_on_the_first_step_in_both() -> None:
