@@ -171,3 +171,28 @@ def test_a_message_of_several_lines_becomes_one(
 
     assert main(["envs"]) == 2
     assert capsys.readouterr().err == "proctor: first second\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"), [("starlette", "serve"), ("prometheus_client", "serve"), ("numba", "vector")]
+)
+def test_a_package_that_is_missing_is_named_with_the_command_that_brings_it(
+    missing: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(name: str) -> object:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=f"{missing}.inner")
+
+    monkeypatch.setattr("proctor.cli.main.import_module", fail)
+
+    assert main(["envs"]) == 2
+    assert f"pip install 'proctor-rl[{extra}]'" in capsys.readouterr().err
+
+
+def test_a_package_that_no_extra_brings_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> object:
+        raise ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
+
+    monkeypatch.setattr("proctor.cli.main.import_module", fail)
+
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        main(["envs"])

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Annotated, Final
 
 import typer
 
 from proctor import __version__
 from proctor.cli.output import printable
-from proctor.errors import ProctorError
+from proctor.errors import MissingExtraError, ProctorError
 
 USER_ERROR: Final = 2
 INTERRUPTED: Final = 130
@@ -27,6 +28,11 @@ TOO_LARGE: Final = (MemoryError, OverflowError)
 # How a library that typer asks begins its sentences about a value, and how we do.
 _OURS: Final = {": Value error, ": ": ", ": Input should ": ": it should "}
 _OTHERS: Final = re.compile("|".join(_OURS))
+DISTRIBUTION: Final = "proctor-rl"
+# A requirement of an extra, as a distribution's metadata writes it.
+_EXTRA: Final = re.compile(r"""(?P<package>[\w-]+).*;.*\bextra == ['"](?P<extra>[\w-]+)['"].*""")
+_WHOLES: Final = ("all", "dev")
+"""Extras that are sums of others."""
 # Typer brings its own copy of click or not, as its version goes; what it raises for bad usage is this, either way.
 UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
@@ -130,11 +136,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     # The entry file: whatever is the user's mistake becomes a message here, and all else goes on as it came.
     except Exception as problem:
+        if isinstance(problem, ModuleNotFoundError):
+            problem = _name_extra(problem, given)
         if os.environ.get("PROCTOR_TRACEBACK") == "1" or not _is_user_error(problem):
-            raise
+            raise problem
         _print_error(problem)
         return USER_ERROR
     return code or 0
+
+
+def _name_extra(problem: ModuleNotFoundError, given: Sequence[str]) -> Exception:
+    """Return the error that says which extra brings what is missing; one that no extra brings stays what it is."""
+    package = (problem.name or "").partition(".")[0].replace("_", "-")
+    try:
+        wanted = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # run from a folder of sources
+        return problem
+    for requirement in wanted:
+        found = _EXTRA.fullmatch(requirement)
+        if found is not None and found["package"] == package and found["extra"] not in _WHOLES:
+            what = f"proctor {given[0]}" if given else "this"
+            return MissingExtraError(what, package=package, extra=found["extra"])
+    return problem
 
 
 def _is_user_error(problem: Exception) -> bool:

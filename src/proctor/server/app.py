@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
-import uvloop
 
 from proctor import __version__
 from proctor.access.browser_visits import Visits
@@ -45,7 +44,7 @@ from proctor.server.net.connections import forget_agent, raise_open_files_limit
 from proctor.server.net.listeners import port_of
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol, SecondaryHttpProtocol
-from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config
+from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config, new_event_loop
 from proctor.server.net.uvicorn_websocket import choose_websocket_protocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import describe_server
@@ -349,7 +348,7 @@ def run(server_of: Callable[[], Server], ready: Callable[[str], object]) -> None
 
     # Threads commit and start workers: while one computes, the loop does not wait for it as long as Python would let it.
     sys.setswitchinterval(SWITCH_SECONDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(server.serve(begin))
 
 

@@ -39,6 +39,15 @@ def make_uvicorn_config(application: Any, **more: Any) -> uvicorn.Config:
     )
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop, and where that is not installed Python's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class FairListener:
     """Accepts the connections of a listening socket, a few at a time."""
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvloop
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -32,7 +31,7 @@ from proctor.server.net.http_requests import JSON
 from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import SecondaryHttpProtocol
-from proctor.server.net.uvicorn_server import DrainingServer, make_uvicorn_config
+from proctor.server.net.uvicorn_server import DrainingServer, make_uvicorn_config, new_event_loop
 from proctor.server.viewer_http.readers import ReaderPool
 from proctor.server.viewer_http.responses import Receive, Send, add_headers
 from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes
@@ -181,7 +180,7 @@ def find_reachable_address(host: str) -> str:
 def run_viewer(server_of: Callable[[], ViewerServer]) -> None:
     """Make a server and serve, on an event loop of its own, until told to stop."""
     raise_open_files_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(server_of().serve())
 
 
