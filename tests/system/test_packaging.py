@@ -75,7 +75,17 @@ def test_commands_of_the_core_run_without_an_extra(core: Path) -> None:
 @pytest.mark.parametrize("neighbour", NEIGHBOURS)
 def test_the_core_installs_beside(neighbour: str, wheel: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--report",
+        report,
+    ]
 
     run(*pip, wheel, neighbour)
 
