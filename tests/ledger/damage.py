@@ -12,8 +12,7 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from proctor.ledger.audit.chain_checks import LedgerFinding
-from proctor.ledger.audit.file_audit import FileAudit
+from proctor.ledger.audit import FileAudit, LedgerFinding
 from proctor.ledger.chain import genesis_hash, row_hash
 from proctor.models.events import Event
 from tests.ledger.session_events import SIGNER, closed, left, opened, reset, step, written

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from proctor.ledger.export.bundle import write_bundle
+from proctor.ledger.export import write_bundle
 from proctor.ledger.reader import Ledger
 from tests.ledger.session_events import session, step, written
 

@@ -15,7 +15,7 @@ from msgspec import Raw, structs
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger import rows
 from proctor.ledger.reader import Ledger
-from proctor.ledger.storage import blobs, ledger_file
+from proctor.ledger.storage import ledger_file, sqlite
 from proctor.ledger.storage.ledger_file import LedgerFile
 from proctor.ledger.storage.sqlite import LONGEST_CELL, check_ascending, connect_for_reading
 from proctor.ledger.verify import verify
@@ -69,12 +69,12 @@ def test_a_value_is_decompressed_up_to_a_limit() -> None:
     content = bomb(3)
     sum_of = zlib.crc32(content)
 
-    with pytest.raises(blobs.ValueTooLarge, match="at most 1048576 bytes"):
-        blobs.decompress_blob(1, sum_of, content, MIB)
-    with pytest.raises(blobs.ValueTooLarge):
-        blobs.decompress_blob(0, zlib.crc32(b"abc"), b"abc", 2)
+    with pytest.raises(sqlite.ValueTooLarge, match="at most 1048576 bytes"):
+        sqlite.decompress_blob(1, sum_of, content, MIB)
+    with pytest.raises(sqlite.ValueTooLarge):
+        sqlite.decompress_blob(0, zlib.crc32(b"abc"), b"abc", 2)
     with pytest.raises(ValidationError, match="another length"):
-        blobs.decompress_blob(1, sum_of, content)
+        sqlite.decompress_blob(1, sum_of, content)
 
 
 @pytest.mark.parametrize("table", ["rows", "chains", "blobs", "seals"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import ValidationError
-from proctor.ledger.audit.file_audit import PROGRESS_EVERY
-from proctor.ledger.export.bundle import write_bundle
+from proctor.ledger.audit import PROGRESS_EVERY
+from proctor.ledger.export import write_bundle
 from proctor.ledger.keys import Signer
 from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import ChainOpened, encode_event_row, encode_statement_row

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Raw
 
 from proctor.errors import ValidationError
-from proctor.ledger.export.bundle import write_bundle
+from proctor.ledger.export import write_bundle
 from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger, build_summaries
 from proctor.ledger.storage.ledger_file import ChainEntry

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from proctor.errors import ComponentError
-from proctor.ledger.export.output import Progress, ignore_progress, import_extra, report_progress
+from proctor.ledger.export import Progress, ignore_progress, import_extra, report_progress
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.events import (
     AgentGranted,

@@ -18,12 +18,10 @@ from proctor.ledger.chain import (
     SERVER_PREFIX,
     epoch_from_chain_name,
     format_head,
-    genesis_hash,
     is_episode_chain,
-    row_hash,
     session_from_chain_name,
 )
-from proctor.ledger.chain_state import EMPTY_TOTALS, ChainState, EpisodeTotals, count_event
+from proctor.ledger.chain_state import ChainState, ChainWalk, count_event
 from proctor.ledger.rows import (
     ObservationStorage,
     RowBody,
@@ -159,18 +157,43 @@ def _find_chain_states(
 ) -> tuple[dict[str, ChainState], dict[str, str]]:
     """Return where each session stands, and what is wrong with its latest chain."""
     latest = {session: chains[-1] for session, chains in _find_session_chains(file, opened).items() if chains}
-    walks = {chain.first: _ChainReader(chain) for chain in latest.values()}
+    walks = {chain.first: ChainWalk(chain.first, chain.name, chain.last) for chain in latest.values()}
+    damages: dict[int, str] = {}
     for number, first, seq, body, digest in file.read_rows_of_chains(walks):
-        walks[first].row(number, seq, body, digest)
-    chain_states, damages = {}, {}
+        problem = _read_chain_row(walks[first], number, seq, body, digest)
+        if problem:
+            damages.setdefault(first, f"row {number} of the chain {walks[first].name} {problem}")
+    chain_states = {}
     for session, number in opened.items():
         opening = encode_opening_row(_read_opening(file, number)[0], keeps)
-        chain_states[session] = ChainState(opening)
         if session in latest:
             walk = walks[latest[session].first]
-            chain_states[session] = walk.state(opening)
-            damages[session] = walk.damage
-    return chain_states, damages
+            chain_states[session] = ChainState(
+                opening,
+                walk.name,
+                walk.first,
+                walk.seq,
+                walk.number,
+                walk.hash,
+                walk.last is None,
+                walk.keeps,
+                walk.totals,
+            )
+        else:
+            chain_states[session] = ChainState(opening)
+    return chain_states, {session: damages.get(chain.first, "") for session, chain in latest.items()}
+
+
+def _read_chain_row(walk: ChainWalk, number: int, seq: int, body: bytes, digest: bytes) -> str:
+    """Go on to a row of the server's own file; return what is wrong with it, and nothing if nothing is."""
+    problem = "is not as it was written" if walk.check_row(number, seq, body, digest) else ""
+    try:
+        read = read_body(body)
+        walk.keeps = read.observations or walk.keeps
+        walk.totals = count_event(walk.totals, parse_event_or_statement(read, trusted=True))
+    except ValidationError as error:
+        return problem or f"cannot be read: {error}"
+    return problem
 
 
 def _find_session_chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, list[ChainEntry]]:
@@ -181,51 +204,6 @@ def _find_session_chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, 
         if is_episode_chain(chain.name) and session in opened and chain.first > opened[session]:
             found[session].append(chain)
     return found
-
-
-class _ChainReader:
-    """Goes along a chain, and remembers where it ends and what was not as it was written."""
-
-    def __init__(self, chain: ChainEntry) -> None:
-        self._chain = chain
-        self._before = genesis_hash(chain.name)
-        self._keeps: ObservationStorage = "all"
-        self._tally: EpisodeTotals = EMPTY_TOTALS
-        self._seq = -1
-        self._number = 0
-        self.damage = ""
-
-    def row(self, number: int, seq: int, body: bytes, digest: bytes) -> None:
-        if seq != self._seq + 1 or row_hash(self._before, number, seq, body) != digest:
-            self._note(f"row {number} of the chain {self._chain.name} is not as it was written")
-        self._before, self._seq, self._number = digest, seq, number
-        try:
-            self._read(read_body(body))
-        except ValidationError as problem:
-            self._note(f"row {number} of the chain {self._chain.name} cannot be read: {problem}")
-
-    def _read(self, body: RowBody) -> None:
-        if body.observations is not None:
-            self._keeps = body.observations
-        said = parse_event_or_statement(body, trusted=True)  # of the server's own file
-        self._tally = count_event(self._tally, said)
-
-    def _note(self, damage: str) -> None:
-        self.damage = self.damage or damage
-
-    def state(self, opening: bytes) -> ChainState:
-        """Return where the chain stands."""
-        return ChainState(
-            opening,
-            self._chain.name,
-            self._chain.first,
-            self._seq,
-            self._number,
-            self._before,
-            self._chain.last is None,
-            self._keeps,
-            self._tally,
-        )
 
 
 def read_unfinished_sessions(path: Path, found: RecoveredState) -> list[UnfinishedSession]:

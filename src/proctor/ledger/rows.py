@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.storage.blobs import MAX_VALUE_BYTES
+from proctor.ledger.storage.sqlite import MAX_VALUE_BYTES
 from proctor.models.events import (
     NULL,
     BatchReset,

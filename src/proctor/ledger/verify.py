@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from proctor.errors import ValidationError
-from proctor.ledger.audit.chain_checks import LedgerFinding, format_row_count
-from proctor.ledger.audit.file_audit import FileAudit
+from proctor.ledger.audit import FileAudit, LedgerFinding, format_row_count
 from proctor.ledger.chain import Head, is_episode_chain, parse_head
 from proctor.ledger.rows import Tombstone
 from proctor.ledger.storage.ledger_file import ledger_files

@@ -30,10 +30,16 @@ from proctor.ledger.rows import (
     find_observation_storage,
     parse_partial_row,
 )
-from proctor.ledger.storage.blobs import BlobRow, ValueTooLarge, decode_blob
 from proctor.ledger.storage.ledger_file import BODY, COLUMNS, HASH, ChainEntry, LedgerFile, Row, StoredRow
 from proctor.ledger.storage.lock import has_writer
-from proctor.ledger.storage.sqlite import check_ascending, file_fingerprint, translate_errors
+from proctor.ledger.storage.sqlite import (
+    BlobRow,
+    ValueTooLarge,
+    check_ascending,
+    decode_blob,
+    file_fingerprint,
+    translate_errors,
+)
 from proctor.viewer.documents import EpisodeLine
 
 FRESH_SECONDS: Final = 60.0

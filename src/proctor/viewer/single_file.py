@@ -31,7 +31,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.export.jsonl import encode_row
+from proctor.ledger.export import encode_row
 from proctor.ledger.reader import Ledger, Row
 from proctor.models.events import BatchStepped, EpisodeReset, EpisodeStepped
 from proctor.models.pixels import SOME_PIXELS, is_pixels

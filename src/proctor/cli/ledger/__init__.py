@@ -27,9 +27,15 @@ from proctor.cli.output import encode_line, printable, printable_json, standard_
 from proctor.cli.replay_options import TrustOption, command_with_trust
 from proctor.cli.terminal import ProgressBar, format_time, progress_bar, stdout_format
 from proctor.errors import ValidationError
-from proctor.ledger.export.bundle import write_bundle
-from proctor.ledger.export.jsonl import encode_packets, encode_row, encode_rows, read_rows
-from proctor.ledger.export.output import new_file, report_progress, select_episodes
+from proctor.ledger.export import (
+    encode_packets,
+    encode_row,
+    new_file,
+    read_rows,
+    report_progress,
+    select_episodes,
+    write_bundle,
+)
 from proctor.ledger.prune import prune as remove_episodes
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.verify import LedgerFinding, VerificationReport
@@ -205,7 +211,7 @@ def _export_jsonl(record: Ledger, names: Sequence[str], out: Path | None, asked:
     found = select_episodes(record, names) if names or asked.packets else None
     with _export_bar(found, out) as shown:
         rows = report_progress(read_rows(record, found), shown.advance)
-        return _write_text(encode_packets(rows) if asked.packets else encode_rows(rows), out)
+        return _write_text(encode_packets(rows) if asked.packets else map(encode_row, rows), out)
 
 
 def _export_otel(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
@@ -230,7 +236,7 @@ def _write_text(text: Iterable[bytes], out: Path | None) -> str:
 
 
 def _export_parquet(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
-    from proctor.ledger.export.parquet import write_parquet
+    from proctor.ledger.parquet import write_parquet
 
     path = _require_path(out, "steps.parquet")
     found = select_episodes(record, names)

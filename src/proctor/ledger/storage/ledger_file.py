@@ -28,12 +28,12 @@ from proctor.ledger.rows import (
     parse_event_or_statement,
     read_body,
 )
-from proctor.ledger.storage.blobs import decode_blob
 from proctor.ledger.storage.sqlite import (
     LONGEST_CELL,
     SUFFIX,
     check_ascending,
     connect_for_reading,
+    decode_blob,
     has_tables,
     is_blank,
     translate_errors,

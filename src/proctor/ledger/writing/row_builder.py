@@ -44,7 +44,7 @@ from proctor.ledger.rows import (
     encode_event_row,
     encode_statement_row,
 )
-from proctor.ledger.storage.blobs import INSERT_BLOB, BlobRow, encode_blob
+from proctor.ledger.storage.sqlite import INSERT_BLOB, BlobRow, encode_blob
 from proctor.ledger.writing.storage_limits import StorageBudget
 from proctor.models.events import (
     BatchReset,

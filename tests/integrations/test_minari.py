@@ -15,12 +15,19 @@ from msgspec import Raw
 
 from proctor.envs.targets import Target
 from proctor.errors import MissingExtraError, ValidationError
-from proctor.integrations.minari import export_minari, find_opening, read_spaces
-from proctor.ledger.export.minari import EpisodeSpaces, collect_values, to_columns, write_minari
-from proctor.ledger.export.output import select_episodes
+from proctor.integrations.minari import (
+    EpisodeSpaces,
+    collect_values,
+    export_minari,
+    read_spaces,
+    to_columns,
+    write_minari,
+)
+from proctor.ledger.export import select_episodes
 from proctor.ledger.reader import Ledger
 from proctor.models.events import Event
 from proctor.models.spaces import codec_of
+from proctor.replay.replayer import read_opening
 from tests.cli.recordings import batch, closed, ended, free, opened, played, real, reset, stepped, written
 
 PLUME = "proctor/PlumeSearch-v0"
@@ -29,7 +36,7 @@ POPPER = "proctor/ColumnPopper-v0"
 
 def test_a_walk_has_one_observation_more_than_steps(tmp_path: Path) -> None:
     with Ledger.open(written(tmp_path / "ledger", real("s", PLUME, seeds=[5], steps=4))) as ledger:
-        found = read_spaces(find_opening(ledger, ledger.find("s.1")))
+        found = read_spaces(read_opening(ledger.rows("s.1"), "s.1"))
         walk = collect_values(ledger.rows("s.1"), codec_of(found.action), codec_of(found.observation))
 
     assert (walk.seed, len(walk.observations), len(walk.actions), len(walk.rewards)) == (5, 5, 4, 4)
@@ -119,7 +126,7 @@ def test_minari_reads_the_values_that_were_recorded(
     folder = written(tmp_path / "ledger", real("s", target, settings=settings, seeds=[3, 4]))
     with Ledger.open(folder) as ledger:
         made = export_minari(ledger, select_episodes(ledger, []), tmp_path / "made-v0")
-        found = read_spaces(find_opening(ledger, ledger.find("s.1")))
+        found = read_spaces(read_opening(ledger.rows("s.1"), "s.1"))
         walks = [
             collect_values(ledger.rows(each.chain), codec_of(found.action), codec_of(found.observation))
             for each in ledger.episodes()

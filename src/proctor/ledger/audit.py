@@ -1,16 +1,19 @@
-"""Walks one file from end to end, and finds what is not as it was written.
+"""Walks one file from end to end, and finds what is not as it was written; what does not hold is a `LedgerFinding`.
 
 Rule 1: every column of every table is held against something: a hash, a signature, or what is derived again from the rows.
 Rule 2: nothing that a file holds makes the walk raise.
 Rule 3: a file that says so is a bundle: one episode, whole, whose numbers have gaps. Every other has a server's chain.
-Rule 4: where a key is given, what is closed is sealed by that key.
+Rule 4: a signed run seals what it ends, and its own first row. Where a key is given, what is closed is sealed by that key.
 Rule 5: rows of open chains that no seal and no head covers are gathered in `unsealed`. Whether they are a finding depends on whether
     a server is writing, which is not known here. Rows after the end of a chain are a finding always: no server writes any.
 Rule 6: how much memory and time the walk takes depends on the size of the file, whatever the file says.
+Rule 7: a chain that is spoken of is there as it is spoken of, or has a tombstone that says the same. It has no row after the one at
+    which a server's chain said that it ends.
 """
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -18,13 +21,38 @@ from typing import Final, TypeAlias
 from msgspec import UNSET, Raw
 
 from proctor.errors import ValidationError
-from proctor.ledger.audit.chain_checks import ChainWalk, LedgerFinding, StatementChecker, UnsealedRows, format_row_count
-from proctor.ledger.chain import PRUNED_PREFIX, SERVER_PREFIX, Head, is_episode_chain, seal_message
-from proctor.ledger.chain_state import count_partial_event
+from proctor.ledger.chain import (
+    PRUNED_PREFIX,
+    SERVER_PREFIX,
+    Head,
+    format_head,
+    is_episode_chain,
+    parse_head,
+    seal_message,
+)
+from proctor.ledger.chain_state import TERMINATED, TRUNCATED, ChainWalk, count_partial_event, finite_total
 from proctor.ledger.keys import verify_signature
-from proctor.ledger.rows import SEAL_EVERY, PartialEvent, PartialRow, parse_partial_row, parse_statement
-from proctor.ledger.storage.blobs import decompress_pieces
-from proctor.ledger.storage.sqlite import SQLITE_ERRORS, SUFFIX, check_ascending, has_tables, is_bundle
+from proctor.ledger.rows import (
+    SEAL_EVERY,
+    ChainEnded,
+    ChainOpened,
+    LedgerStatement,
+    PartialEvent,
+    PartialRow,
+    RunBegan,
+    RunEnded,
+    Tombstone,
+    parse_partial_row,
+    parse_statement,
+)
+from proctor.ledger.storage.sqlite import (
+    SQLITE_ERRORS,
+    SUFFIX,
+    check_ascending,
+    decompress_pieces,
+    has_tables,
+    is_bundle,
+)
 from proctor.models.events import NULL
 
 ReportProgress: TypeAlias = Callable[[int, int], None]
@@ -37,6 +65,169 @@ _WORKER_PREFIX: Final = "worker-"
 _DOUBLE_REFERENCE: Final = "2nd reference to page"
 """How SQLite begins to say that a page is part of two things."""
 _COLUMN_TYPES: Final = (int, int, int, bytes, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFinding:
+    """One thing that is wrong, and where, as far as it is known."""
+
+    file: Path
+    chain: str | None
+    seq: int | None
+    number: int | None
+    what: str
+
+    def __str__(self) -> str:
+        row = "" if self.number is None else f" row {self.number}"
+        place = self.chain if self.seq is None else f"{self.chain}, {self.seq}"
+        return f"{self.file.name}:{row}{'' if self.chain is None else f' ({place})'}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsealedRows:
+    """The rows of an open chain for which no seal and no head speaks."""
+
+    file: Path
+    chain: str
+    seq: int
+    """Of the first of them."""
+    rows: int
+    """0: all of a server's run are sealed, and its end is missing."""
+
+    def to_finding(self) -> LedgerFinding:
+        """Return what they are if no server writes to the file."""
+        if self.rows == 0:
+            what = "the run of the server has no end: it was killed, or its end was dropped"
+        elif self.seq == 0:
+            what = f"no row of the chain is sealed, so that nothing proves its {format_row_count(self.rows)}"
+        else:
+            what = f"{format_row_count(self.rows)} after the last seal of the chain, which nothing proves"
+        return LedgerFinding(self.file, self.chain, None, None, f"{what}; no server is seen writing to the file")
+
+
+def format_row_count(rows: int) -> str:
+    """Return a number of rows in words."""
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+AddFinding: TypeAlias = Callable[[str, str | None, int | None, int | None], None]
+"""Takes a finding: what, chain, seq, number."""
+
+
+class StatementChecker:
+    """Hears the ledger's own statements in the order of their numbers."""
+
+    def __init__(self, links: dict[str, ChainWalk], public: bytes | None, note: AddFinding) -> None:
+        self.key: bytes | None = None
+        """Who signs the present run."""
+        self.tombstones: dict[str, Tombstone] = {}
+        self.runs: set[tuple[str, int]] = set()
+        """The runs of the server, by boot and worker."""
+        self._chain_walks = links
+        self._public = public
+        self._add_finding = note
+        self._missing_heads: dict[str, tuple[int, Head]] = {}
+        """Of chains that are not there: the row that spoke last of each, and what it said."""
+        self._run: ChainWalk | None = None
+
+    def check_statement(self, walk: ChainWalk, number: int, own: LedgerStatement) -> None:
+        """Hold a statement in the chain `walk` against the chains as they are at its row."""
+        if walk.name.startswith(PRUNED_PREFIX) != isinstance(own, Tombstone) or is_episode_chain(walk.name):
+            self._add_finding("a statement that does not belong into this chain", walk.name, walk.seq, number)
+        match own:
+            case RunBegan():
+                self._check_run_start(walk, number, own)
+            case RunEnded():
+                self._check_run_end(walk, number)
+            case ChainOpened():
+                self._check_chain_start(number, own.head)
+            case ChainEnded():
+                self._check_chain_end(number, own)
+            case Tombstone():
+                self.tombstones[own.chain] = own
+
+    def _check_run_start(self, walk: ChainWalk, number: int, own: RunBegan) -> None:
+        if self._run is not None and own.previous != format_head(self._run.name, self._run.seq + 1, self._run.hash):
+            self._add_finding(
+                f"the end of the run before is missing: {own.previous}", self._run.name, self._run.seq, self._run.number
+            )
+        if self._run is not None:
+            self._run.followed = True  # its end is said by a row that a signed run seals
+            self._run.set_end(number)
+        self._run = walk
+        self.runs.add((own.boot, own.worker))
+        self.key = walk.key = None if own.public is None else bytes.fromhex(own.public)
+        if self._public is not None and self.key != self._public:
+            said = "nobody" if own.public is None else f"another key, {own.public}"
+            self._add_finding(f"this run of the server is signed by {said}", walk.name, walk.seq, number)
+
+    def _check_run_end(self, walk: ChainWalk, number: int) -> None:
+        walk.ended = True
+        walk.set_end(number)
+        for each in self._chain_walks.values():
+            if each.seq >= 0 and not each.ended and is_episode_chain(each.name):
+                self.expect_seal(each)
+
+    def _check_chain_start(self, number: int, head: str) -> None:
+        walk = self._check_head(number, head)
+        if walk is not None:
+            walk.named = True
+
+    def _check_chain_end(self, number: int, own: ChainEnded) -> None:
+        walk = self._check_head(number, own.head)
+        if walk is None:
+            return
+        walk.ended = True
+        walk.set_end(number)
+        self.expect_seal(walk)
+        totals = (
+            walk.totals.steps,
+            finite_total(walk.totals),
+            bool(walk.totals.ended & TERMINATED),
+            bool(walk.totals.ended & TRUNCATED),
+        )
+        if totals != (own.steps, own.total_reward, own.terminated, own.truncated):
+            self._add_finding(
+                "what the server says of its steps and rewards is another", walk.name, walk.seq, walk.number
+            )
+        non_step = walk.totals.non_step
+        said = (own.refusals, own.agents, own.state)
+        # A writer of an earlier version said none of the three; one that says some says all.
+        if said != (None, None, None) and said != (non_step.refusals, list(non_step.agents), non_step.state):
+            self._add_finding(
+                "what the server says of its agents and refusals is another", walk.name, walk.seq, walk.number
+            )
+
+    def _check_head(self, number: int, text: str) -> ChainWalk | None:
+        """Return the chain that a head is of, after a look at whether it stands there; None: there is none."""
+        head = parse_head(text)
+        walk = self._chain_walks.get(head.chain)
+        if walk is None or walk.seq < 0:
+            self._missing_heads[head.chain] = (number, head)
+        elif walk.seq + 1 < head.rows:
+            self._add_finding(
+                f"the rows {walk.seq + 1} to {head.rows - 1} of the chain are missing", walk.name, walk.seq + 1, number
+            )
+        elif (walk.seq + 1, walk.hash) != (head.rows, head.hash):
+            self._add_finding(f"row {number} says another head of the chain: {text}", walk.name, walk.seq, walk.number)
+        return walk
+
+    def expect_seal(self, walk: ChainWalk) -> None:
+        """Note that the last row of a chain should have been sealed, if it is not."""
+        if self.key is not None and walk.sealed != walk.seq:
+            walk.lacks_seal = True
+            self._add_finding("its seal is missing", walk.name, walk.seq, walk.number)
+
+    def check_missing_chains(self) -> None:
+        """Look for tombstones of the chains that were spoken of and are not there."""
+        for chain, (number, head) in self._missing_heads.items():
+            stone = self.tombstones.get(chain)
+            if stone is None:
+                self._add_finding(f"the chain is missing, of which row {number} speaks: {head}", chain, None, None)
+            elif stone.head != str(head):
+                self._add_finding(f"its tombstone says another head than row {number}: {head}", chain, None, None)
+        for chain in self.tombstones.keys() & self._chain_walks.keys():
+            self._add_finding("the chain is there, and has a tombstone", chain, None, None)
 
 
 class FileAudit:

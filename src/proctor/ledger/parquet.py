@@ -8,19 +8,24 @@ Rule 4: what is missing is null: an observation of which only the digest was kep
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from proctor.ledger.export.output import Progress, ignore_progress, import_extra, new_file, report_progress
+from proctor.ledger.export import Progress, ignore_progress, import_extra, new_file, report_progress
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
+from proctor.ledger.rows import decode_value
+from proctor.models.control import MOST_ENVS
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
 
 ROWS_PER_GROUP: Final = 4096
 """Rows of one group in the file."""
+MOST_GROUP_BYTES: Final = 2**26
+"""Bytes of observations and actions after which a group ends, too."""
+MOST_ARRAY_BYTES: Final = 8 * MOST_ENVS
 
 
 class ParquetRow(Struct, frozen=True, kw_only=True, gc=False):
@@ -59,11 +64,23 @@ def write_parquet(
         map(convert_steps, (report_progress(ledger.rows(each.chain), more) for each in episodes))
     )
     with new_file(path) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while group := list(islice(steps, ROWS_PER_GROUP)):
+        while group := _read_group(steps):
             rows = [msgspec.structs.asdict(step) for step in group]
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
             written += len(group)
     return written
+
+
+def _read_group(steps: Iterator[ParquetRow]) -> list[ParquetRow]:
+    """Return the next rows of the file, so many that they fit into memory; none if there is no more."""
+    group: list[ParquetRow] = []
+    size = 0
+    for row in steps:
+        group.append(row)
+        size += len(row.observation or "") + len(row.action or "")
+        if len(group) == ROWS_PER_GROUP or size > MOST_GROUP_BYTES:
+            break
+    return group
 
 
 def convert_steps(rows: Iterable[Row]) -> Iterator[ParquetRow]:
@@ -136,12 +153,12 @@ def _text(value: Raw) -> str:
 
 def _parse_array(value: Raw) -> list[Any]:
     """Return an array over the sub-environments as a list, whichever way it was written."""
-    said = msgspec.json.decode(value)
+    said = decode_value(value)
     if isinstance(said, dict):
         # Only a packed array needs numpy.
         from proctor.models.arrays import unpack_array
 
-        said = unpack_array(said).tolist()
+        said = unpack_array(said, most=MOST_ARRAY_BYTES).tolist()
     return list(said)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import MissingExtraError
-from proctor.ledger.export.output import select_episodes
-from proctor.ledger.export.parquet import convert_steps, write_parquet
+from proctor.ledger.export import select_episodes
+from proctor.ledger.parquet import convert_steps, write_parquet
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, batch, free, played, written
 
@@ -93,7 +93,7 @@ def test_pyarrow_reads_the_columns_with_their_types(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_more_rows_than_a_group_holds_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.ledger.export.parquet.ROWS_PER_GROUP", 2)
+    monkeypatch.setattr("proctor.ledger.parquet.ROWS_PER_GROUP", 2)
     with Ledger.open(written(tmp_path / "ledger", free())) as ledger:
         write_parquet(ledger, select_episodes(ledger, []), tmp_path / "steps.parquet")
 

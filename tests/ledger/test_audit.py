@@ -1,7 +1,8 @@
 import pytest
 
-from proctor.ledger.audit.chain_checks import ChainWalk, StatementChecker
+from proctor.ledger.audit import StatementChecker
 from proctor.ledger.chain import format_head
+from proctor.ledger.chain_state import ChainWalk
 from proctor.ledger.rows import ChainEnded, ChainOpened, LedgerStatement, RunBegan, RunEnded, Tombstone
 
 HASH = bytes(range(32))

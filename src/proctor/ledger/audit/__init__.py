@@ -1,1 +1,0 @@
-"""Checks of one ledger file, row by row: what `verify` is made of."""
