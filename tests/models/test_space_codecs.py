@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.arrays import pack_array
-from proctor.models.space_codecs import Codec, ReadOptions, Schema
-from proctor.models.spaces import codec_of
+from proctor.models.spaces import Codec, ReadOptions, Schema, codec_of
 from proctor.models.wire import PLAIN, Encoding
 
 PACKED = Encoding(packed=True)
@@ -133,7 +132,7 @@ def test_compressed_arrays_of_one_message_share_one_limit(monkeypatch: pytest.Mo
     item = np.zeros(8192, np.uint8)
     codec = codec_of(Sequence(Box(0, 255, (8192,), np.uint8)))
     message = codec.encode((item,) * 3, Encoding(packed=True, compress=True))
-    monkeypatch.setattr("proctor.models.space_codecs.MOST_BYTES", 2 * item.nbytes)
+    monkeypatch.setattr("proctor.models.spaces.MOST_BYTES", 2 * item.nbytes)
 
     with pytest.raises(ValidationError, match=r"at \[2\].*too large"):
         codec.decode(message)
@@ -169,7 +168,7 @@ def test_a_codec_is_no_stack_unless_it_says_so() -> None:
         def read(self, value: Any, reading: ReadOptions) -> Any:
             return value
 
-        def schema(self) -> Schema:
+        def schema(self, *, packing: bool = True) -> Schema:
             return {}
 
     with pytest.raises(NotImplementedError):

@@ -32,16 +32,22 @@ DEEPEST: Final = 32
 """How deep a description may nest."""
 
 
-def described(space: AnySpace) -> Description:
-    """Return `space` as JSON, or raise a ComponentError if it is of no known kind."""
+def find_row(table: Mapping[type, Any], space: AnySpace) -> tuple[type, Any]:
+    """Return the kind of `space` that the table has a row for, and the row, or raise a ComponentError."""
     for kind in type(space).__mro__:
-        if kind in WRITERS:
-            return {"type": kind.__name__, **WRITERS[kind](space)}
+        if kind in table:
+            return kind, table[kind]
     raise ComponentError(
         "this space cannot cross the wire",
         found=space,
         expected=f"one of {', '.join(kind.__name__ for kind in WRITERS)}",
     )
+
+
+def described(space: AnySpace) -> Description:
+    """Return `space` as JSON, or raise a ComponentError if it is of no known kind."""
+    kind, write = find_row(WRITERS, space)
+    return {"type": kind.__name__, **write(space)}
 
 
 def space_from(description: Any) -> AnySpace:
@@ -134,23 +140,6 @@ def _read_box(said: Description, depth: int) -> AnySpace:
     return box
 
 
-def _write_discrete(space: spaces.Discrete[Any]) -> Description:
-    return {"n": int(space.n), "start": int(space.start), "dtype": _dtype_name(space.dtype)}
-
-
-def _read_discrete(said: Description, depth: int) -> AnySpace:
-    return spaces.Discrete(said["n"], start=said["start"], dtype=_dtype_from(said["dtype"]))
-
-
-def _write_multi_discrete(space: spaces.MultiDiscrete[Any]) -> Description:
-    return {
-        "shape": list(space.shape),
-        "dtype": _dtype_name(space.dtype),
-        "nvec": _numbers(space.nvec),
-        "start": _numbers(space.start),
-    }
-
-
 def _read_multi_discrete(said: Description, depth: int) -> AnySpace:
     dtype = _dtype_from(said["dtype"])
     shape = _shape(said["shape"], dtype)
@@ -158,23 +147,11 @@ def _read_multi_discrete(said: Description, depth: int) -> AnySpace:
     return spaces.MultiDiscrete(nvec, dtype=dtype, start=start)
 
 
-def _write_multi_binary(space: spaces.MultiBinary) -> Description:
-    return {"n": list(space.shape) if isinstance(space.n, tuple) else int(space.n)}
-
-
 def _read_multi_binary(said: Description, depth: int) -> AnySpace:
     n = said["n"]
     if type(n) is list:
         return spaces.MultiBinary(_shape(n, np.dtype(np.int8)))
     return spaces.MultiBinary(_shape([n], np.dtype(np.int8))[0])
-
-
-def _write_text(space: spaces.Text) -> Description:
-    return {
-        "min_length": space.min_length,
-        "max_length": space.max_length,
-        "charset": "".join(space.character_list),
-    }
 
 
 def _read_text(said: Description, depth: int) -> AnySpace:
@@ -198,21 +175,8 @@ def _read_dict(said: Description, depth: int) -> AnySpace:
     return spaces.Dict(parts, sort_keys=bool(said["sort_keys"]))
 
 
-def _write_parts(space: spaces.Tuple[Any] | spaces.OneOf[Any]) -> Description:
-    return {"spaces": [described(part) for part in space.spaces]}
-
-
 def _read_parts(said: Description, depth: int) -> tuple[AnySpace, ...]:
     return tuple(_space_from(part, depth) for part in said["spaces"])
-
-
-def _write_sequence(space: spaces.Sequence) -> Description:
-    return {"space": described(space.feature_space), "stack": bool(space.stack)}
-
-
-def _write_graph(space: spaces.Graph) -> Description:
-    edges = None if space.edge_space is None else described(space.edge_space)
-    return {"node_space": described(space.node_space), "edge_space": edges}
 
 
 def _read_graph(said: Description, depth: int) -> AnySpace:
@@ -222,19 +186,35 @@ def _read_graph(said: Description, depth: int) -> AnySpace:
 
 WRITERS: Final[Mapping[type, Callable[[Any], Description]]] = {
     spaces.Box: _write_box,
-    spaces.Discrete: _write_discrete,
-    spaces.MultiDiscrete: _write_multi_discrete,
-    spaces.MultiBinary: _write_multi_binary,
-    spaces.Text: _write_text,
+    spaces.Discrete: lambda space: {
+        "n": int(space.n),
+        "start": int(space.start),
+        "dtype": _dtype_name(space.dtype),
+    },
+    spaces.MultiDiscrete: lambda space: {
+        "shape": list(space.shape),
+        "dtype": _dtype_name(space.dtype),
+        "nvec": _numbers(space.nvec),
+        "start": _numbers(space.start),
+    },
+    spaces.MultiBinary: lambda space: {"n": list(space.shape) if isinstance(space.n, tuple) else int(space.n)},
+    spaces.Text: lambda space: {
+        "min_length": space.min_length,
+        "max_length": space.max_length,
+        "charset": "".join(space.character_list),
+    },
     spaces.Dict: _write_dict,
-    spaces.Tuple: _write_parts,
-    spaces.Sequence: _write_sequence,
-    spaces.OneOf: _write_parts,
-    spaces.Graph: _write_graph,
+    spaces.Tuple: lambda space: {"spaces": [described(part) for part in space.spaces]},
+    spaces.Sequence: lambda space: {"space": described(space.feature_space), "stack": bool(space.stack)},
+    spaces.OneOf: lambda space: {"spaces": [described(part) for part in space.spaces]},
+    spaces.Graph: lambda space: {
+        "node_space": described(space.node_space),
+        "edge_space": None if space.edge_space is None else described(space.edge_space),
+    },
 }
 READERS: Final[Mapping[str, Callable[[Description, int], AnySpace]]] = {
     "Box": _read_box,
-    "Discrete": _read_discrete,
+    "Discrete": lambda said, depth: spaces.Discrete(said["n"], start=said["start"], dtype=_dtype_from(said["dtype"])),
     "MultiDiscrete": _read_multi_discrete,
     "MultiBinary": _read_multi_binary,
     "Text": _read_text,

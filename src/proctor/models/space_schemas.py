@@ -14,15 +14,10 @@ from gymnasium import spaces
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from proctor.models.arrays import Array
 from proctor.models.json_schemas import Schema, describe_schema
-from proctor.models.space_codecs import ArrayCodec, Codec
-from proctor.models.spaces import codec_of, tuple_schema
+from proctor.models.spaces import codec_of
 
 AnySpace = gym.Space[Any]
-
-MOST_PLACES: Final = 64
-"""Up to this many numbers have bounds of their own in a schema."""
 
 
 def describe_space_argument(space: AnySpace, names: Sequence[str] | None = None) -> str:
@@ -37,74 +32,7 @@ def space_schema(space: AnySpace, names: Sequence[str] | None = None) -> Schema:
     """
     if names is not None:
         return {"type": "string", "enum": list(names)}
-    for kind in type(space).__mro__:
-        if kind in SPACE_SCHEMAS:
-            return SPACE_SCHEMAS[kind](space)
-    return _list_schema(codec_of(space))
-
-
-def _list_schema(codec: Codec) -> Schema:
-    schema: Schema = _drop_packing(codec.schema())
-    return schema
-
-
-def _drop_packing(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_drop_packing(part) for part in schema if not _is_packed(part)]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _drop_packing(part) for key, part in schema.items()}
-    choices = made.get("anyOf", ())
-    return choices[0] if len(choices) == 1 else made
-
-
-def _is_packed(schema: Any) -> bool:
-    # Nothing else has an encoding.
-    parts = schema.get("properties", {}) if isinstance(schema, dict) else {}
-    return "contentEncoding" in parts.get("data", {})
-
-
-def _box(space: spaces.Box[Any]) -> Schema:
-    return _bounds_schema(space.low, space.high)
-
-
-def _multi_discrete(space: spaces.MultiDiscrete[Any]) -> Schema:
-    return _bounds_schema(space.start, space.start + (space.nvec - 1))
-
-
-def _bounds_schema(low: Array, high: Array) -> Schema:
-    """Return the schema of an array between these bounds: of one row after the other where they differ."""
-    if low.size > MOST_PLACES or (_is_even(low) and _is_even(high)):
-        return _list_schema(ArrayCodec(low.dtype, low.shape, low, high))
-    # Not by iterating, which makes numbers of the last dimension.
-    return tuple_schema([_bounds_schema(low[place, ...], high[place, ...]) for place in range(len(low))])
-
-
-def _is_even(bounds: Array) -> bool:
-    return not bounds.size or bool((bounds == bounds.flat[0]).all())
-
-
-def _dict(space: spaces.Dict) -> Schema:
-    parts = {key: space_schema(part) for key, part in space.spaces.items()}
-    return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
-
-
-def _tuple(space: spaces.Tuple[Any]) -> Schema:
-    return tuple_schema([space_schema(part) for part in space.spaces])
-
-
-def _one_of(space: spaces.OneOf[Any]) -> Schema:
-    return {"anyOf": [tuple_schema([{"const": place}, space_schema(part)]) for place, part in enumerate(space.spaces)]}
-
-
-SPACE_SCHEMAS: Final[Mapping[type, Callable[[Any], Schema]]] = {
-    spaces.Box: _box,
-    spaces.MultiDiscrete: _multi_discrete,
-    spaces.Dict: _dict,
-    spaces.Tuple: _tuple,
-    spaces.OneOf: _one_of,
-}
-"""The spaces whose parts may have bounds of their own; the others are said as their codecs say them."""
+    return codec_of(space).schema(packing=False)
 
 
 class SpaceArgument:
