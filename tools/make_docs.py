@@ -18,7 +18,7 @@ from proctor.episode.diagram import draw_machine, rows_everywhere
 from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.transition_table import STATES, Guard, Position, TableOption, TransitionRow
 from proctor.episode.transition_table import TABLE as TRANSITIONS
-from proctor.models import control, grants
+from proctor.models import control
 from proctor.server.control.protocol import RULES, RequestRule
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
@@ -86,10 +86,10 @@ REPLIES: Final[dict[str, tuple[tuple[str, AnyStruct | None], ...]]] = {
     "step": (("observation", control.ObservationReply), ("batch", control.BatchReply)),
     "state": (("state", None),),
     "cancel": (("cancelled", control.Cancelled),),
-    "grant": (("granted", grants.Granted),),
-    "revoke": (("revoked", grants.Revoked),),
-    "watch": (("watched", grants.Watched),),
-    "wait_end": (("ended", grants.Ended),),
+    "grant": (("granted", control.Granted),),
+    "revoke": (("revoked", control.Revoked),),
+    "watch": (("watched", control.Watched),),
+    "wait_end": (("ended", control.Ended),),
     "close": (("closed", control.Closed),),
     "metadata": (("metadata", control.Metadata),),
     "schema": (("schema", control.Schemas),),
@@ -103,7 +103,7 @@ def messages_page() -> str:
     return (
         f"{NOTE}\n# The control protocol's messages\n\n"
         "Every request, every reply and every field. How they are used is told in "
-        "[control-protocol.md](control-protocol.md);\nthe shapes are `src/proctor/models/control.py` and `grants.py`, the rules "
+        "[control-protocol.md](control-protocol.md);\nthe shapes are `src/proctor/models/control.py`, the rules "
         "`src/proctor/server/control/protocol.py`.\n\n"
         "| request | its data | reply | its data | without `hello` | names a session after `hello` | needs `epoch` |\n"
         f"|---|---|---|---|---|---|---|\n{rows}\n"
@@ -118,7 +118,7 @@ def message_structs() -> Iterator[AnyStruct]:
     found: list[AnyStruct | None] = [control.Request, control.Reply]
     for name, rule in RULES.items():
         found += [control.StepBatch if name == "step" else rule.data, *(data for _, data in REPLIES[name])]
-    found += [grants.WatchedStep, control.Problem, control.Notice]
+    found += [control.WatchedStep, control.Problem, control.Notice]
     yield from (struct for struct in dict.fromkeys(found) if struct is not None)
 
 

@@ -13,8 +13,7 @@ import pytest
 from proctor.client.agents import Grant, Transition
 from proctor.client.connection import ConnectionSettings
 from proctor.errors import EpisodeLost, RemoteError, StateError, ValidationError
-from proctor.models.control import Code
-from proctor.models.grants import GrantWish
+from proctor.models.control import Code, GrantWish
 from tests.client.conftest import COUNTING
 from tests.client.counting import Count, Counted
 from tests.client.test_env_client import CountClient

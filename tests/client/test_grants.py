@@ -21,8 +21,7 @@ from proctor.client.agents import Grant, make_grant_wish
 from proctor.client.connection import ConnectionSettings
 from proctor.client.env_client import EnvClient, GenericClient
 from proctor.errors import EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
-from proctor.models.control import Code
-from proctor.models.grants import GrantWish
+from proctor.models.control import Code, GrantWish
 from proctor.models.wire import Observation, State
 from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking

@@ -28,7 +28,7 @@ from proctor.errors import (
     StateError,
     ValidationError,
 )
-from proctor.models import grants
+from proctor.models import control
 from proctor.models.control import ObservationReply, RawReply
 from proctor.models.wire import Observation
 from tests.client.counting import Count
@@ -786,7 +786,7 @@ def test_a_reader_gets_the_rows_of_its_episode_in_order_and_once(
     own = [row["row"] for row in memory.rows if row["epoch"] == epoch]
     memory.written = data.draw(st.integers(own[0] - 1, len(memory.rows)))
 
-    def plainly(row: grants.WatchedStep) -> Any:
+    def plainly(row: control.WatchedStep) -> Any:
         return row
 
     async def found_rows() -> list[int]:

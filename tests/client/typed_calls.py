@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, assert_type
 from proctor.client.agents import Grant, Transition
 from proctor.client.blocking import SyncEnvClient
 from proctor.client.env_client import EnvClient, GenericClient, JsonAction, JsonObservation
-from proctor.models.grants import Ended, GrantWish
+from proctor.models.control import Ended, GrantWish
 from proctor.models.wire import Action, Observation, State
 
 

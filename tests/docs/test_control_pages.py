@@ -2,7 +2,7 @@
 
 import msgspec
 
-from proctor.models import control, grants
+from proctor.models import control
 from proctor.models.control import LOSSES, Code
 from proctor.models.spaces import CODECS
 from tests.docs.tables import page, table
@@ -34,7 +34,7 @@ def test_the_page_tells_how_every_space_is_written() -> None:
 
 
 def test_every_message_has_its_section() -> None:
-    known = [*vars(control).values(), *vars(grants).values()]
+    known = [*vars(control).values()]
     found = [each for each in known if isinstance(each, type) and issubclass(each, msgspec.Struct)]
 
     assert set(message_structs()) == set(found) - READ_BY_CLIENTS_ONLY - {msgspec.Struct}
@@ -61,7 +61,7 @@ def test_a_server_answers_every_request_as_the_page_says() -> None:
             kind, data = REPLIES[request][0]
             assert reply["type"] == kind
             if data is not None:
-                silent = {control.ObservationReply: NOT_OF_CARTPOLE, grants.Ended: GOVERNED}.get(data, set())
+                silent = {control.ObservationReply: NOT_OF_CARTPOLE, control.Ended: GOVERNED}.get(data, set())
                 assert reply["data"].keys() == set(data.__struct_fields__) - silent - WITH_A_LEDGER
 
 

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from proctor.models.arrays import pack_array
-from proctor.models.pixels import has_pixels, is_pixels, make_pixels_scene, read_packed_pixels, same_pixels
+from proctor.models.arrays import has_pixels, is_pixels, make_pixels_scene, pack_array, read_packed_pixels, same_pixels
 from tests.memory import measured_memory
 
 GREY: Any = np.full((64, 80, 3), 7, np.uint8)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.space_descriptions import READERS, WRITERS
-from proctor.models.spaces import CODECS, STACKS, InSpace, codec_of, described, space_from
+from proctor.models.space_fields import InSpace
+from proctor.models.spaces import CODECS, STACKS, codec_of, described, space_from
 from proctor.models.wire import Action, Encoding, Observation, observation_json
 from tests.models.space_strategies import bent, identical, json_values, members, spaces
 

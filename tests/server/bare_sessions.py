@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from proctor.contracts.recorder import Recorder
 from proctor.envs.targets import Target
-from proctor.models.control import Reset
+from proctor.models.control import Granted, GrantWish, Reset
 from proctor.models.events import Event
-from proctor.models.grants import Granted, GrantWish
 from proctor.server.agent_access import AgentAccess, AgentView
 from proctor.server.grants import GrantRegistry
 from proctor.server.net.metrics import Metrics

@@ -29,6 +29,7 @@ from proctor.client.env_client import EnvClient
 from proctor.errors import ConnectionFailed, EpisodeLost
 from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
+from proctor.models.control import GrantWish
 from proctor.models.events import (
     BatchReset,
     BatchStepped,
@@ -38,7 +39,6 @@ from proctor.models.events import (
     SessionOpened,
     SessionResumed,
 )
-from proctor.models.grants import GrantWish
 from proctor.models.wire import Action, Observation, State
 from tests.server.commands import ROOT, variables
 from tests.server.mcp_agents import agent_with, lets_in

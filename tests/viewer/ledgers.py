@@ -29,7 +29,7 @@ from proctor.envs.settings import make_env
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
-from proctor.models.control import Reset
+from proctor.models.control import GrantWish, Reset
 from proctor.models.events import (
     AgentGranted,
     EpisodeClosed,
@@ -40,7 +40,6 @@ from proctor.models.events import (
     SessionClosed,
     SessionOpened,
 )
-from proctor.models.grants import GrantWish
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import EnvDescription, describe_target
 from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder

@@ -13,8 +13,7 @@ from hypothesis.extra import numpy as hnp
 from msgspec import Raw
 
 from proctor.errors import ValidationError
-from proctor.models.arrays import pack_array
-from proctor.models.pixels import is_pixels
+from proctor.models.arrays import is_pixels, pack_array
 from proctor.viewer.catalog import NO_PIXELS, encode_png, png_from_scene
 
 PICTURES = hnp.arrays(

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from proctor.models.arrays import pack_array
+from proctor.models.arrays import SOME_PIXELS, pack_array
 from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Event, PacketJudged, encode_event
-from proctor.models.pixels import SOME_PIXELS
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.documents import EpisodeSlice, StepColumns
 from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_REWARDS, MOST_SLICE, SliceBuilder, mean_of_array

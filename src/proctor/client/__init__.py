@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proctor.client.operator import OperatorClient as OperatorClient
     from proctor.client.remote_envs import RemoteEnv as RemoteEnv
     from proctor.client.remote_envs import RemoteVectorEnv as RemoteVectorEnv
-    from proctor.models.grants import GrantWish as GrantWish
+    from proctor.models.control import GrantWish as GrantWish
 
 _HOMES = {
     "Connection": "client.connection",
@@ -28,7 +28,7 @@ _HOMES = {
     "EnvClient": "client.env_client",
     "GenericClient": "client.env_client",
     "Grant": "client.agents",
-    "GrantWish": "models.grants",
+    "GrantWish": "models.control",
     "JsonAction": "client.env_client",
     "JsonObservation": "client.env_client",
     "JsonState": "client.env_client",

@@ -26,9 +26,19 @@ from proctor.client.replies import EpisodeLoss, encode_observation, read_model, 
 from proctor.client.session import ClientSession
 from proctor.contracts.environment import ActT, ObsT
 from proctor.errors import ConnectionFailed, EpisodeLost, Missed, RequestTimeout, StateError, ValidationError
-from proctor.models import grants
-from proctor.models.control import Code, MessageKind, ObservationReply, RawReply
-from proctor.models.grants import Ended, Granted, GrantWish, WaitEnd, Watch, Watched
+from proctor.models import control
+from proctor.models.control import (
+    Code,
+    Ended,
+    Granted,
+    GrantWish,
+    MessageKind,
+    ObservationReply,
+    RawReply,
+    WaitEnd,
+    Watch,
+    Watched,
+)
 
 OWNER_ONLY: Final = 0o600
 FOR_OTHERS: Final = 0o077
@@ -177,7 +187,7 @@ class Transition(Generic[ActT, ObsT]):
 
 
 def read_transition(
-    row: grants.WatchedStep, action_type: type[ActT], observation_type: type[ObsT]
+    row: control.WatchedStep, action_type: type[ActT], observation_type: type[ObsT]
 ) -> Transition[ActT, ObsT]:
     """Return a row in the client's models, or raise a ValidationError."""
     done = row.terminated or row.truncated
@@ -202,7 +212,7 @@ WAIT_SECONDS: Final = 20.0
 
 BROKEN_OFF: Final = EpisodeLoss("the episode broke off while agents acted", Code.EPISODE_LOST)
 OnMissed: TypeAlias = Literal["raise", "skip"]
-_ROW: Final = msgspec.json.Decoder(grants.WatchedStep).decode
+_ROW: Final = msgspec.json.Decoder(control.WatchedStep).decode
 
 
 class WatchedEpisode:
@@ -265,7 +275,7 @@ class TransitionReader(Generic[ActT, ObsT]):
     def __init__(
         self,
         session: ClientSession[ObservationReply],
-        read: Callable[[grants.WatchedStep], Transition[ActT, ObsT]],
+        read: Callable[[control.WatchedStep], Transition[ActT, ObsT]],
         *,
         after: int = 0,
         follow: bool = True,
@@ -318,7 +328,7 @@ class TransitionReader(Generic[ActT, ObsT]):
             await self._check_end()
         return []
 
-    def _decode_rows(self, told: Watched) -> list[grants.WatchedStep]:
+    def _decode_rows(self, told: Watched) -> list[control.WatchedStep]:
         """Return the rows, or raise if they are not those that follow."""
         try:
             rows = [_ROW(row) for row in told.rows]
@@ -330,7 +340,7 @@ class TransitionReader(Generic[ActT, ObsT]):
             raise ConnectionFailed("the server's rows are not in order", found=numbers[:3], expected=f"row {first}")
         return rows
 
-    def _count_gaps(self, told: Watched, rows: list[grants.WatchedStep]) -> int:
+    def _count_gaps(self, told: Watched, rows: list[control.WatchedStep]) -> int:
         """Return how many rows of this episode are gone; rows of earlier ones may be among those that are missed."""
         epoch = self._episode.epoch
         if not told.missed or not rows or rows[0].epoch < epoch:
@@ -338,8 +348,8 @@ class TransitionReader(Generic[ActT, ObsT]):
         return told.missed if rows[0].epoch > epoch else min(told.missed, rows[0].step - 1)
 
     def _take_own_rows(
-        self, told: Watched, rows: list[grants.WatchedStep], session_epoch: int | None
-    ) -> list[grants.WatchedStep]:
+        self, told: Watched, rows: list[control.WatchedStep], session_epoch: int | None
+    ) -> list[control.WatchedStep]:
         """Return the rows of this episode, and note how far it was read and whether it is over."""
         epoch = self._episode.epoch
         own = [row for row in rows if row.epoch == epoch]
@@ -351,7 +361,7 @@ class TransitionReader(Generic[ActT, ObsT]):
         self._over = self._done or all_read or any(row.epoch > epoch for row in rows)
         return own
 
-    def _note(self, last: grants.WatchedStep) -> None:
+    def _note(self, last: control.WatchedStep) -> None:
         if self._episode.is_latest:
             place = self._session.position
             place.rows = max(place.rows, last.row)

@@ -17,8 +17,7 @@ from pydantic import JsonValue
 from proctor.client.agents import Grant, OnMissed, Transition
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import StateError
-from proctor.models.control import Metadata, Schemas
-from proctor.models.grants import Ended, GrantWish
+from proctor.models.control import Ended, GrantWish, Metadata, Schemas
 
 if TYPE_CHECKING:
     from proctor.client.env_client import EnvClient

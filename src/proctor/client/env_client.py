@@ -29,9 +29,8 @@ from proctor.client.replies import encode_json, encode_observation, read_model
 from proctor.client.session import ClientSession
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import ComponentError, RemoteError, ValidationError
-from proctor.models import grants
-from proctor.models.control import Code, Metadata, ObservationReply, Open, Schemas
-from proctor.models.grants import Ended, Granted, GrantWish, Revoke
+from proctor.models import control
+from proctor.models.control import Code, Ended, Granted, GrantWish, Metadata, ObservationReply, Open, Revoke, Schemas
 from proctor.models.wire import OUTSIDE, Action, Observation, State
 
 IGNORED_KEYWORDS: Final = frozenset({"title", "description", "default", "examples", "$defs", "$schema"})
@@ -304,7 +303,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def _read_observation(self, seen: ObservationReply) -> ObsT:
         return read_model(self.observation_type, encode_observation(seen), "observation")
 
-    def _read_transition(self, row: grants.WatchedStep) -> Transition[ActT, ObsT]:
+    def _read_transition(self, row: control.WatchedStep) -> Transition[ActT, ObsT]:
         return read_transition(row, self.action_type, self.observation_type)
 
     async def _check_schema(self) -> None:

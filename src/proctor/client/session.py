@@ -47,14 +47,16 @@ from proctor.models.control import (
     Cancelled,
     Closed,
     Code,
+    Granted,
     MessageKind,
     ObservationReply,
     Open,
     Opened,
     RawReply,
     Resumed,
+    Revoke,
+    Revoked,
 )
-from proctor.models.grants import Granted, Revoke, Revoked
 
 if TYPE_CHECKING:
     from proctor.client.connection import Connection, PendingRequest

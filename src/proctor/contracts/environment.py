@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from proctor.contracts.toolboxes import toolbox_from_methods, toolbox_from_types
 from proctor.contracts.tools import Toolbox
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.value_text import describe_fields
+from proctor.models.descriptions import describe_fields
 from proctor.models.wire import Action, Observation, State, WireModel, check_wire_type
 
 if TYPE_CHECKING:

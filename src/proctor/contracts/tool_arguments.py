@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from proctor.contracts.tools import Tool
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.json_schemas import describe_arguments, tidy_schema
+from proctor.models.descriptions import describe_arguments, tidy_schema
 from proctor.models.wire import WireModel
 
 MOST_PROBLEMS: Final = 5

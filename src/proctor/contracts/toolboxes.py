@@ -45,7 +45,7 @@ from proctor.contracts.tools import (
     ToolSafety,
 )
 from proctor.errors import ComponentError
-from proctor.models.json_schemas import describe_arguments, describe_schema, with_descriptions
+from proctor.models.descriptions import describe_arguments, describe_schema, with_descriptions
 from proctor.models.wire import Action, Observation, WireModel
 
 # ------------------------------------------------------------------------------------------------- decorated methods

@@ -37,11 +37,10 @@ from proctor.contracts.toolboxes import (
 )
 from proctor.contracts.tools import Tool, Toolbox
 from proctor.errors import ComponentError, StateError
-from proctor.models.arrays import describe_parts, pack_array
+from proctor.models.arrays import describe_parts, make_pixels_scene, pack_array
 from proctor.models.infos import info_to_json
-from proctor.models.pixels import make_pixels_scene
-from proctor.models.space_schemas import SpaceArgument, describe_space_argument
-from proctor.models.spaces import Codec, InSpace, codec_of, described, space_from
+from proctor.models.space_fields import InSpace, SpaceArgument, describe_space_argument
+from proctor.models.spaces import Codec, codec_of, described, space_from
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, State, assemble_model
 
 GymEnv = gym.Env[Any, Any]

@@ -1,4 +1,4 @@
-"""Gymnasium spaces on the wire: how one value of a space is written in JSON and read back, and a pydantic field that holds it.
+"""Gymnasium spaces on the wire: how one value of a space is written in JSON and read back.
 
 Rule 1: which codec a space has is a row of `CODECS`, which one many stacked values have a row of `STACKS`; a space without a
     row is a ComponentError. How a space itself is written is said in `space_descriptions`.
@@ -18,8 +18,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import GraphInstance
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.arrays import (
@@ -35,7 +33,7 @@ from proctor.models.arrays import (
 from proctor.models.space_descriptions import described, find_row, space_from
 from proctor.models.wire import PLAIN, Encoding
 
-__all__ = ["CODECS", "Codec", "InSpace", "codec_of", "described", "space_from"]
+__all__ = ["CODECS", "Codec", "codec_of", "described", "space_from"]
 
 AnySpace = gym.Space[Any]
 Schema = dict[str, Any]
@@ -554,44 +552,3 @@ STACKS: Final[Mapping[type, Callable[[Any], Codec]]] = {
     # What Gymnasium cannot stack it keeps as a tuple.
     **dict.fromkeys((spaces.Text, spaces.Sequence, spaces.OneOf, spaces.Graph), _items),
 }
-
-
-class InSpace:
-    """Marks a field of a wire model as a value of a space: `observation: Annotated[Any, InSpace(codec)]`.
-
-    JSON is read and written by the codec, so the field holds the space's own values, arrays included. From Python both
-    forms are taken. Without `bounded` only the form is checked (see `Codec.decode`).
-    """
-
-    def __init__(self, codec: Codec, *, bounded: bool = True) -> None:
-        self.codec = codec
-        self.bounded = bounded
-
-    def _read(self, value: Any) -> Any:
-        return self.codec.decode(value, bounded=self.bounded)
-
-    def _validate(self, value: Any) -> Any:
-        try:
-            return self._read(value)
-        except ValidationError as problem:
-            try:
-                said = self.codec.encode(value)
-            except ComponentError:
-                raise problem from None
-            return self._read(said)
-
-    def _encode(self, value: Any, info: core_schema.SerializationInfo) -> Any:
-        encoding = info.context
-        return self.codec.encode(value, encoding if isinstance(encoding, Encoding) else PLAIN)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.json_or_python_schema(
-            json_schema=core_schema.no_info_plain_validator_function(self.codec.decode if self.bounded else self._read),
-            python_schema=core_schema.no_info_plain_validator_function(self._validate),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                self._encode, info_arg=True, when_used="json"
-            ),
-        )
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        return self.codec.schema()

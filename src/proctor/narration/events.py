@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.models.descriptions import describe_value, format_number
 from proctor.models.events import (
     AgentGranted,
     AgentRevoked,
@@ -29,7 +30,6 @@ from proctor.models.events import (
     SessionOpened,
     SessionResumed,
 )
-from proctor.models.value_text import describe_value, format_number
 from proctor.narration.values import (
     MOST_DECODED_BYTES,
     UNREADABLE_PACKET,

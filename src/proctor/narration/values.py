@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from proctor.models.descriptions import describe_value
 from proctor.models.events import SessionOpened
-from proctor.models.value_text import describe_value
 
 MOST_DECODED_BYTES: Final = 2**21
 """Bytes of a value that is decoded: the rewards of the largest batch have fewer."""

@@ -25,9 +25,8 @@ from msgspec import Raw, Struct
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
 from proctor.ledger.rows import decode_value
-from proctor.models.arrays import array_to_lists, read_packed_form, unpack_array
+from proctor.models.arrays import array_to_lists, has_pixels, read_packed_form, same_pixels, unpack_array
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
-from proctor.models.pixels import has_pixels, same_pixels
 from proctor.replay.recorded_requests import EnvironmentEvent, EnvironmentRequest
 
 NULL: Final = b"null"

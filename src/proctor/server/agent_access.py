@@ -30,7 +30,7 @@ from proctor.access.limits import (
 from proctor.contracts.tool_arguments import max_argument_bytes, max_argument_depth, max_argument_values
 from proctor.contracts.tools import Tool
 from proctor.models.control import Code, Problem
-from proctor.models.json_schemas import describe_arguments
+from proctor.models.descriptions import describe_arguments
 from proctor.server.governed.agent_calls import ToolExecution
 from proctor.server.governed.governor import Governor, status_fits, view_for_agent
 from proctor.server.governed.operator_actions import OperatorQuestion

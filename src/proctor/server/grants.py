@@ -22,9 +22,8 @@ from proctor.access.credentials import Credential, generate_token
 from proctor.access.limits import TokenBucket
 from proctor.contracts.tools import Tool
 from proctor.errors import ValidationError
-from proctor.models.control import Code, ObservationReply, Reset
+from proctor.models.control import Code, Granted, GrantWish, ObservationReply, Reset, Revoke, Revoked
 from proctor.models.events import AgentGranted, AgentRevoked
-from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.governor import Governor, find_governor
 from proctor.server.runtime.results import RequestError, make_refusal

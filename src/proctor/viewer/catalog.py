@@ -25,9 +25,8 @@ from proctor.errors import ValidationError
 from proctor.ledger.rows import ObservationStorage
 from proctor.ledger.storage.ledger_file import ChainEntry, Row, ledger_files
 from proctor.ledger.storage.sqlite import SUFFIX, is_blank
-from proctor.models.arrays import unpack_array
+from proctor.models.arrays import MOST_PIXEL_BYTES, is_pixels, read_packed_pixels, unpack_array
 from proctor.models.events import NULL, BatchReset, EpisodeReset, EpisodeStepped, SessionOpened
-from proctor.models.pixels import MOST_BYTES, is_pixels, read_packed_pixels
 from proctor.viewer.documents import EpisodeHead, EpisodeLine, EpisodeSlice
 from proctor.viewer.followed_file import FollowedFile
 from proctor.viewer.slices import SliceBuilder, null_if_large
@@ -315,7 +314,7 @@ def png_from_scene(scene: Raw) -> bytes:
     packed = read_packed_pixels(scene)
     if packed is None:
         raise ValidationError("there is no picture here", expected="a row with pixels")
-    return encode_png(unpack_array(packed, most=MOST_BYTES))
+    return encode_png(unpack_array(packed, most=MOST_PIXEL_BYTES))
 
 
 def encode_png(pixels: NDArray[Any]) -> bytes:

@@ -23,8 +23,8 @@ from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import Ledger, SummaryBuilder
 from proctor.ledger.rows import encode_event_row, find_observation_storage, parse_event_row
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row, StoredRow
+from proctor.models.arrays import is_pixels
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
-from proctor.models.pixels import is_pixels
 from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
 from proctor.replay.comparison import format_value

@@ -33,8 +33,8 @@ from msgspec.structs import replace
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.export import encode_row
 from proctor.ledger.reader import Ledger, Row
+from proctor.models.arrays import SOME_PIXELS, is_pixels
 from proctor.models.events import BatchStepped, EpisodeReset, EpisodeStepped
-from proctor.models.pixels import SOME_PIXELS, is_pixels
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.comparison import compare_episodes
 from proctor.viewer.documents import (

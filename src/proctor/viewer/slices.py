@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.rows import EventRow, parse_event_row
-from proctor.models.arrays import NON_FINITE, unpack_array
+from proctor.models.arrays import NON_FINITE, SOME_PIXELS, unpack_array
 from proctor.models.events import (
     NULL,
     AgentGranted,
@@ -37,7 +37,6 @@ from proctor.models.events import (
     PacketJudged,
     SessionResumed,
 )
-from proctor.models.pixels import SOME_PIXELS
 from proctor.viewer.documents import EpisodeNote, EpisodeSlice, JudgedPacket, StepColumns
 
 

@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 
 from proctor.errors import ComponentError
-from proctor.models.control import Reset
+from proctor.models.control import Reset, WaitEnd, Watch
 from proctor.models.events import EpisodeClosed, EpisodeReset, Event, PacketJudged
-from proctor.models.grants import WaitEnd, Watch
 from proctor.server.control.channel import wait_for_end, wait_for_rows
 from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import Agent, Disk, Hall, assert_judged_alike, turns, until

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from proctor.errors import ComponentError
-from proctor.models.control import Reset
-from proctor.models.grants import Granted, GrantWish
+from proctor.models.control import Granted, GrantWish, Reset
 from proctor.models.wire import Encoding
 from proctor.server.governed.governor import find_governor
 from proctor.server.governed.policy import GovernancePolicy, load_policy

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from proctor.models.control import Revoke
 from proctor.models.events import AgentRevoked, EpisodeStepped
-from proctor.models.grants import Revoke
 from proctor.models.operator import EpisodeAct, JudgedRow, QuestionAct
 from proctor.server.governed.governance import Operator
 from proctor.server.governed.governor import MOST_WAITING

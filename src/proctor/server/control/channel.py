@@ -20,8 +20,23 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET, Raw
 
 from proctor.access.credentials import Credential
-from proctor.models.control import Cancel, Cancelled, Closed, Code, MessageKind, Notice, Problem, Request, Reset
-from proctor.models.grants import Ended, GrantWish, Revoke, WaitEnd, Watch, Watched
+from proctor.models.control import (
+    Cancel,
+    Cancelled,
+    Closed,
+    Code,
+    Ended,
+    GrantWish,
+    MessageKind,
+    Notice,
+    Problem,
+    Request,
+    Reset,
+    Revoke,
+    WaitEnd,
+    Watch,
+    Watched,
+)
 from proctor.server.control.protocol import Admission, ReplyCache, RequestRule, decode_data, encode_error, encode_reply
 from proctor.server.control.recorded_replies import REUSED, RecordedReplies
 from proctor.server.governed.governor import find_governor

@@ -20,6 +20,7 @@ from proctor.models.control import (
     PROTOCOL,
     Cancel,
     Code,
+    GrantWish,
     Hello,
     MessageKind,
     Open,
@@ -28,8 +29,10 @@ from proctor.models.control import (
     Request,
     Reset,
     Resume,
+    Revoke,
+    WaitEnd,
+    Watch,
 )
-from proctor.models.grants import GrantWish, Revoke, WaitEnd, Watch
 from proctor.server.runtime.results import make_refusal
 
 Read = TypeVar("Read", bound=msgspec.Struct)

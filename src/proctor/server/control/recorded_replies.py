@@ -14,7 +14,18 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from proctor.models.control import Code, MessageKind, ObservationReply, Problem, Request, Reset
+from proctor.models.control import (
+    Code,
+    Granted,
+    GrantWish,
+    MessageKind,
+    ObservationReply,
+    Problem,
+    Request,
+    Reset,
+    Revoke,
+    Revoked,
+)
 from proctor.models.events import (
     AgentGranted,
     AgentRevoked,
@@ -27,7 +38,6 @@ from proctor.models.events import (
     SessionClosed,
     SessionOpened,
 )
-from proctor.models.grants import Granted, GrantWish, Revoke, Revoked
 from proctor.server.control.protocol import decode_data, encode_reply
 from proctor.server.grants import GrantService
 from proctor.server.runtime.results import RequestRefused, make_refusal

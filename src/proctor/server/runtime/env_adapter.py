@@ -23,8 +23,8 @@ from proctor.contracts.tools import ToolPlan
 from proctor.envs.targets import AnyEnvironment
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.control import Code
+from proctor.models.descriptions import describe_value
 from proctor.models.infos import encode_info
-from proctor.models.value_text import describe_value
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
 from proctor.server.runtime.results import (
     MOST_ACTIONS,

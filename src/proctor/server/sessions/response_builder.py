@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from proctor import __version__
 from proctor.access.redaction import hide_secrets
 from proctor.models.arrays import array_to_lists, pack_array
-from proctor.models.control import BatchReply, ObservationReply, Problem
+from proctor.models.control import BatchReply, ObservationReply, Problem, WatchedStep
 from proctor.models.events import (
     BatchReset,
     BatchStepped,
@@ -27,7 +27,6 @@ from proctor.models.events import (
     Failed,
     SessionOpened,
 )
-from proctor.models.grants import WatchedStep
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment, Pipeline
 from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from proctor.errors import ComponentError
-from proctor.models.space_schemas import SpaceArgument, describe_space_argument, space_schema
+from proctor.models.space_fields import SpaceArgument, describe_space_argument, space_schema
 from proctor.models.spaces import MOST_PLACES, codec_of
 from proctor.models.wire import Encoding
 from tests.models.space_strategies import bent, identical, json_values, members, spaces

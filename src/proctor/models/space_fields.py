@@ -1,6 +1,6 @@
-"""A Gymnasium space as agents are told of it: a JSON Schema for a tool's argument, and a field that reads it.
+"""Pydantic fields that hold values of a Gymnasium space: as programs say them (`InSpace`), as agents do (`SpaceArgument`).
 
-Rule 1: as on the control plane, but in lists only: a packed array is nothing that a language model writes.
+Rule 1: agents say arrays in lists only: a packed array is nothing that a language model writes.
 Rule 2: what the schema refuses is refused before the codec looks, so that an error says which number is wrong. Bounds that
     differ from place to place are told place by place, as long as the places are few.
 Rule 3: where an author named the actions of a `Discrete`, the names are what is taken, and no numbers.
@@ -14,10 +14,53 @@ from gymnasium import spaces
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from proctor.models.json_schemas import Schema, describe_schema
-from proctor.models.spaces import codec_of
+from proctor.errors import ComponentError, ValidationError
+from proctor.models.descriptions import Schema, describe_schema
+from proctor.models.spaces import Codec, codec_of
+from proctor.models.wire import PLAIN, Encoding
 
 AnySpace = gym.Space[Any]
+
+
+class InSpace:
+    """Marks a field of a wire model as a value of a space: `observation: Annotated[Any, InSpace(codec)]`.
+
+    JSON is read and written by the codec, so the field holds the space's own values, arrays included. From Python both
+    forms are taken. Without `bounded` only the form is checked (see `Codec.decode`).
+    """
+
+    def __init__(self, codec: Codec, *, bounded: bool = True) -> None:
+        self.codec = codec
+        self.bounded = bounded
+
+    def _read(self, value: Any) -> Any:
+        return self.codec.decode(value, bounded=self.bounded)
+
+    def _validate(self, value: Any) -> Any:
+        try:
+            return self._read(value)
+        except ValidationError as problem:
+            try:
+                said = self.codec.encode(value)
+            except ComponentError:
+                raise problem from None
+            return self._read(said)
+
+    def _encode(self, value: Any, info: core_schema.SerializationInfo) -> Any:
+        encoding = info.context
+        return self.codec.encode(value, encoding if isinstance(encoding, Encoding) else PLAIN)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.json_or_python_schema(
+            json_schema=core_schema.no_info_plain_validator_function(self.codec.decode if self.bounded else self._read),
+            python_schema=core_schema.no_info_plain_validator_function(self._validate),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                self._encode, info_arg=True, when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        return self.codec.schema()
 
 
 def describe_space_argument(space: AnySpace, names: Sequence[str] | None = None) -> str:

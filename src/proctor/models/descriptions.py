@@ -1,21 +1,120 @@
-"""JSON Schemas for readers: without noise, and in words.
+"""JSON values and JSON Schemas in short words that people and language models read well.
 
-Rule 1: what is dropped says nothing: a title that repeats its name.
-Rule 2: words are short: what is deep, long or unknown is said in general. A schema in words is for people and language
-    models; whoever checks a value uses the schema.
+Rule 1: numbers are rounded to six digits, and what is deep, long or unknown is summarised or said in general: the exact values
+    travel beside the text, and whoever checks a value uses its schema.
+Rule 2: a schema loses what says nothing: a title that repeats its name.
+Rule 3: no numpy, so that a typed environment stays light; `arrays` tells arrays.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from proctor.models.wire import OUTSIDE, Observation
 
 Schema = dict[str, Any]
 
-DEEPEST: Final = 3
+# -------------------------------------------------------------------------------------------------------------- values
+MOST_VALUES: Final = 64
+"""Lists of up to this many values are told in full."""
+FIRST: Final = 8
+"""How many values of a longer list are told."""
+LONGEST: Final = 2000
+"""Characters of a text that is told in full."""
+DEEPEST: Final = 8
+
+_OUTSIDE: Final = set(OUTSIDE)
+
+
+def describe_fields(observation: Observation) -> str:
+    """Return one line for each of the observation's own fields: no reward, no flags, no metadata."""
+    fields = observation.__pydantic_serializer__.to_python(observation, mode="json", exclude=_OUTSIDE)
+    return "\n".join([f"{name}: {describe_value(value)}" for name, value in fields.items()])
+
+
+def describe_value(value: Any, depth: int = 0) -> str:
+    """Return a JSON value as text."""
+    way = DESCRIBERS.get(type(value))
+    return str(value) if way is None else way(value, depth)
+
+
+def format_number(number: float) -> str:
+    """Return a number with six digits; an integer whole."""
+    return f"{number:.6g}" if type(number) is float else str(number)
+
+
+def describe_numbers(count: int, least: float, most: float, mean: float) -> str:
+    """Return what is said of many numbers."""
+    return f"{count} values, min {format_number(least)}, max {format_number(most)}, mean {format_number(mean)}"
+
+
+def _describe_json(value: bool | None, depth: int) -> str:
+    return json.dumps(value)
+
+
+def _describe_text(value: str, depth: int) -> str:
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]} ... ({len(value)} characters)"
+
+
+def _describe_object(value: Mapping[str, Any], depth: int) -> str:
+    if depth >= DEEPEST:
+        return "{...}"
+    return f"{{{', '.join([f'{key}: {describe_value(each, depth + 1)}' for key, each in value.items()])}}}"
+
+
+def _describe_list(values: Sequence[Any], depth: int) -> str:
+    if depth >= DEEPEST:
+        return "[...]"
+    kinds = set(map(type, values))
+    if _is_short(values, kinds):
+        return f"[{', '.join([describe_value(each, depth + 1) for each in values])}]"
+    first = ", ".join([describe_value(each, depth + 1) for each in values[:FIRST]])
+    if not kinds <= {int, float}:
+        return f"[{first}, ...] ({len(values)} values)"
+    return f"[{first}, ...] ({describe_numbers(len(values), min(values), max(values), _mean(values))})"
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return sum(values) / len(values)
+    except OverflowError:  # integers that no float can be
+        return math.inf if max(values) > -min(values) else -math.inf
+
+
+def _is_short(values: Sequence[Any], kinds: set[type]) -> bool:
+    """Return whether there are few values in a list, and in the lists within it."""
+    if len(values) > MOST_VALUES or kinds.isdisjoint({list, tuple, dict}):
+        return len(values) <= MOST_VALUES
+    return sum(1 for _ in _leaves(values)) <= MOST_VALUES
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    for each in values.values() if isinstance(values, dict) else values:
+        if isinstance(each, list | tuple | dict):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+DESCRIBERS: Final[Mapping[type, Callable[[Any, int], str]]] = {
+    float: lambda value, depth: f"{value:.6g}",
+    bool: _describe_json,
+    type(None): _describe_json,
+    str: _describe_text,
+    dict: _describe_object,
+    list: _describe_list,
+    tuple: _describe_list,
+}
+"""How a kind of value is told at a depth; what is not here is told as Python does."""
+
+
+# ------------------------------------------------------------------------------------------------------------- schemas
+DEEPEST_SCHEMA: Final = 3
 """How deep objects and lists are told."""
 MOST_CHOICES: Final = 40
-LONGEST: Final = 1000
+LONGEST_SCHEMA: Final = 1000
 """Characters of a schema in words."""
 
 _LITERAL: Final = frozenset({"default", "const", "enum", "examples"})
@@ -90,7 +189,11 @@ def _describe(part: Any, whole: Schema, depth: int) -> str:
     if not isinstance(part, dict):
         return "any value"
     if "$ref" in part:
-        return _describe(_resolve_reference(part["$ref"], whole), whole, depth + 1) if depth < DEEPEST else "a value"
+        return (
+            _describe(_resolve_reference(part["$ref"], whole), whole, depth + 1)
+            if depth < DEEPEST_SCHEMA
+            else "a value"
+        )
     for keyword in ("anyOf", "oneOf"):
         if keyword in part:
             told = [_describe(each, whole, depth) for each in part[keyword] if not _is_non_finite(each)]
@@ -130,11 +233,11 @@ def _describe_type(part: Schema, whole: Schema, depth: int) -> str:
         case "null":
             return "null"
         case "string":
-            return _describe_text(part)
+            return _describe_text_schema(part)
         case "array":
-            return _describe_list(part, whole, depth)
+            return _describe_list_schema(part, whole, depth)
         case "object":
-            return _describe_object(part, whole, depth)
+            return _describe_object_schema(part, whole, depth)
     return "any value"
 
 
@@ -145,14 +248,14 @@ def _describe_bounds(part: Schema) -> str:
     return f" of {' and '.join(told)}" if told else ""
 
 
-def _describe_text(part: Schema) -> str:
+def _describe_text_schema(part: Schema) -> str:
     kind = f"text ({part['format']})" if "format" in part else "text"
     pattern = f" that matches {part['pattern']}" if "pattern" in part else ""
     return f"{kind}{_describe_count(part, 'Length', 'character')}{pattern}"
 
 
-def _describe_list(part: Schema, whole: Schema, depth: int) -> str:
-    if depth >= DEEPEST:
+def _describe_list_schema(part: Schema, whole: Schema, depth: int) -> str:
+    if depth >= DEEPEST_SCHEMA:
         return "a list"
     places = part.get("prefixItems")
     if places:
@@ -175,9 +278,9 @@ def _describe_count(part: Schema, what: str, noun: str) -> str:
     return f" of {count} {noun}{'' if most == 1 else 's'}"
 
 
-def _describe_object(part: Schema, whole: Schema, depth: int) -> str:
+def _describe_object_schema(part: Schema, whole: Schema, depth: int) -> str:
     properties: Mapping[str, Schema] = part.get("properties", {})
-    if depth >= DEEPEST or not properties:
+    if depth >= DEEPEST_SCHEMA or not properties:
         return "an object"
     told = (f"{name} ({_describe(each, whole, depth + 1)})" for name, each in properties.items())
     return f"an object with {', '.join(told)}"
@@ -192,7 +295,7 @@ def _format_json(value: Any) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return text if len(text) <= LONGEST_SCHEMA else f"{text[:LONGEST_SCHEMA]} ..."
 
 
 def with_descriptions(schema: Schema, descriptions: Iterable[tuple[str, str]]) -> Schema:
