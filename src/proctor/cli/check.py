@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.contracts.clauses import Subject
-from proctor.contracts.conformance import Finding, Report, check_subject
+from proctor.contracts.conformance import Report, check_subject
 from proctor.contracts.spatial import Coordinates, GridSize
 from proctor.envs.plume.config import Site
 from proctor.envs.popper.conformance import check_column_popper
@@ -161,7 +161,7 @@ def _as_json(target: CheckTarget, report: Report) -> dict[str, Any]:
     return {
         "target": target.name,
         "subject": target.subject,
-        **_count_verdicts(report),
+        **{verdict.replace(" ", "_"): report.count(verdict) for verdict in STYLES},
         "clauses": [
             {
                 "id": finding.clause.id,
@@ -174,24 +174,15 @@ def _as_json(target: CheckTarget, report: Report) -> dict[str, Any]:
     }
 
 
-def _count_verdicts(report: Report) -> dict[str, int]:
-    return {verdict.replace(" ", "_"): report.count(verdict) for verdict in STYLES}
-
-
-def _format_row(finding: Finding) -> tuple[Text, Text, Text]:
-    words = Text(finding.clause.sentence)
-    if finding.reason:
-        words.append(f"\n{finding.reason}", style=STYLES[finding.verdict])
-    return Text(finding.clause.id), Text(finding.verdict, style=STYLES[finding.verdict]), words
-
-
 def _print_report(target: CheckTarget, report: Report) -> None:
     table = Table(title=f"{target.name} ({target.subject})", title_justify="left")
     table.add_column("clause", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what it says", overflow="fold")
     for finding in report.findings:
-        table.add_row(*_format_row(finding))
+        style = STYLES[finding.verdict]
+        words = Text.assemble(finding.clause.sentence, (f"\n{finding.reason}" if finding.reason else "", style))
+        table.add_row(Text(finding.clause.id), Text(finding.verdict, style=style), words)
     console = Console()
     console.print(table)
     console.print(Text(", ".join(f"{report.count(verdict)} {verdict}" for verdict in STYLES)))

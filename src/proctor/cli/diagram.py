@@ -5,13 +5,12 @@ Rule 2: a walk is judged anew from the lines, under the same options as `proctor
     its own `open` record states.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.json_lines import LineSource, check_sources, read_lines
+from proctor.cli.json_lines import check_sources, read_lines
 from proctor.cli.judge import (
     InitialBeliefsOption,
     LayerRulesOption,
@@ -51,11 +50,14 @@ def diagram(
     settings = Settings(profile, layer_rules, Clock.EVENT, on_overrun, initial_beliefs)
     judging = make_judge(settings, rules=rules)
     text = draw_machine(notation) if file is None else draw_walk(_find_walk(judging, file, episode), notation)
-    if out is not None:
-        _write_picture(out, text)
+    if out is None:
+        with standard_output() as output:
+            output.write(text.encode())
         return
-    with standard_output() as output:
-        output.write(text.encode())
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as problem:
+        raise ValidationError(f"cannot write {str(out)!r}: {problem.strerror}", expected="a file to write") from problem
 
 
 def _find_walk(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
@@ -63,8 +65,9 @@ def _find_walk(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
     (source,) = check_sources([file])
     found: list[Verdict] = []
     names: dict[str, None] = {}
-    for verdict in _judge_lines(judging, source):
-        if verdict.correlation_id is None:
+    for line in read_lines(source):
+        verdict = None if line.text is None else judging.apply(line.text)
+        if verdict is None or verdict.correlation_id is None:
             continue
         names[verdict.correlation_id] = None
         if verdict.correlation_id == (next(iter(names)) if wanted is None else wanted):
@@ -79,21 +82,6 @@ def _find_walk(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
     return found
 
 
-def _judge_lines(judging: Judge, source: LineSource) -> Iterator[Verdict]:
-    for line in read_lines(source):
-        if line.text is not None:
-            yield judging.apply(line.text)
-
-
 def _list_names(names: dict[str, None]) -> str:
     shown = " or ".join(list(names)[:MOST_NAMED])
     return shown if len(names) <= MOST_NAMED else f"{shown} or one of {len(names) - MOST_NAMED} more"
-
-
-def _write_picture(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as problem:
-        raise ValidationError(
-            f"cannot write {str(path)!r}: {problem.strerror}", expected="a file to write"
-        ) from problem

@@ -10,12 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.server.sandbox.probe.report import (
-    HostFacts,
-    ProbeFinding,
     ProbeVerdict,
     SandboxProbe,
     SandboxReport,
-    TierReport,
     find_next_tier,
     strongest,
 )
@@ -35,32 +32,29 @@ def doctor(
     with Console(stderr=True).status("trying what each tier blocks"):
         report = full_report()
     if as_json:
-        typer.echo(json.dumps(_as_json(report), indent=2))
+        typer.echo(json.dumps({"strongest": str(strongest(report)), **msgspec.to_builtins(report)}, indent=2))
         return
     console = Console(highlight=False)
     console.print(_probe_table(report), "", _tier_table(report), "", _conclusion(report), sep="\n")
 
 
-def _as_json(report: SandboxReport) -> dict[str, object]:
-    return {"strongest": str(strongest(report)), **msgspec.to_builtins(report)}
-
-
 def _probe_table(report: SandboxReport) -> Table:
-    """Return what came of every probe: tiers as columns."""
+    """Return what came of every probe: tiers as columns; a promise that is not kept stands out."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("what is tried", style="cyan", no_wrap=True)
     for found in report.tiers:
         table.add_column(str(found.tier), no_wrap=True)
     table.add_column(style="dim")
     for probe in SandboxProbe:
-        table.add_row(str(probe), *(_format_verdict(found, found.of(probe)) for found in report.tiers), probe.about)
+        cells = []
+        for found in report.tiers:
+            finding = found.of(probe)
+            broken = finding in found.find_faults()
+            cells.append(
+                Text(f"{finding.verdict}{'!' if broken else ''}", BROKEN if broken else STYLES[finding.verdict])
+            )
+        table.add_row(str(probe), *cells, probe.about)
     return table
-
-
-def _format_verdict(found: TierReport, finding: ProbeFinding) -> Text:
-    """Return a verdict in its colour; a promise that is not kept stands out."""
-    broken = finding in found.find_faults()
-    return Text(f"{finding.verdict}{'!' if broken else ''}", style=BROKEN if broken else STYLES[finding.verdict])
 
 
 def _tier_table(report: SandboxReport) -> Table:
@@ -69,37 +63,27 @@ def _tier_table(report: SandboxReport) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for found in report.tiers:
-        table.add_row(str(found.tier), _describe_tier(found))
-    table.add_row(str(Tier.DOCKER), f"{Tier.DOCKER.about} {_describe_engines(report.host)}")
+        words = Text(found.tier.about)
+        if not found.holds():
+            words.append(" Not to be had here.", BROKEN)
+        if found.note is not None:
+            words.append(f" Here {found.note}.", STYLES[ProbeVerdict.OPEN])
+        table.add_row(str(found.tier), words)
+    engines = " and ".join(report.host.engines) or "neither docker nor podman"
+    table.add_row(str(Tier.DOCKER), f"{Tier.DOCKER.about} Only by name; {engines} can be called here.")
     return table
 
 
-def _describe_tier(found: TierReport) -> Text:
-    words = Text(found.tier.about)
-    if not found.holds():
-        words.append(" Not to be had here.", BROKEN)
-    if found.note is not None:
-        words.append(f" Here {found.note}.", STYLES[ProbeVerdict.OPEN])
-    return words
-
-
-def _describe_engines(host: HostFacts) -> str:
-    """Return what is to be said of the tier that is only used by name."""
-    return f"Only by name; {' and '.join(host.engines) or 'neither docker nor podman'} can be called here."
-
-
 def _conclusion(report: SandboxReport) -> Text:
+    host = report.host
     words = Text(f"`proctor serve` chooses {strongest(report)} on this host.\n", style="bold")
     missing = find_next_tier(report)
     if missing is not None:
         words.append(f"For {missing[0]}: {missing[1]}.\n", BROKEN)
-    return words.append(_describe_host(report.host), "dim")
-
-
-def _describe_host(host: HostFacts) -> str:
     # Why there are none stands above, with what is missing.
     cgroups = host.cgroups if host.cgroups.startswith("version") else "none for this user"
-    return (
+    return words.append(
         f"Linux {host.kernel} on {host.architecture}, {'as root' if host.root else 'not as root'}; bubblewrap: "
-        f"{host.bubblewrap or 'none'}; cgroups: {cgroups}; user namespaces: {host.user_namespaces}."
+        f"{host.bubblewrap or 'none'}; cgroups: {cgroups}; user namespaces: {host.user_namespaces}.",
+        "dim",
     )

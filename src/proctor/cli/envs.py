@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Annotated, Any, Final
 
@@ -26,17 +26,14 @@ def envs(
 ) -> None:
     """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
     register()
-    described = [_describe_env(env_id) for env_id in sorted(_find_own_ids())]
+    own = (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(OWN_ENTRY_POINTS))
+    described = [_describe_env(env_id) for env_id in sorted(own)]
     if as_json:
         typer.echo(json.dumps({"environments": described}, indent=2))
         return
     console = Console(highlight=False)
     for environment in described:
         _print_env(console, environment)
-
-
-def _find_own_ids() -> Iterator[str]:
-    return (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(OWN_ENTRY_POINTS))
 
 
 def _describe_env(env_id: str) -> Tree:
@@ -53,16 +50,14 @@ def _describe_env(env_id: str) -> Tree:
             "render_modes": list(env.metadata.get("render_modes", ())),
             "reset_options": list(getattr(env.unwrapped, "reset_options", ())),
             "options": _describe_options(list_keywords(creator)),
-            "parts": _describe_parts() if is_plume(creator) else {},
+            "parts": {
+                str(kind): {name: _describe_options(options) for name, options in component_types(kind).items()}
+                for kind in ComponentKind
+            }
+            if is_plume(creator)
+            else {},
             "policies": {name: entry.about for name, entry in find_policies(env).items()},
         }
-
-
-def _describe_parts() -> Tree:
-    return {
-        str(kind): {name: _describe_options(options) for name, options in component_types(kind).items()}
-        for kind in ComponentKind
-    }
 
 
 def _describe_options(defaults: Mapping[str, Any]) -> Tree:
@@ -87,15 +82,12 @@ def _print_env(console: Console, environment: Tree) -> None:
         "batched": "yes, by gymnasium.make_vec" if environment["batched"] else "no",
     }
     _print_section(console, f"{environment['id']}: {environment['about']}", facts.items())
-    _print_section(console, "options with their defaults (--set name=value)", _option_rows(environment["options"]))
+    options = {name: _format_default(option) for name, option in environment["options"].items()}
+    _print_section(console, "options with their defaults (--set name=value)", options.items())
     for kind, types in environment["parts"].items():
         rows = ((name, _format_options(options)) for name, options in types.items())
         _print_section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
     _print_section(console, "policies (--policy name)", environment["policies"].items())
-
-
-def _option_rows(options: Tree) -> Iterator[tuple[str, str]]:
-    return ((name, _format_default(option)) for name, option in options.items())
 
 
 def _format_options(options: Tree) -> str:

@@ -7,10 +7,12 @@ Rule 3: only --fork runs an environment, and without --trust only one that is re
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.filesize import decimal
 
 from proctor.cli.output import printable, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
@@ -82,7 +84,7 @@ def export(
     save_page(html, text)
     with standard_output() as output:
         name = printable(str(html)) if sys.stdout.isatty() else str(html)
-        output.write(os.fsencode(f"{name}  {_format_size(len(text.encode()))}\n"))
+        output.write(os.fsencode(f"{name}  {decimal(len(text.encode()))}\n"))
 
 
 def _check_target(path: Path, force: bool) -> None:
@@ -97,8 +99,9 @@ def _find_ledger(episode: str, ledger: Path | None) -> tuple[Path, str | None]:
     """Return which ledger is meant, and which episode of it; None: the only one."""
     if ledger is not None:
         return ledger, episode
-    if _is_path(episode):
-        return Path(episode), None
+    with suppress(OSError):  # a name that no file can have
+        if Path(episode).exists():
+            return Path(episode), None
     told = os.environ.get(LEDGER_VARIABLE)
     if told:
         return Path(told), episode
@@ -108,14 +111,3 @@ def _find_ledger(episode: str, ledger: Path | None) -> tuple[Path, str | None]:
         f"no ledger was named, and {episode!r} is none itself",
         expected=f"--ledger PATH, or {LEDGER_VARIABLE} in the environment, or a folder ./{LEDGER_FOLDER}",
     )
-
-
-def _is_path(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except OSError:  # a name that no file can have
-        return False
-
-
-def _format_size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.0f} kB"

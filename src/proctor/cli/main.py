@@ -101,20 +101,16 @@ def _make_callback(command: Command) -> Callable[[typer.Context], None]:
     def call(context: typer.Context) -> None:
         name = command.name.replace("-", "_")
         found = getattr(import_module(f"proctor.cli.{name}"), name)
-        own = found if isinstance(found, typer.Typer) else _make_app(found)
+        own = found
+        if not isinstance(found, typer.Typer):
+            own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            own.command(help=found.__doc__)(found)
         # What was typed is also the command's object: an error may say how to repeat it.
         typed = tuple(context.args)
         code = own(list(typed), prog_name=f"proctor {command.name}", standalone_mode=False, obj=typed)
         raise typer.Exit(code or 0)
 
     return call
-
-
-def _make_app(function: Callable[..., None]) -> typer.Typer:
-    """Return the application that is this one function."""
-    own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    own.command(help=function.__doc__)(function)
-    return own
 
 
 for _command in COMMANDS:
@@ -140,7 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problem = _name_extra(problem, given)
         if os.environ.get("PROCTOR_TRACEBACK") == "1" or not _is_user_error(problem):
             raise problem
-        _print_error(problem)
+        words = " ".join(_describe_error(problem).split())
+        typer.secho(printable(f"proctor: {words}"), fg="red", err=True)
         return USER_ERROR
     return code or 0
 
@@ -165,10 +162,6 @@ def _is_user_error(problem: Exception) -> bool:
     gymnasium = sys.modules.get("gymnasium")
     theirs = (gymnasium.error.Error,) if gymnasium is not None else ()
     return isinstance(problem, (ProctorError, UsageError, *TOO_LARGE, *theirs))
-
-
-def _print_error(problem: Exception) -> None:
-    typer.secho(printable(f"proctor: {' '.join(_describe_error(problem).split())}"), fg="red", err=True)
 
 
 def _describe_error(problem: Exception) -> str:

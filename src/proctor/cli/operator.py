@@ -17,6 +17,7 @@ import shlex
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, cast
@@ -272,24 +273,19 @@ def link(
 
 # ------------------------------------------------------------------------------------------------------- how one gets in
 def _client(url: str, token_file: Path | None) -> OperatorClient:
-    client = OperatorClient(url, token=None if token_file is None else _read_token_file(token_file))
-    kept = _read_state_file() if client.address.token is None else None
-    return client if kept is None else OperatorClient(url, token=kept)
-
-
-def _read_token_file(file: Path) -> str:
-    try:
-        return read_private(file, follow_links=True)
-    except FileNotFoundError:
-        raise ValidationError(f"there is no file {file}", expected="a file that holds the credential") from None
-
-
-def _read_state_file() -> str | None:
-    """Return the credential that a server on this machine keeps for its operator, if there is one."""
-    try:
-        return read_private(default_state_file(os.environ, OPERATOR), follow_links=False)
-    except FileNotFoundError:
-        return None
+    if token_file is not None:
+        try:
+            return OperatorClient(url, token=read_private(token_file, follow_links=True))
+        except FileNotFoundError:
+            expected = "a file that holds the credential"
+            raise ValidationError(f"there is no file {token_file}", expected=expected) from None
+    client = OperatorClient(url)
+    if client.address.token is None:
+        # What a server on this machine keeps for its operator, if there is one.
+        with suppress(FileNotFoundError):
+            kept = read_private(default_state_file(os.environ, OPERATOR), follow_links=False)
+            return OperatorClient(url, token=kept)
+    return client
 
 
 # -------------------------------------------------------------------------------------------------------- what one sees

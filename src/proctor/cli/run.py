@@ -7,7 +7,7 @@ Rule 2: the film shows the first episode of the first policy in an environment o
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -132,12 +132,8 @@ def write_gif(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None
 
     check_place(path)
     with closing(make_env(env_id, tree, render_mode="rgb_array")) as env:
-        write_video(path, _render_frames(env, name, seed), env.metadata.get("render_fps", 30))
-
-
-def _render_frames(env: Env, name: str, seed: int) -> Iterator[Any]:
-    for _ in play_stepwise(env, make_policy(name, env), seed):
-        yield env.render()
+        frames: Iterator[Any] = (env.render() for _ in play_stepwise(env, make_policy(name, env), seed))
+        write_video(path, frames, env.metadata.get("render_fps", 30))
 
 
 def outcomes_as_table(title: str, outcomes: Sequence[PolicyOutcome]) -> Table:
@@ -145,20 +141,15 @@ def outcomes_as_table(title: str, outcomes: Sequence[PolicyOutcome]) -> Table:
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False
     )
-    totals = [outcome.summary for outcome in outcomes]
-    columns = [column for column in COLUMNS if any(column.applies(total) for total in totals)]
+    cells = {heading: [cell(outcome.summary) for outcome in outcomes] for heading, cell in COLUMNS.items()}
+    columns = {heading: column for heading, column in cells.items() if set(column) != {"-"}}
+    columns["steps/s"] = [f"{outcome.steps_per_second:,.0f}" for outcome in outcomes]
     table.add_column("policy", no_wrap=True)
-    for heading in (*(column.heading for column in columns), "steps/s"):
+    for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
-    for outcome, total in zip(outcomes, totals, strict=True):
-        cells = (column.cell(total) for column in columns)
-        table.add_row(outcome.policy, *cells, f"{outcome.steps_per_second:,.0f}")
+    for outcome, *row in zip(outcomes, *columns.values(), strict=True):
+        table.add_row(outcome.policy, *row)
     return table
-
-
-def _steps_to_goal(total: EvaluationSummary) -> str:
-    steps = (total.median_steps_to_goal, total.mean_steps_to_goal)
-    return " / ".join("-" if value is None else f"{value:.0f}" for value in steps)
 
 
 def _format_interval(interval: Interval | None, form: Callable[[float], str], unit: str = "") -> str:
@@ -174,41 +165,22 @@ def _format_hundredths(value: float) -> str:
     return f"{round(value, 2) + 0.0:g}"
 
 
-def _format_percent(share: float) -> str:
-    return f"{round(100 * share, 1):g}"
+def _format_steps(total: EvaluationSummary) -> str:
+    if total.success_rate is None:
+        return "-"
+    steps = (total.median_steps_to_goal, total.mean_steps_to_goal)
+    return " / ".join("-" if value is None else f"{value:.0f}" for value in steps)
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """One column of the table: its heading, its cells, and which runs have something to say in it."""
-
-    heading: str
-    cell: Callable[[EvaluationSummary], str]
-    applies: Callable[[EvaluationSummary], bool]
-
-
-def _has_success_rate(total: EvaluationSummary) -> bool:
-    return total.success_rate is not None
-
-
-COLUMNS: Final = (
-    TableColumn(
-        "success\n95 % interval",
-        lambda total: _format_interval(total.success_rate, _format_percent, "%"),
-        _has_success_rate,
+COLUMNS: Final[Mapping[str, Callable[[EvaluationSummary], str]]] = {
+    "success\n95 % interval": lambda total: _format_interval(
+        total.success_rate, lambda share: f"{round(100 * share, 1):g}", "%"
     ),
-    TableColumn("steps to goal\nmedian / mean", _steps_to_goal, _has_success_rate),
-    TableColumn(
-        "score\n95 % interval",
-        lambda total: _format_interval(total.mean_score, _format_hundredths),
-        lambda total: total.mean_score is not None,
-    ),
-    TableColumn(
-        "return\n95 % interval",
-        lambda total: _format_interval(total.mean_return, _format_hundredths),
-        lambda total: True,
-    ),
-)
+    "steps to goal\nmedian / mean": _format_steps,
+    "score\n95 % interval": lambda total: _format_interval(total.mean_score, _format_hundredths),
+    "return\n95 % interval": lambda total: _format_interval(total.mean_return, _format_hundredths),
+}
+"""What is told of each policy; a column that says `-` of all of them is left out."""
 
 
 def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[PolicyOutcome], gif: Path | None) -> Tree:

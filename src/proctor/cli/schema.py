@@ -23,29 +23,20 @@ def schema(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a file for each to this directory.")] = None,
 ) -> None:
     """List the JSON Schemas of packets and records, print the one named NAME, or write them to a directory."""
-    wanted = _select_schemas(name)
+    wanted = schemas()
+    if name is not None:
+        if name not in wanted:
+            raise ValidationError("there is no such schema", found=name, expected=f"one of {', '.join(wanted)}")
+        wanted = {name: wanted[name]}
     with standard_output() as output:
         if out is not None:
             lines = _write_schemas(wanted, out)
         elif name is not None:
             lines = [_encode_schema(wanted[name])]
         else:
-            lines = _list_schemas(wanted)
+            width = max(map(len, wanted))
+            lines = [f"{each:{width}}  {found['description']}\n" for each, found in wanted.items()]
         output.write("".join(lines).encode())
-
-
-def _select_schemas(name: str | None) -> dict[str, Schema]:
-    known = schemas()
-    if name is None:
-        return known
-    if name not in known:
-        raise ValidationError("there is no such schema", found=name, expected=f"one of {', '.join(known)}")
-    return {name: known[name]}
-
-
-def _list_schemas(wanted: dict[str, Schema]) -> list[str]:
-    width = max(map(len, wanted))
-    return [f"{name:{width}}  {each['description']}\n" for name, each in wanted.items()]
 
 
 def _encode_schema(one: Schema) -> str:

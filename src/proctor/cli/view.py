@@ -71,27 +71,19 @@ def _first_page(ledger: Path, episode: str | None) -> str:
 
 def _make_announcer(ledger: Path, as_json: bool, opens: bool) -> Callable[[str], None]:
     """Return what tells an address; the first one is opened, if that is wanted."""
-    first = True
+    words = [f"{printable(str(ledger))} can be looked at, once with this address: "]
 
     def tell(address: str) -> None:
-        nonlocal first
-        _print_address(ledger, address, as_json, first)
+        first = words.pop() if words else None
+        if as_json:
+            typer.echo(json.dumps({"viewer": address, "ledger": str(ledger)}))
+        else:
+            console = Console(highlight=False, soft_wrap=True)
+            console.print(Text.assemble(first or "the next address: ", (address, "bold cyan")))
+            if first:
+                console.print("Ctrl-C stops it.")
+        sys.stdout.flush()
         if first and opens:
             open_in_browser(address)
-        first = False
 
     return tell
-
-
-def _print_address(ledger: Path, address: str, as_json: bool, first: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({"viewer": address, "ledger": str(ledger)}))
-    else:
-        console = Console(highlight=False, soft_wrap=True)
-        words = (
-            f"{printable(str(ledger))} can be looked at, once with this address: " if first else "the next address: "
-        )
-        console.print(Text.assemble(words, (address, "bold cyan")))
-        if first:
-            console.print("Ctrl-C stops it.")
-    sys.stdout.flush()

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cli.play.game import AHEAD, LATE, GamePhase, GameSession
-from proctor.cli.play.plume_player import PlumePlayer
-from proctor.cli.play.popper_player import PopperPlayer
+from proctor.cli.play.players import PlumePlayer, PopperPlayer
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
 

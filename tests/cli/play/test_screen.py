@@ -1,4 +1,4 @@
-"""The screen: lines that fit any terminal, with and without colours, and only the changed ones written."""
+"""The screen: pictures that fill any terminal, with and without colours."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.color import ColorSystem
 from rich.console import Console
 
 from proctor.cli.play.game import GameSession
-from proctor.cli.play.plume_player import PlumePlayer
-from proctor.cli.play.popper_player import PopperPlayer
-from proctor.cli.play.screen import GamePainter, ScreenUpdater, find_colours, least_size, needs_room
+from proctor.cli.play.players import PlumePlayer, PopperPlayer
+from proctor.cli.play.screen import GamePainter, least_size, needs_room
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
 
@@ -44,7 +41,7 @@ def plume(**settings: Any) -> GameSession:
 
 
 def plain(sitting: GameSession, columns: int = 80, rows: int = 24) -> str:
-    return "\n".join(painter(color_system=None).lines(sitting, columns, rows))
+    return painter(color_system=None).picture(sitting, columns, rows)
 
 
 @given(columns=st.integers(1, 200), rows=st.integers(1, 60), keys=st.lists(st.sampled_from("asdfpr?"), max_size=5))
@@ -52,7 +49,7 @@ def test_every_picture_fills_the_terminal_exactly(columns: int, rows: int, keys:
     for sitting in (popper(duration_ms=200), plume(max_steps=2)):
         sitting.advance(0.15, [*keys, "up"])
 
-        lines = painter().lines(sitting, columns, rows)
+        lines = painter().picture(sitting, columns, rows).split("\n")
 
         assert len(lines) == rows
         assert {len(COLOUR.sub("", line)) for line in lines} == {columns}
@@ -91,30 +88,17 @@ def test_a_console_without_colours_gets_plain_ascii() -> None:
 
 
 def test_no_color_leaves_colours_out_but_not_bold() -> None:
-    text = "".join(painter(no_color=True).lines(popper(), 80, 24))
+    text = painter(no_color=True).picture(popper(), 80, 24)
 
     assert set(COLOUR.findall(text)) == {"\x1b[1m", "\x1b[2m", "\x1b[0m"}
 
 
 def test_a_picture_has_colours_where_the_console_has() -> None:
-    texts = ["".join(painter().lines(scene, 80, 24)) for scene in (plume(), popper())]
+    texts = [painter().picture(scene, 80, 24) for scene in (plume(), popper())]
 
     # Which codes depends on the colours of whatever terminal was drawn for first in this process: rich keeps them.
     for text in texts:
         assert set(COLOUR.findall(text)) > {"\x1b[1m", "\x1b[2m", "\x1b[0m"}
-
-
-@pytest.mark.parametrize(
-    ("name", "colours"),
-    [
-        ("standard", ColorSystem.STANDARD),
-        ("256", ColorSystem.EIGHT_BIT),
-        ("truecolor", ColorSystem.TRUECOLOR),
-        (None, None),
-    ],
-)
-def test_the_colours_are_those_of_the_console(name: Any, colours: ColorSystem | None) -> None:
-    assert find_colours(console(color_system=name)) == colours
 
 
 def test_a_paused_board_is_hidden_and_the_clock_is_not() -> None:
@@ -209,28 +193,3 @@ def test_the_message_of_a_small_terminal_says_what_is_needed() -> None:
 
     assert "it has 40 x 10" in text
     assert "needed: 44 x 17" in text
-
-
-LINES = st.lists(st.text("ab ", min_size=4, max_size=4), min_size=1, max_size=5)
-
-
-@given(frames=st.lists(LINES, min_size=1, max_size=6))
-def test_a_terminal_that_is_told_the_changes_shows_the_last_picture(frames: list[list[str]]) -> None:
-    emulator = pyte.Screen(4, 5)
-    stream = pyte.Stream(emulator)
-    screen = ScreenUpdater()
-
-    for lines in frames:
-        stream.feed(screen.update(lines))
-
-    assert emulator.display[: len(frames[-1])] == frames[-1]
-
-
-def test_only_changed_lines_are_written_and_everything_after_forgetting() -> None:
-    screen = ScreenUpdater()
-
-    assert screen.update(["aa", "bb"]) == "\x1b[2J\x1b[1;1Haa\x1b[2;1Hbb"
-    assert screen.update(["aa", "bb"]) == ""
-    assert screen.update(["aa", "cc"]) == "\x1b[2;1Hcc"
-    screen.forget()
-    assert screen.update(["aa", "cc"]) == "\x1b[2J\x1b[1;1Haa\x1b[2;1Hcc"

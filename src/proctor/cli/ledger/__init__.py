@@ -10,7 +10,6 @@ Rule 4: `export` writes each format with its row of `WRITERS`, which returns wha
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,7 +24,7 @@ from proctor.cli.ledger.pages import OPEN_REASON, describe_ending, format_episod
 from proctor.cli.ledger_key import load_signing_key, parse_public_key
 from proctor.cli.output import encode_line, printable, printable_json, standard_output
 from proctor.cli.replay_options import TrustOption, command_with_trust
-from proctor.cli.terminal import ProgressBar, format_time, progress_bar, stdout_format
+from proctor.cli.terminal import format_time, progress_bar, stdout_format
 from proctor.errors import ValidationError
 from proctor.ledger.export import (
     encode_packets,
@@ -198,28 +197,25 @@ class ExportFormat(StrEnum):
     OTEL = "otel"
 
 
-class ExportOptions(NamedTuple):
-    """What is asked of some formats."""
+class Export(NamedTuple):
+    """What is exported: `found` None is everything, with the server's own rows; `packets` is for `jsonl`: nothing else."""
 
-    packets: bool = False
-    """Of `jsonl`: nothing else."""
-    trusting: str | None = None
-    """Of `minari`: the command that makes whatever environment the record names; None: this one does."""
-
-
-def _export_jsonl(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
-    found = select_episodes(record, names) if names or asked.packets else None
-    with _export_bar(found, out) as shown:
-        rows = report_progress(read_rows(record, found), shown.advance)
-        return _write_text(encode_packets(rows) if asked.packets else map(encode_row, rows), out)
+    record: Ledger
+    found: Sequence[EpisodeSummary] | None
+    out: Path | None
+    packets: bool
+    more: Callable[[int], None]
 
 
-def _export_otel(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+def _export_jsonl(asked: Export) -> str:
+    rows = report_progress(read_rows(asked.record, asked.found), asked.more)
+    return _write_text(encode_packets(rows) if asked.packets else map(encode_row, rows), asked.out)
+
+
+def _export_otel(asked: Export) -> str:
     from proctor.integrations.otel import otlp_lines
 
-    found = select_episodes(record, names)
-    with _export_bar(found, out) as shown:
-        return _write_text(otlp_lines(record, found, shown.advance), out)
+    return _write_text(otlp_lines(asked.record, asked.found or (), asked.more), asked.out)
 
 
 def _write_text(text: Iterable[bytes], out: Path | None) -> str:
@@ -235,27 +231,19 @@ def _write_text(text: Iterable[bytes], out: Path | None) -> str:
     return f"{format_count(count, 'line')} in {out}"
 
 
-def _export_parquet(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+def _export_parquet(asked: Export) -> str:
     from proctor.ledger.parquet import write_parquet
 
-    path = _require_path(out, "steps.parquet")
-    found = select_episodes(record, names)
-    with _export_bar(found, path) as shown:
-        written = write_parquet(record, found, path, shown.advance)
+    path = asked.out or Path()
+    written = write_parquet(asked.record, asked.found or (), path, asked.more)
     return f"{format_count(written, 'row')} in {path}"
 
 
-def _export_minari(record: Ledger, names: Sequence[str], out: Path | None, asked: ExportOptions) -> str:
+def _export_minari(asked: Export) -> str:
     from proctor.integrations.minari import export_minari
-    from proctor.replay.replayer import check_episode
 
-    path = _require_path(out, "plume-v0")
-    found = select_episodes(record, names)
-    if asked.trusting is not None:
-        for each in found:
-            check_episode(record, each.chain, trusting=asked.trusting)
-    with _export_bar(found, path) as shown:
-        made = export_minari(record, found, path, shown.advance)
+    path = asked.out or Path()
+    made = export_minari(asked.record, asked.found or (), path, asked.more)
     empty = f"; left out, because they have no step: {', '.join(made.left_out)}" if made.left_out else ""
     return (
         f"{format_count(made.episodes, 'episode')}, {format_count(made.steps, 'step')} in {path}{empty}\n"
@@ -264,24 +252,14 @@ def _export_minari(record: Ledger, names: Sequence[str], out: Path | None, asked
     )
 
 
-def _export_bar(episodes: Sequence[EpisodeSummary] | None, out: Path | None) -> AbstractContextManager[ProgressBar]:
-    total = None if episodes is None else sum(each.rows for each in episodes)
-    return progress_bar("reading", total, unit="rows", quiet=out is None and sys.stdout.isatty())
-
-
-def _require_path(out: Path | None, example: str) -> Path:
-    if out is None:
-        raise ValidationError("this format is not for standard output", expected=f"--out PATH, such as {example}")
-    return out
-
-
-Writer: TypeAlias = Callable[[Ledger, Sequence[str], Path | None, ExportOptions], str]
-WRITERS: Final[Mapping[ExportFormat, Writer]] = {
+WRITERS: Final[Mapping[ExportFormat, Callable[[Export], str]]] = {
     ExportFormat.JSONL: _export_jsonl,
     ExportFormat.PARQUET: _export_parquet,
     ExportFormat.MINARI: _export_minari,
     ExportFormat.OTEL: _export_otel,
 }
+NOT_TEXT: Final = {ExportFormat.PARQUET: "steps.parquet", ExportFormat.MINARI: "plume-v0"}
+"""What cannot go to standard output, with an example of a path."""
 
 
 @ledger.command()
@@ -307,13 +285,30 @@ def export(
     if packets and form is not ExportFormat.JSONL:
         raise ValidationError("packets are lines of JSON", found=f"--format {form}", expected="--format jsonl")
     where = None if out is None or str(out) == "-" else out
-    with Ledger.open(path) as record:
-        said = WRITERS[form](
-            record, episodes or [], where, ExportOptions(packets, None if trust else command_with_trust(context))
+    if where is None and form in NOT_TEXT:
+        raise ValidationError(
+            "this format is not for standard output", expected=f"--out PATH, such as {NOT_TEXT[form]}"
         )
+    with Ledger.open(path) as record:
+        everything = form is ExportFormat.JSONL and not (episodes or packets)
+        found = None if everything else select_episodes(record, episodes or [])
+        if form is ExportFormat.MINARI and not trust:
+            _check_trust(record, found or (), command_with_trust(context))
+        total = None if found is None else sum(each.rows for each in found)
+        quiet = where is None and sys.stdout.isatty()
+        with progress_bar("reading", total, unit="rows", quiet=quiet) as shown:
+            said = WRITERS[form](Export(record, found, where, packets, shown.advance))
         _report_unread_files(record)
     if said:
         _print_remark(said)
+
+
+def _check_trust(record: Ledger, episodes: Sequence[EpisodeSummary], trusting: str) -> None:
+    """Raise an UntrustedRecord if an episode's environment is not registered here; `trusting` is the command that makes it."""
+    from proctor.replay.replayer import check_episode
+
+    for each in episodes:
+        check_episode(record, each.chain, trusting=trusting)
 
 
 @ledger.command()

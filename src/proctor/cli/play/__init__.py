@@ -17,10 +17,9 @@ import typer
 from rich.console import Console
 
 from proctor.cli.play.game import GamePhase, GameSession, Player
-from proctor.cli.play.plume_player import PlumePlayer
-from proctor.cli.play.popper_player import PopperPlayer
-from proctor.cli.play.screen import GamePainter, ScreenUpdater, needs_room
-from proctor.cli.play.terminal import Keyboard, Terminal, TerminalEvent, open_terminal
+from proctor.cli.play.players import PlumePlayer, PopperPlayer
+from proctor.cli.play.screen import GamePainter, needs_room
+from proctor.cli.play.terminal import HOME, Keyboard, Terminal, TerminalEvent, open_terminal
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.evaluation import Env
 from proctor.envs.plume.env import PlumeSearchEnv
@@ -119,19 +118,23 @@ def command_to_repeat(env_id: str, seed: int, settings: Sequence[str]) -> str:
 
 def run_game(terminal: Terminal, sitting: GameSession, painter: GamePainter, clock: Clock) -> None:
     """Play until the person leaves or a signal ends it."""
-    keyboard, screen = Keyboard(), ScreenUpdater()
+    keyboard, shown = Keyboard(), ""
     while sitting.phase is not GamePhase.LEFT:
         size = terminal.size()
         if needs_room(sitting, *size):
             sitting.pause()
-        terminal.write(screen.update(painter.lines(sitting, *size)))
+        picture = painter.picture(sitting, *size)
+        if picture != shown:
+            terminal.write(HOME + picture)
         soon = sitting.wakes_in(clock())
         event = terminal.wait(LOOK if soon is None else min(soon, LOOK))
-        _handle_signals(event, terminal, sitting, screen)
+        _handle_signals(event, terminal, sitting)
+        # After a signal the terminal may show anything.
+        shown = "" if event.signals else picture
         sitting.advance(clock(), keyboard.keys(event.read))
 
 
-def _handle_signals(event: TerminalEvent, terminal: Terminal, sitting: GameSession, screen: ScreenUpdater) -> None:
+def _handle_signals(event: TerminalEvent, terminal: Terminal, sitting: GameSession) -> None:
     """Do what the signals say; those that end the process do so after the terminal is put back."""
     signals = event.signals | ({signal.SIGHUP} if event.closed else set())
     if signal.SIGINT in signals:
@@ -142,5 +145,3 @@ def _handle_signals(event: TerminalEvent, terminal: Terminal, sitting: GameSessi
     if signal.SIGTSTP in signals:
         sitting.pause()
         terminal.suspend()
-    if signals:
-        screen.forget()

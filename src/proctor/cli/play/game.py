@@ -82,12 +82,6 @@ class Player(Protocol):
         """Return how the game went that has ended."""
 
 
-def draw_bar(share: float, width: int) -> str:
-    """Return a bar of `width` characters, filled by `share` of it; no more than all, no less than nothing."""
-    filled = round(min(max(share, 0.0), 1.0) * width)
-    return "#" * filled + "-" * (width - filled)
-
-
 AHEAD: Final = 2
 LATE: Final = 5
 

@@ -1,18 +1,12 @@
-"""From a game session to the lines of a terminal, and from one picture to the next by the lines that changed.
+"""From a game session to a picture that fills the terminal. A paused board is not shown."""
 
-Rule 1: no I/O: rich renders to segments, this file makes text of them.
-Rule 2: every line has the full width, so that a line that is written needs no erasing, and nothing flickers.
-Rule 3: a paused board is not shown.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rich.align import Align
-from rich.color import ColorSystem
-from rich.console import COLOR_SYSTEMS, Console, Group, RenderableType
-from rich.segment import Segment
+from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.screen import Screen
 from rich.text import Text
 
 from proctor.cli.play.game import GAME_KEYS, GamePhase, GameResult, GameSession, KeyHelp
@@ -29,12 +23,14 @@ class GamePainter:
     console: Console
     replay: Callable[[int], str]
 
-    def lines(self, session: GameSession, columns: int, rows: int) -> list[str]:
+    def picture(self, session: GameSession, columns: int, rows: int) -> str:
         """Return `rows` lines of `columns` characters each, with their colours."""
-        options = self.console.options.update(width=columns, height=rows, no_wrap=True, overflow="crop")
-        view = _draw_too_small(columns, rows, session) if needs_room(session, columns, rows) else None
-        whole = self._view(session, columns, rows) if view is None else view
-        return [self._text(line) for line in self.console.render_lines(whole, options, pad=True)[:rows]]
+        small = needs_room(session, columns, rows)
+        view = _draw_too_small(columns, rows, session) if small else self._view(session, columns, rows)
+        self.console.size = ConsoleDimensions(columns, rows)
+        with self.console.capture() as captured:
+            self.console.print(Screen(view), no_wrap=True, overflow="crop", end="")
+        return captured.get()
 
     def _view(self, session: GameSession, columns: int, rows: int) -> RenderableType:
         status = session.player.status(session.moment)
@@ -48,18 +44,6 @@ class GamePainter:
             Text(hint, justify="center"),
             *(Text(line, style="dim") for line in _foot_lines(session, columns)),
         )
-
-    def _text(self, line: Sequence[Segment]) -> str:
-        colours = find_colours(self.console)
-        return "".join(
-            segment.text if segment.style is None else segment.style.render(segment.text, color_system=colours)
-            for segment in line
-        )
-
-
-def find_colours(console: Console) -> ColorSystem | None:
-    """Return the colours that the console has; None where it has none."""
-    return None if console.color_system is None else COLOR_SYSTEMS[console.color_system]
 
 
 def needs_room(session: GameSession, columns: int, rows: int) -> bool:
@@ -125,26 +109,3 @@ BODIES: Final[Mapping[GamePhase, Callable[[GamePainter, GameSession, int, int], 
     GamePhase.OVER: _draw_result,
 }
 """What is in the middle of the screen, by phase."""
-
-
-class ScreenUpdater:
-    """Remembers what the terminal shows."""
-
-    def __init__(self) -> None:
-        self._shown: Sequence[str] = ()
-
-    def forget(self) -> None:
-        """Take the terminal to show anything at all."""
-        self._shown = ()
-
-    def update(self, lines: Sequence[str]) -> str:
-        """Return what has to be written so that the terminal shows `lines`; nothing if it does already."""
-        begins = "\x1b[2J" if len(lines) != len(self._shown) else ""
-        before = [""] * len(lines) if begins else self._shown
-        rows = (
-            f"\x1b[{row};1H{line}"
-            for row, (old, line) in enumerate(zip(before, lines, strict=True), start=1)
-            if line != old
-        )
-        self._shown = tuple(lines)
-        return begins + "".join(rows)

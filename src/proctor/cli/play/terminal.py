@@ -58,6 +58,7 @@ def _decode_keys(text: bytes) -> Iterator[str]:
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
 """To the alternate screen, without a cursor."""
+HOME: Final = "\x1b[H"
 LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
 WATCHED_SIGNALS: Final = (
     signal.SIGINT,
