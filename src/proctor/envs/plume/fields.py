@@ -69,6 +69,19 @@ def check_source(source: Coordinates, grid: GridSize) -> Coordinates:
     return source
 
 
+class TableField:
+    """A field that is an array."""
+
+    grid_size: GridSize
+    field_array: Array
+
+    def sample(self, position: Coordinates) -> float:
+        """Return the concentration at `position`."""
+        if not self.grid_size.contains(position):
+            raise off_grid_error(position, self.grid_size)
+        return self.field_array.item(position.y, position.x)
+
+
 class _SteadyField(DescribedPart):
     """What both share: all that a scene needs of them are their parameters."""
 
@@ -129,7 +142,7 @@ def compute_gaussian_values(field: Mapping[str, Any], source: Point, xs: Array, 
     return values
 
 
-class AdvectedPlume(_SteadyField):
+class AdvectedPlume(TableField, _SteadyField):
     """A steady plume in a constant wind: a widening Gaussian downwind, a small bell upwind.
 
     With xi along the wind and eta across it, and s = spread + growth * xi: for xi >= 0 the concentration is
@@ -158,12 +171,6 @@ class AdvectedPlume(_SteadyField):
             _compute_advected_array, grid_size, source_location, self.wind, self.spread, self.growth
         )
         self.wind_field = SteadyWind(self.wind)
-
-    def sample(self, position: Coordinates) -> float:
-        """Return the concentration at `position`."""
-        if not self.grid_size.contains(position):
-            raise off_grid_error(position, self.grid_size)
-        return self.field_array.item(position.y, position.x)
 
     def __reduce__(self) -> tuple[object, ...]:
         # A copy finds the shared array again, read-only as it is.

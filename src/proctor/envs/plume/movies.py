@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from proctor.contracts.arguments import parse_count
 from proctor.contracts.chance import Chance
 from proctor.contracts.components import DescribedPart
-from proctor.contracts.spatial import MOST_STEPS, Coordinates, GridSize
-from proctor.envs.plume.fields import Array, make_read_only, make_thumbnail, off_grid_error
+from proctor.contracts.spatial import MOST_STEPS, GridSize
+from proctor.envs.plume.fields import Array, TableField, make_read_only, make_thumbnail
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 
 MOST_UNPACKED: Final = 2**31
@@ -123,19 +123,13 @@ def load_movie(path: str | Path) -> Any:
         raise ValidationError("not a readable movie", found=path.name, expected=f"a {path.suffix} array") from problem
 
 
-class MovieFrame:
+class MovieFrame(TableField):
     """One frame as a field."""
 
     def __init__(self, values: Array, number: int) -> None:
         self.field_array = make_read_only(values)
         self.number = number
         self.grid_size = GridSize(values.shape[1], values.shape[0])
-
-    def sample(self, position: Coordinates) -> float:
-        """Return the concentration at `position`."""
-        if not self.grid_size.contains(position):
-            raise off_grid_error(position, self.grid_size)
-        return self.field_array.item(position.y, position.x)
 
     def __reduce__(self) -> tuple[object, ...]:
         # A copied array would be writable.

@@ -2,12 +2,12 @@
 
 Rule 1: a table says which tools an action processor has. One that is not in it, a user's own, is driven by `act`.
 Rule 2: an agent is told what its sensor tells. It learns neither where it is nor where the source is, and no reward.
-Rule 3: how a sensor's readings are described is found once for a sensor, by its type. The numbers of a sensor that is not
-    ours are told as they are.
+Rule 3: how a sensor's readings are described is found by its type. The numbers of a sensor that is not ours are told as they
+    are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field
@@ -37,68 +37,43 @@ Describer: TypeAlias = Callable[[Any], str]
 
 def find_describer(sensor: Any) -> Describer:
     """Return how what `sensor` gives is told."""
-    return DESCRIBERS.get(type(sensor), _describe_any)(sensor)
+    return partial(DESCRIBERS.get(type(sensor), _describe_any), sensor)
 
 
-def _describe_any(sensor: Any) -> Describer:
-    return lambda seen: (
-        _list_readings(seen) if isinstance(seen, Mapping) else f"The sensor reads {_format_numbers(seen)}."
-    )
+def _describe_any(sensor: Any, seen: Any) -> str:
+    if isinstance(seen, Mapping):
+        return " ".join(f"{name}: {_format_numbers(reading)}." for name, reading in seen.items())
+    return f"The sensor reads {_format_numbers(seen)}."
 
 
-def _list_readings(seen: Mapping[str, Sequence[float]]) -> str:
-    return " ".join(f"{name}: {_format_numbers(reading)}." for name, reading in seen.items())
+def _describe_history(sensor: HistorySensor, seen: Sequence[float]) -> str:
+    width = len(seen) // sensor.length
+    rows = [_format_numbers(seen[start : start + width]) for start in range(0, len(seen), width)]
+    return f"The last {sensor.length} readings, oldest first: {'; '.join(rows)}."
 
 
-def _describe_concentration(sensor: ConcentrationSensor) -> Describer:
-    return lambda seen: f"Concentration {seen[0]:.6g}, on a scale from 0 to 1."
-
-
-def _describe_hit(sensor: BinaryHitSensor) -> Describer:
-    return lambda seen: "There is odor here." if seen[0] else "There is no odor here."
-
-
-def _describe_hits(sensor: PoissonHitSensor) -> Describer:
-    return lambda seen: f"Odor hits in this step: {seen[0]:g}, of at most {sensor.most}."
-
-
-def _describe_antennae(sensor: AntennaePair) -> Describer:
-    return lambda seen: (
-        f"Concentration {seen[0]:.6g} at the left antenna, {seen[1]:.6g} at the right one, on a scale from 0 to 1."
-    )
-
-
-def _describe_wind(sensor: WindSensor) -> Describer:
-    return lambda seen: f"The wind blows {seen[0]:.6g} cells a step to the right (+x), {seen[1]:.6g} up (+y)."
-
-
-def _describe_history(sensor: HistorySensor) -> Describer:
-    def describe(seen: Sequence[float]) -> str:
-        width = len(seen) // sensor.length
-        rows = [_format_numbers(seen[start : start + width]) for start in range(0, len(seen), width)]
-        return f"The last {sensor.length} readings, oldest first: {'; '.join(rows)}."
-
-    return describe
-
-
-def _describe_several(sensor: DictSensor) -> Describer:
-    tellings = {name: find_describer(part) for name, part in sensor.sensors.items()}
-    return lambda seen: " ".join(f"{name}: {tellings[name](reading)}" for name, reading in seen.items())
+def _describe_several(sensor: DictSensor, seen: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}: {find_describer(sensor.sensors[name])(reading)}" for name, reading in seen.items())
 
 
 def _format_numbers(row: Sequence[float]) -> str:
     return ", ".join(f"{number:.6g}" for number in row)
 
 
-DESCRIBERS: Final[Mapping[type, Callable[[Any], Describer]]] = {
-    ConcentrationSensor: _describe_concentration,
-    BinaryHitSensor: _describe_hit,
-    PoissonHitSensor: _describe_hits,
-    AntennaePair: _describe_antennae,
-    WindSensor: _describe_wind,
+DESCRIBERS: Final[Mapping[type, Callable[[Any, Any], str]]] = {
+    ConcentrationSensor: lambda sensor, seen: f"Concentration {seen[0]:.6g}, on a scale from 0 to 1.",
+    BinaryHitSensor: lambda sensor, seen: "There is odor here." if seen[0] else "There is no odor here.",
+    PoissonHitSensor: lambda sensor, seen: f"Odor hits in this step: {seen[0]:g}, of at most {sensor.most}.",
+    AntennaePair: lambda sensor, seen: (
+        f"Concentration {seen[0]:.6g} at the left antenna, {seen[1]:.6g} at the right one, on a scale from 0 to 1."
+    ),
+    WindSensor: lambda sensor, seen: (
+        f"The wind blows {seen[0]:.6g} cells a step to the right (+x), {seen[1]:.6g} up (+y)."
+    ),
     HistorySensor: _describe_history,
     DictSensor: _describe_several,
 }
+"""What each sensor of ours says."""
 
 
 MOST_STEPS: Final = 20
