@@ -49,14 +49,14 @@ Names = tuple[str, ...] | None
 LONGEST: Final = 3000
 """Characters of an author's text that agents are told."""
 
-_encode_json = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 
 def space_toolbox(env: GymEnv, made: Callable[[Any], Action], latest: Callable[[], Observation]) -> Toolbox:
     """Return the tools of an environment; `made` turns a value of its action space into an action."""
     observe, act, model = _tools(
-        _encode_json(described(env.action_space)),
-        _encode_json(described(env.observation_space)),
+        _encode(described(env.action_space)),
+        _encode(described(env.observation_space)),
         find_action_names(env),
         read_doc_section(env, "Action Space"),
         read_doc_section(env, "Observation Space"),
@@ -131,13 +131,13 @@ _RAISED: Final = (Exception, SystemExit)
 """What somebody else's code may raise."""
 
 
-def render_scene(env: gym.Env[Any, Any], *, begins: bool) -> dict[str, Any] | None:
+def render_scene(env: GymEnv, *, begins: bool) -> dict[str, Any] | None:
     """Return a picture of where the environment stands, as a scene or as its frame; None: it draws none."""
     picture = _render_pixels(env)
     return None if picture is None else make_pixels_scene(pack_array(picture, compress=True), begins=begins)
 
 
-def _render_pixels(env: gym.Env[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+def _render_pixels(env: GymEnv) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     try:
         picture = env.render() if env.render_mode == RGB_ARRAY else None
     except _RAISED:
@@ -151,7 +151,6 @@ def _is_picture(found: np.ndarray[Any, Any]) -> bool:
     return bool(found.dtype == np.uint8 and shaped and 0 < found.nbytes <= MOST_BYTES)
 
 
-AnyEnv = gym.Env[Any, Any]
 AnySpace = gym.Space[Any]
 
 QUICK: Final = ("proctor.envs.", "gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
@@ -161,13 +160,11 @@ THIN: Final = ("gymnasium.wrappers.", "proctor.envs.")
 LARGEST_SEED: Final = 2**64 - 1
 MOST_AGENTS: Final = 1000
 
-_encode = msgspec.json.Encoder().encode
-
 
 class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
     """What every adapted Gymnasium environment shares; a subclass says what its models hold."""
 
-    def __init__(self, env: AnyEnv) -> None:
+    def __init__(self, env: GymEnv) -> None:
         self._env = env
         self.quick = is_quick(env)
         self._read_agent_metadata(env.unwrapped.metadata or {})
@@ -313,7 +310,7 @@ class AdaptedObservation(Observation):
 class GymEnvironment(AdaptedEnvironment[AdaptedAction, AdaptedObservation, State]):
     """A Gymnasium environment whose models are made from its spaces."""
 
-    def __init__(self, env: AnyEnv) -> None:
+    def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
         self.action_type = action_model(env.action_space)
         self.observation_type = observation_model(env.observation_space)
@@ -384,7 +381,7 @@ def parse_reward(reward: Any) -> float:
     return number
 
 
-def is_quick(env: AnyEnv) -> bool:
+def is_quick(env: GymEnv) -> bool:
     """Return whether every layer of `env` is known to take microseconds and to draw nothing."""
     if env.render_mode is not None:
         return False
@@ -396,5 +393,5 @@ def is_quick(env: AnyEnv) -> bool:
     return _lives_in(layer, QUICK)
 
 
-def _lives_in(layer: AnyEnv, places: tuple[str, ...]) -> bool:
+def _lives_in(layer: GymEnv, places: tuple[str, ...]) -> bool:
     return type(layer).__module__.startswith(places)
