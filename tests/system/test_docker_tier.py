@@ -37,7 +37,7 @@ from tests.server.live_server import until
 from tests.server.test_workers import TOKEN, Visitor
 from tests.system.engines import SITE, derive, import_image, own_docker, own_podman
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.system, pytest.mark.timeout(180)]
 
 PATIENCE = 120.0
 ORDER = ResetRequest(1, "e", None)
@@ -212,21 +212,20 @@ def in_process() -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_a_session_in_a_container_is_stepped_as_any_other_and_gone_when_it_is_closed(
+async def test_a_session_in_a_container_is_stepped_as_any_other_and_gone_when_it_is_closed(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
 
-    async def scenario(found: ContainerPool) -> list[Any]:
+    with nest(engine, image, Target("CartPole-v1")) as found:
         place = await found.place(work(Target("CartPole-v1")))
         assert len(ours(engine)) == 1
         outcomes = await episode(place)
         await place.close()
         await gone(engine)
-        return outcomes
+        result = outcomes
 
-    with nest(engine, image, Target("CartPole-v1")) as found:
-        assert run(scenario(found)) == in_process()
+        assert result == in_process()
 
 
 def test_a_server_serves_from_containers_and_leaves_none(docker: Engine, in_docker: str, tmp_path: Path) -> None:
@@ -363,20 +362,19 @@ def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_e
     assert "more memory" in problem.message
 
 
-def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: Engine, in_docker: str) -> None:
+async def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: Engine, in_docker: str) -> None:
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: ContainerPool) -> RequestFailed:
+    with nest(docker, in_docker, target) as found:
         place = await found.place(work(target))
         await place.reset(ORDER)
         place.timeout = 0.5
         with pytest.raises(RequestFailed) as caught:
             await place.step(b'{"action":3}')
         await gone(docker)
-        return caught.value
+        result = caught.value
 
-    with nest(docker, in_docker, target) as found:
-        assert run(scenario(found)).problem.code == Code.STEP_TIMEOUT
+        assert result.problem.code == Code.STEP_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -476,27 +474,24 @@ def test_an_image_that_starts_another_program_is_refused_in_time(
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_the_image_that_was_checked_is_run_though_its_name_means_another_by_then(
+async def test_the_image_that_was_checked_is_run_though_its_name_means_another_by_then(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
     engine.run("tag", image, "moving:1")
     derive(engine, image, "with-volume:2", "VOLUME /data")
 
-    async def scenario(found: ContainerPool) -> list[str]:
+    with nest(engine, "moving:1", Target("CartPole-v1")) as found:
         engine.run("tag", "with-volume:2", "moving:1")
         await found.place(work(Target("CartPole-v1")))
-        return [json.loads(engine.run("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
-
-    with nest(engine, "moving:1", Target("CartPole-v1")) as found:
-        images = run(scenario(found))
+        images = [json.loads(engine.run("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
         digest = found.report.digest
 
     assert images == [digest]
     assert engine.image("moving:1").digest != digest
 
 
-def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tmp_path: Path) -> None:
+async def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tmp_path: Path) -> None:
     (tmp_path / "looking_env.py").write_text(MOUNTED)
     (tmp_path / "data").write_text("of the host")
     (tmp_path / "hidden").write_text("of the host")
@@ -511,11 +506,8 @@ def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: str, tm
         Mount(tmp_path / "out", writable=True),
     )
 
-    async def scenario(found: ContainerPool) -> dict[str, Any]:
-        return metadata(await (await found.place(work(target))).reset(ORDER))
-
     with nest(docker, in_docker, target, mounts=mounts) as found:
-        told = run(scenario(found))
+        told = metadata(await (await found.place(work(target))).reset(ORDER))
 
     assert told == {"read": "of the host", "elsewhere": False, "refused": "Read-only file system"}
     assert (tmp_path / "data").read_text() == "of the host"
@@ -575,17 +567,14 @@ def test_a_container_that_outlives_a_killed_server_is_removed_by_the_next_one(
     assert (code, ours(docker)) == (0, [])
 
 
-def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:
-    async def scenario(found: ContainerPool) -> None:
+async def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:
+    with nest(docker, in_docker, Target("CartPole-v1")) as found:
         place = await found.place(work(Target("CartPole-v1")))
         opening = asyncio.create_task(found.place(work(Target("CartPole-v1"))))
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 2, PATIENCE)
         place.abandon()
         await found.close()
         await asyncio.gather(opening, return_exceptions=True)
-
-    with nest(docker, in_docker, Target("CartPole-v1")) as found:
-        run(scenario(found))
 
     assert ours(docker) == []
     assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None  # no zombie of ours

@@ -35,6 +35,8 @@ from proctor.server.sandbox.pool.answer_checker import (
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.processes import comes_true, run
 
+pytestmark = pytest.mark.anyio
+
 
 def answer(observation: bytes) -> memoryview:
     """Return the body of an answer as a place hears it: a view of the whole frame."""
@@ -137,33 +139,33 @@ def test_an_answer_that_says_anything_twice_is_not_sound(key: str, value: bytes)
     assert not is_sound(repeated(key, value, LARGE))
 
 
-def test_nobody_waits_for_a_session_whose_answers_take_long() -> None:
-    async def scenario() -> list[bool]:
-        async with checkers() as checker:
-            await checker.check(GOOD, slow=True)
-            pid = pid_of(checker._for_slow)
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
-            slow = asyncio.create_task(checker.check(GOOD, slow=True))
-            quick = [await verdict(checker, each) for each in (GOOD, SMALLER, BAD)]
-            assert not slow.done()
-            os.kill(pid, signal.SIGCONT)
-            await slow
-            return quick
+async def test_nobody_waits_for_a_session_whose_answers_take_long() -> None:
+    async with checkers() as checker:
+        await checker.check(GOOD, slow=True)
+        pid = pid_of(checker._for_slow)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        slow = asyncio.create_task(checker.check(GOOD, slow=True))
+        quick = [await verdict(checker, each) for each in (GOOD, SMALLER, BAD)]
+        assert not slow.done()
+        os.kill(pid, signal.SIGCONT)
+        await slow
+        found = quick
 
-    assert run(scenario()) == [True, True, False]
+    assert found == [True, True, False]
 
 
 @pytest.mark.parametrize(("seconds", "long"), [(-1.0, True), (3600.0, False)])
-def test_it_is_said_whether_a_check_took_long(monkeypatch: pytest.MonkeyPatch, seconds: float, long: bool) -> None:
+async def test_it_is_said_whether_a_check_took_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, long: bool
+) -> None:
     monkeypatch.setattr(checker_module, "QUICK_SECONDS", seconds)
     monkeypatch.setattr(checker_module, "SECONDS_A_BYTE", 0.0)
 
-    async def scenario() -> bool:
-        async with checkers() as checker:
-            return await checker.check(GOOD)
+    async with checkers() as checker:
+        found = await checker.check(GOOD)
 
-    assert run(scenario()) == long
+    assert found == long
 
 
 def test_a_sound_answer_is_told_from_one_that_is_not() -> None:
@@ -183,16 +185,13 @@ def test_a_sound_answer_is_told_from_one_that_is_not() -> None:
     assert run(scenario()) == [is_sound(each) for each in bodies] == [True, False, True, False, False, True]
 
 
-def test_a_process_is_started_when_it_is_needed_and_kept() -> None:
-    async def scenario() -> list[tuple[int | None, ...]]:
-        async with checkers() as checker:
-            seen = [tuple(map(pid_of, lanes(checker)))]
-            for body in (SMALLER, SMALLER, GOOD, GOOD):
-                await checker.check(body)
-                seen.append(tuple(map(pid_of, lanes(checker))))
-            return seen
-
-    none, first, second, third, fourth = run(scenario())
+async def test_a_process_is_started_when_it_is_needed_and_kept() -> None:
+    async with checkers() as checker:
+        seen = [tuple(map(pid_of, lanes(checker)))]
+        for body in (SMALLER, SMALLER, GOOD, GOOD):
+            await checker.check(body)
+            seen.append(tuple(map(pid_of, lanes(checker))))
+        none, first, second, third, fourth = seen
 
     assert none == (None, None, None)
     assert first[0] is None
@@ -203,32 +202,30 @@ def test_a_process_is_started_when_it_is_needed_and_kept() -> None:
     assert None not in third[:2]
 
 
-def test_many_answers_at_once_are_checked_one_after_the_other() -> None:
-    async def scenario() -> list[bool]:
-        async with checkers() as checker:
-            return await asyncio.gather(*(verdict(checker, body) for body in (GOOD, BAD, SMALLER) * 3))
+async def test_many_answers_at_once_are_checked_one_after_the_other() -> None:
+    async with checkers() as checker:
+        found = await asyncio.gather(*(verdict(checker, body) for body in (GOOD, BAD, SMALLER) * 3))
 
-    assert run(scenario()) == [True, False, True] * 3
+    assert found == [True, False, True] * 3
 
 
 # ---------------------------------------------------------------------------------------------------------------- ends
-def test_a_process_that_was_killed_is_replaced() -> None:
-    async def scenario() -> tuple[int | None, int | None]:
-        async with checkers() as checker:
-            await checker.check(GOOD)
-            before = pid_of(checker._for_large)
-            assert before is not None
-            os.kill(before, signal.SIGKILL)
-            assert not await verdict(checker, BAD)
-            assert await verdict(checker, GOOD)
-            return before, pid_of(checker._for_large)
-
-    before, after = run(scenario())
+async def test_a_process_that_was_killed_is_replaced() -> None:
+    async with checkers() as checker:
+        await checker.check(GOOD)
+        before = pid_of(checker._for_large)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert not await verdict(checker, BAD)
+        assert await verdict(checker, GOOD)
+        after = pid_of(checker._for_large)
 
     assert after not in (None, before)
 
 
-def test_a_process_that_ends_while_it_checks_is_replaced_and_asked_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_ends_while_it_checks_is_replaced_and_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     good = checker_module.ENTRY
     monkeypatch.setattr(checker_module, "ENTRY", "raise SystemExit")
     starts: list[int] = []
@@ -242,56 +239,46 @@ def test_a_process_that_ends_while_it_checks_is_replaced_and_asked_once_more(mon
 
     monkeypatch.setattr(checker_module, "_start_process", start_well_next_time)
 
-    async def scenario() -> bool:
-        async with checkers() as checker:
-            return await verdict(checker, GOOD)
+    async with checkers() as checker:
+        found = await verdict(checker, GOOD)
 
-    assert run(scenario())
+    assert found
     assert len(starts) == 2
 
 
-def test_if_no_process_answers_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_no_process_answers_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker_module, "ENTRY", "raise SystemExit")
 
-    async def scenario() -> None:
-        async with checkers() as checker:
-            with pytest.raises(CheckFailed):
-                await checker.check(GOOD)
-
-    run(scenario())
+    async with checkers() as checker:
+        with pytest.raises(CheckFailed):
+            await checker.check(GOOD)
 
 
-def test_if_no_process_can_be_started_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_no_process_can_be_started_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
 
-    async def scenario() -> None:
-        async with checkers() as checker:
-            with pytest.raises(CheckFailed):
-                await checker.check(GOOD)
-
-    run(scenario())
-
-
-def test_whoever_gives_up_does_not_disturb_the_others() -> None:
-    async def scenario() -> tuple[int | None, int | None, bool]:
-        async with checkers() as checker:
+    async with checkers() as checker:
+        with pytest.raises(CheckFailed):
             await checker.check(GOOD)
-            before = pid_of(checker._for_large)
-            checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(3)]
-            await asyncio.sleep(0)
-            for each in checks:
-                each.cancel()
-            found = await asyncio.gather(*checks, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in found)
-            return before, pid_of(checker._for_large), await verdict(checker, BAD)
 
-    before, after, is_believed = run(scenario())
+
+async def test_whoever_gives_up_does_not_disturb_the_others() -> None:
+    async with checkers() as checker:
+        await checker.check(GOOD)
+        before = pid_of(checker._for_large)
+        checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for each in checks:
+            each.cancel()
+        found = await asyncio.gather(*checks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in found)
+        after, is_believed = pid_of(checker._for_large), await verdict(checker, BAD)
 
     assert before == after
     assert not is_believed
 
 
-def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[memoryview] = []
     ask = CheckerProcess._check
 
@@ -301,53 +288,44 @@ def test_what_is_given_up_before_its_turn_is_not_checked(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(CheckerProcess, "_check", count)
 
-    async def scenario() -> None:
-        async with checkers() as checker:
-            await checker.check(GOOD)
-            pid = pid_of(checker._for_large)
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
-            checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(4)]
-            await comes_true(lambda: len(checked) == 2)
-            for each in checks:
-                each.cancel()
-            await asyncio.gather(*checks, return_exceptions=True)
-            os.kill(pid, signal.SIGCONT)
-            assert not await verdict(checker, BAD)
-
-    run(scenario())
+    async with checkers() as checker:
+        await checker.check(GOOD)
+        pid = pid_of(checker._for_large)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        checks = [asyncio.create_task(checker.check(GOOD)) for _ in range(4)]
+        await comes_true(lambda: len(checked) == 2)
+        for each in checks:
+            each.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
+        os.kill(pid, signal.SIGCONT)
+        assert not await verdict(checker, BAD)
 
     # Only the first of the four had its turn.
     assert checked == [GOOD, GOOD, BAD]
 
 
-def test_a_loop_that_ends_takes_its_checks_with_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_that_ends_takes_its_checks_with_it(caplog: pytest.LogCaptureFixture) -> None:
     checker = AnswerChecker()
 
-    async def scenario() -> None:
-        await checker.check(GOOD)
-        pid = pid_of(checker._for_large)
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        check = asyncio.create_task(checker.check(GOOD))
-        await asyncio.sleep(0)
-        check.cancel()
-
-    run(scenario())
+    await checker.check(GOOD)
+    pid = pid_of(checker._for_large)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    check = asyncio.create_task(checker.check(GOOD))
+    await asyncio.sleep(0)
+    check.cancel()
     checker.close()
 
     assert caplog.records == []
 
 
-def test_a_checker_that_was_closed_starts_nothing_that_stays() -> None:
-    async def scenario() -> tuple[bool, CheckerProcess]:
-        checker = AnswerChecker()
-        checker.close()
-        with pytest.raises(CheckFailed):
-            await checker.check(GOOD)
-        return pid_of(checker._for_large) is None, checker._for_large
-
-    is_gone, _ = run(scenario())
+async def test_a_checker_that_was_closed_starts_nothing_that_stays() -> None:
+    checker = AnswerChecker()
+    checker.close()
+    with pytest.raises(CheckFailed):
+        await checker.check(GOOD)
+    is_gone, _ = pid_of(checker._for_large) is None, checker._for_large
 
     assert is_gone
 
@@ -372,20 +350,17 @@ def test_a_checker_can_be_closed_after_its_loop() -> None:
     assert not is_alive(pid)
 
 
-def test_a_checker_that_is_closed_during_a_check_says_that_nobody_can_say() -> None:
-    async def scenario() -> None:
-        async with checkers() as checker:
-            await checker.check(GOOD)
-            pid = pid_of(checker._for_large)
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
-            check = asyncio.create_task(checker.check(GOOD))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(checker.close)
-            with pytest.raises(CheckFailed):
-                await check
-
-    run(scenario())
+async def test_a_checker_that_is_closed_during_a_check_says_that_nobody_can_say() -> None:
+    async with checkers() as checker:
+        await checker.check(GOOD)
+        pid = pid_of(checker._for_large)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        check = asyncio.create_task(checker.check(GOOD))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(checker.close)
+        with pytest.raises(CheckFailed):
+            await check
 
 
 KILLED = """

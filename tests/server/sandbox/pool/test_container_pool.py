@@ -43,6 +43,8 @@ from proctor.server.sandbox.tiers import SandboxLimits, SandboxRequest, Tier
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.fake_engine import StandIn, canned, stand_in
 
+pytestmark = pytest.mark.anyio
+
 CARTPOLE = Target("CartPole-v1")
 WORK = Work("CartPole-v1", {}, False, False, None, None, False)
 ORDER = ResetRequest(1, "e", None)
@@ -228,15 +230,12 @@ def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandI
     assert line.endswith("sha256:abc -P -B -m proctor.server.sandbox.worker.worker")
 
 
-def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: StandIn) -> None:
+async def test_a_container_does_not_learn_where_this_machine_has_its_modules(engine: StandIn) -> None:
     heard = engine.folder / "heard"
     engine.runs(f'tee "{heard}" | {canned(LOADED, WorkerReply()).removeprefix("exec ")}')
 
-    async def scenario(found: ContainerPool) -> None:
-        (await found.place(WORK)).abandon()
-
     with nest(engine) as found:
-        run(scenario(found))
+        (await found.place(WORK)).abandon()
 
     assert b"CartPole-v1" in heard.read_bytes()
     assert not any(path.encode() in heard.read_bytes() for path in sys.path if path)

@@ -46,6 +46,8 @@ from proctor.server.sandbox.pool.worker_executor import MOST_TRACES, WorkerExecu
 from tests.server.live_server import PATIENCE
 from tests.server.sandbox.processes import GO, ORDER, comes_true, problem_of, run, work
 
+pytestmark = pytest.mark.anyio
+
 OUTCOME = EnvOutcome(b'{"observation":1}', b"{}", 1.0)
 INCIDENT = "0123456789ab"
 Ask = Callable[[WorkerExecutor], Any]
@@ -121,7 +123,7 @@ def refusal(reply: bytes | bytearray, ask: Ask = step, held: Held | None = None)
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
-def test_answers_come_back_as_they_were_said() -> None:
+async def test_answers_come_back_as_they_were_said() -> None:
     told = ToolOutcome("one", b"{}", GO, OUTCOME, [GO])
     replies = [
         WorkerReply(),
@@ -131,30 +133,26 @@ def test_answers_come_back_as_they_were_said() -> None:
         WorkerReply(tool=told),
     ]
 
-    async def scenario() -> list[Any]:
-        async with answering([encode_frame(each) for each in (*replies, WorkerReply(state=b"{}"))]) as place:
-            return [
-                await place.make(work("t")),
-                await place.reset(ORDER),
-                await place.step(GO),
-                await place.call("look", b"{}"),
-                await place.act(GO),
-                await place.state(),
-            ]
+    async with answering([encode_frame(each) for each in (*replies, WorkerReply(state=b"{}"))]) as place:
+        found = [
+            await place.make(work("t")),
+            await place.reset(ORDER),
+            await place.step(GO),
+            await place.call("look", b"{}"),
+            await place.act(GO),
+            await place.state(),
+        ]
 
-    assert run(scenario()) == [WorkerReply(), OUTCOME, OUTCOME, told, told, b"{}"]
+    assert found == [WorkerReply(), OUTCOME, OUTCOME, told, told, b"{}"]
 
 
-def test_a_number_that_does_not_fit_the_pipe_is_refused_and_loses_nothing() -> None:
+async def test_a_number_that_does_not_fit_the_pipe_is_refused_and_loses_nothing() -> None:
     held = Held()
 
-    async def scenario() -> tuple[Problem, Any, int]:
-        async with answering([encode_frame(WorkerReply(outcome=OUTCOME))], held) as place:
-            with pytest.raises(RequestRefused) as caught:
-                await place.reset(ResetRequest(2**70, "e", None))
-            return problem_of(caught), await place.reset(ORDER), held.kills
-
-    problem, outcome, kills = run(scenario())
+    async with answering([encode_frame(WorkerReply(outcome=OUTCOME))], held) as place:
+        with pytest.raises(RequestRefused) as caught:
+            await place.reset(ResetRequest(2**70, "e", None))
+        problem, outcome, kills = problem_of(caught), await place.reset(ORDER), held.kills
 
     assert problem.code == Code.VALIDATION_ERROR
     assert outcome == OUTCOME
@@ -279,14 +277,13 @@ def test_a_batch_may_answer_as_much_for_each_of_its_environments_up_to_the_whole
     assert [run(scenario(num_envs)) for num_envs in (None, 1, 8, 10**6)] == [1000, 1000, 8000, MOST_BYTES]
 
 
-def test_what_an_environment_says_of_itself_may_be_long() -> None:
+async def test_what_an_environment_says_of_itself_may_be_long() -> None:
     card = bytes(2 * MOST_FIRST_BYTES)
 
-    async def scenario() -> bytes:
-        async with answering([encode_frame(WorkerReply(card=card))]) as place:
-            return await place.describe(Describe("t", {}), PATIENCE)
+    async with answering([encode_frame(WorkerReply(card=card))]) as place:
+        found = await place.describe(Describe("t", {}), PATIENCE)
 
-    assert run(scenario()) == card
+    assert found == card
 
 
 def test_an_answer_that_claims_too_much_has_lost_the_episode_at_once() -> None:
@@ -297,7 +294,7 @@ def test_an_answer_that_claims_too_much_has_lost_the_episode_at_once() -> None:
 
 
 @pytest.mark.parametrize("size", [2 * SMALL, LARGE + 1])
-def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place_module, "check_reply", None)  # not here
     texts = b"[]," * (size // 3) + b"1e300"
     good = encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":[%b]}' % texts, b"{}")))
@@ -306,14 +303,11 @@ def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.Monk
     )
     held = Held()
 
-    async def scenario() -> tuple[Any, Problem]:
-        async with answering([good, bad], held) as place:
-            outcome = await place.step(GO)
-            with pytest.raises(RequestFailed) as caught:
-                await place.step(GO)
-            return outcome, problem_of(caught)
-
-    outcome, problem = run(scenario())
+    async with answering([good, bad], held) as place:
+        outcome: Any = await place.step(GO)
+        with pytest.raises(RequestFailed) as caught:
+            await place.step(GO)
+        problem = problem_of(caught)
 
     assert outcome.observation == b'{"observation":[%b]}' % texts
     assert problem.code == Code.EXECUTION_ERROR
@@ -342,18 +336,17 @@ def test_an_answer_that_nobody_can_check_has_lost_the_episode(monkeypatch: pytes
         (None, WorkerReply(batch=BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2)))),
     ],
 )
-def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(num_envs: int | None, said: WorkerReply) -> None:
-    async def scenario() -> Problem:
-        async with answering([encode_frame(WorkerReply()), encode_frame(said)]) as place:
-            await place.make(work("t", num_envs))
-            with pytest.raises(RequestFailed) as caught:
-                await place.step(GO)
-            return problem_of(caught)
+async def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(num_envs: int | None, said: WorkerReply) -> None:
+    async with answering([encode_frame(WorkerReply()), encode_frame(said)]) as place:
+        await place.make(work("t", num_envs))
+        with pytest.raises(RequestFailed) as caught:
+            await place.step(GO)
+        found = problem_of(caught)
 
-    assert run(scenario()).code == Code.EXECUTION_ERROR
+    assert found.code == Code.EXECUTION_ERROR
 
 
-def test_a_worker_whose_answers_take_long_to_check_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_whose_answers_take_long_to_check_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
     async def check(self: AnswerChecker, body: memoryview, *, slow: bool = False) -> bool:
@@ -363,13 +356,10 @@ def test_a_worker_whose_answers_take_long_to_check_is_remembered(monkeypatch: py
     monkeypatch.setattr(AnswerChecker, "check", check)
     reply = encode_frame(WorkerReply(state=b'{"a":"%b"}' % (b"x" * LARGE)))
 
-    async def scenario() -> None:
-        async with answering([reply] * 4) as place:
-            place._socket.most = MOST_BYTES
-            for _ in range(4):
-                await place.state()
-
-    run(scenario())
+    async with answering([reply] * 4) as place:
+        place._socket.most = MOST_BYTES
+        for _ in range(4):
+            await place.state()
 
     assert asked == [False, False, True, True]
 
@@ -399,34 +389,30 @@ def test_why_a_worker_ended_is_found_out_while_the_loop_goes_on() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- ends
-def test_a_worker_that_is_late_is_killed_and_its_step_timed_out() -> None:
+async def test_a_worker_that_is_late_is_killed_and_its_step_timed_out() -> None:
     held = Held()
 
-    async def scenario() -> Problem:
-        async with answering([], held, stays=True) as place:
-            place.timeout = 0.05
-            with pytest.raises(RequestFailed) as caught:
-                await place.step(GO)
-            return problem_of(caught)
-
-    problem = run(scenario())
+    async with answering([], held, stays=True) as place:
+        place.timeout = 0.05
+        with pytest.raises(RequestFailed) as caught:
+            await place.step(GO)
+        problem = problem_of(caught)
 
     assert (problem.code, problem.lost) == (Code.STEP_TIMEOUT, True)
     assert held.kills == 1
 
 
-def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
+async def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
     held = Held()
 
-    async def scenario() -> Problem:
-        async with answering([], held, stays=True) as place:
-            place.abandon()
-            place.abandon()
-            with pytest.raises(RequestFailed) as caught:
-                await place.step(GO)
-            return problem_of(caught)
+    async with answering([], held, stays=True) as place:
+        place.abandon()
+        place.abandon()
+        with pytest.raises(RequestFailed) as caught:
+            await place.step(GO)
+        found = problem_of(caught)
 
-    assert run(scenario()).code == Code.EXECUTION_ERROR
+    assert found.code == Code.EXECUTION_ERROR
     assert held.kills == 1
 
 
@@ -434,27 +420,25 @@ def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
     "replies",
     [[], [encode_frame(WorkerReply())], [encode_frame(WorkerReply(refused=WorkerProblem("no", "BUSY")))], [b"?"]],
 )
-def test_a_closed_place_has_no_worker_whatever_it_answered(replies: list[bytes]) -> None:
+async def test_a_closed_place_has_no_worker_whatever_it_answered(replies: list[bytes]) -> None:
     held = Held()
 
-    async def scenario() -> int:
-        async with answering(replies, held) as place:
-            await place.close()
-            return held.kills
+    async with answering(replies, held) as place:
+        await place.close()
+        found = held.kills
 
-    assert run(scenario()) == 1
+    assert found == 1
 
 
-def test_a_worker_that_does_not_close_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_close_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place_module, "CLOSE_SECONDS", 0.05)
     held = Held()
 
-    async def scenario() -> int:
-        async with answering([], held, stays=True) as place:
-            await place.close()
-            return held.kills
+    async with answering([], held, stays=True) as place:
+        await place.close()
+        found = held.kills
 
-    assert run(scenario()) == 1
+    assert found == 1
 
 
 # -------------------------------------------------------------------------------------------------------------- traces
@@ -500,28 +484,24 @@ def test_nothing_that_a_worker_says_steers_a_terminal() -> None:
     assert (problem.message, problem.clause, problem.expected) == ("?[2Jno\nmore", "?", "?2J")
 
 
-def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     reply = encode_frame(WorkerReply(outcome=OUTCOME, trace="y" * LONGEST_TRACE))
     count = MOST_TRACES + 5
 
-    async def scenario() -> None:
-        async with answering([reply] * count) as place:
-            for _ in range(count):
-                await place.step(GO)
-
-    run(scenario())
+    async with answering([reply] * count) as place:
+        for _ in range(count):
+            await place.step(GO)
 
     records = [each for each in caplog.records if each.name == "proctor.environment"]
     assert len(records) == MOST_TRACES
     assert max(len(each.exc_text or "") for each in records) <= LONGEST_TRACE
 
 
-def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with answering([], stays=True, first=encode_frame(WorkerReply())):
-            await comes_true(lambda: "spoke unasked" in caplog.text)
-
-    run(scenario())
+async def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with answering([], stays=True, first=encode_frame(WorkerReply())):
+        await comes_true(lambda: "spoke unasked" in caplog.text)
 
     assert [each.session for each in caplog.records if hasattr(each, "session")] == ["s1"]
 

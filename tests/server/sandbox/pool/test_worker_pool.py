@@ -51,6 +51,8 @@ from tests.server.sandbox.processes import (
     work,
 )
 
+pytestmark = pytest.mark.anyio
+
 TROUBLED_TARGET = f"{TROUBLE_MODULE}:Troubled"
 COUNTING = work(f"{ENVIRONMENTS}:Counting")
 BWRAP = pytest.param(Tier.BWRAP, marks=pytest.mark.system)
@@ -105,18 +107,15 @@ async def refusal(asking: Any) -> Problem:
 
 
 # --------------------------------------------------------------------------------------------------------------- at work
-def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
-    async def scenario() -> list[Any]:
-        place = await nest.place(work(f"{ENVIRONMENTS}:Counting", end=1))
-        begun = await place.reset(ORDER)
-        answers = [begun, await place.step(b'{"action":4}'), await place.state()]
-        after = await refusal(place.step(GO))
-        pid = pid_of(place)
-        await place.close()
-        await buried(nest)
-        return [*answers, after, Path(f"/proc/{pid}").exists()]
-
-    begun, stepped, state, refused, is_left = run(scenario())
+async def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
+    place = await nest.place(work(f"{ENVIRONMENTS}:Counting", end=1))
+    begun: Any = await place.reset(ORDER)
+    stepped, state = await place.step(b'{"action":4}'), await place.state()
+    refused = await refusal(place.step(GO))
+    pid = pid_of(place)
+    await place.close()
+    await buried(nest)
+    is_left = Path(f"/proc/{pid}").exists()
 
     assert begun.observation == b'{"observation":3}'
     assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 4.0, True, False)
@@ -125,30 +124,24 @@ def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
     assert not is_left
 
 
-def test_batches_coroutines_and_tools_work_in_workers_too(nest: WorkerPool) -> None:
+async def test_batches_coroutines_and_tools_work_in_workers_too(nest: WorkerPool) -> None:
     corridor = f"{ENVIRONMENTS}:Corridor"
-
-    async def scenario() -> tuple[Any, ...]:
-        async with (
-            at_work(nest, work(corridor, 2, length=1)) as batch,
-            at_work(nest, work(f"{ENVIRONMENTS}:Later")) as later,
-            at_work(nest, work(f"{TROUBLE_MODULE}:Tooled")) as tooled,
-        ):
-            return (
-                await batch.step(b'{"actions":[1,0]}'),
-                await later.step(b'{"action":2}'),
-                await tooled.call("go", b'{"times":3}'),
-                await tooled.act(GO),
-            )
 
     desk = BatchAdapter(Target(corridor, {"length": 1}).make_batch(2, "same_step"), Encoding(), lambda: "", infos=False)
     desk.reset(ORDER)
     expected = desk.step(b'{"actions":[1,0]}')
 
-    batch, later, gone, acted = run(scenario())
+    async with (
+        at_work(nest, work(corridor, 2, length=1)) as batch,
+        at_work(nest, work(f"{ENVIRONMENTS}:Later")) as later,
+        at_work(nest, work(f"{TROUBLE_MODULE}:Tooled")) as tooled,
+    ):
+        steps: Any = await batch.step(b'{"actions":[1,0]}')
+        stepped = await later.step(b'{"action":2}')
+        gone, acted = await tooled.call("go", b'{"times":3}'), await tooled.act(GO)
 
-    assert encode_batch(batch) == encode_batch(expected)
-    assert later == EnvOutcome(b'{"observation":1}', b"{}", 2.0)
+    assert encode_batch(steps) == encode_batch(expected)
+    assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 2.0)
     assert gone.left == [GO, GO]
     assert acted.outcome == EnvOutcome(b'{"observation":2}', b"{}", 1.0)
 
@@ -202,34 +195,30 @@ def test_a_worker_sees_no_variable_and_no_file_of_the_server(own: WorkerPool, mo
     assert [name for name in seen["files"] if name.startswith("socket:") and name in ours] == []
 
 
-def test_many_are_started_at_once(own: WorkerPool) -> None:
-    async def scenario() -> set[int]:
-        places = await asyncio.gather(*(own.place(COUNTING) for _ in range(2 * MOST_STARTS)))
-        found = {pid_of(place) for place in places}
-        for place in places:
-            place.abandon()
-        await buried(own)
-        return found
+async def test_many_are_started_at_once(own: WorkerPool) -> None:
+    places = await asyncio.gather(*(own.place(COUNTING) for _ in range(2 * MOST_STARTS)))
+    found = {pid_of(place) for place in places}
+    for place in places:
+        place.abandon()
+    await buried(own)
+    result = found
 
-    assert len(run(scenario())) == 2 * MOST_STARTS
+    assert len(result) == 2 * MOST_STARTS
 
 
 # -------------------------------------------------------------------------------------------------------------- trouble
 @pytest.mark.parametrize("how", ["raise", "exit", *FATAL, *LATE])
-def test_trouble_in_a_step_ends_its_own_session_and_no_other(
+async def test_trouble_in_a_step_ends_its_own_session_and_no_other(
     nest: WorkerPool, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> tuple[Problem, Problem, Any]:
-        async with at_work(nest) as neighbour, at_work(nest, work(TROUBLED_TARGET, how=how)) as place:
-            await place.step(GO)
-            if how in LATE:
-                place.timeout = 0.3
-            problem = await refusal(place.step(TROUBLED))
-            place.abandon()
-            after = await refusal(place.step(GO))
-            return problem, after, await neighbour.step(GO)
-
-    problem, after, beside = run(scenario())
+    async with at_work(nest) as neighbour, at_work(nest, work(TROUBLED_TARGET, how=how)) as place:
+        await place.step(GO)
+        if how in LATE:
+            place.timeout = 0.3
+        problem = await refusal(place.step(TROUBLED))
+        place.abandon()
+        after = await refusal(place.step(GO))
+        beside = await neighbour.step(GO)
 
     late = dict.fromkeys(LATE, Code.STEP_TIMEOUT)
     assert problem.code == {**late, "huge": Code.TOO_LARGE}.get(how, Code.EXECUTION_ERROR)
@@ -241,36 +230,30 @@ def test_trouble_in_a_step_ends_its_own_session_and_no_other(
     assert beside == EnvOutcome(b'{"observation":1}', b"{}", 1.0)
 
 
-def test_a_worker_that_speaks_between_two_calls_is_killed(nest: WorkerPool) -> None:
-    async def scenario() -> Problem:
-        async with at_work(nest, work(TROUBLED_TARGET, how="later")) as place:
-            await place.step(TROUBLED)
-            pid = pid_of(place)
-            await comes_true(lambda: not Path(f"/proc/{pid}").exists())
-            return await refusal(place.step(GO))
+async def test_a_worker_that_speaks_between_two_calls_is_killed(nest: WorkerPool) -> None:
+    async with at_work(nest, work(TROUBLED_TARGET, how="later")) as place:
+        await place.step(TROUBLED)
+        pid = pid_of(place)
+        await comes_true(lambda: not Path(f"/proc/{pid}").exists())
+        found = await refusal(place.step(GO))
 
-    assert run(scenario()).code == Code.EXECUTION_ERROR
+    assert found.code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit"])
-def test_trouble_in_a_reset_is_a_failure(nest: WorkerPool, how: str) -> None:
-    async def scenario() -> Problem:
-        place = await nest.place(work(TROUBLED_TARGET, how=how, where="reset"))
-        problem = await refusal(place.reset(ORDER))
-        await place.close()
-        return problem
+async def test_trouble_in_a_reset_is_a_failure(nest: WorkerPool, how: str) -> None:
+    place = await nest.place(work(TROUBLED_TARGET, how=how, where="reset"))
+    problem = await refusal(place.reset(ORDER))
+    await place.close()
+    found = problem
 
-    assert run(scenario()).code == Code.EXECUTION_ERROR
+    assert found.code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit", "flood", "segfault"])
-def test_an_environment_that_cannot_be_made_is_refused_without_its_text(nest: WorkerPool, how: str) -> None:
-    async def scenario() -> Problem:
-        problem = await refusal(nest.place(work(TROUBLED_TARGET, how=how, where="make")))
-        await buried(nest)
-        return problem
-
-    problem = run(scenario())
+async def test_an_environment_that_cannot_be_made_is_refused_without_its_text(nest: WorkerPool, how: str) -> None:
+    problem = await refusal(nest.place(work(TROUBLED_TARGET, how=how, where="make")))
+    await buried(nest)
 
     assert problem.code == Code.FACTORY_ERROR
     assert problem.incident
@@ -278,64 +261,59 @@ def test_an_environment_that_cannot_be_made_is_refused_without_its_text(nest: Wo
 
 
 @pytest.mark.parametrize("how", ["raise", "os_exit", "hang"])
-def test_trouble_in_closing_ends_the_worker_all_the_same(
+async def test_trouble_in_closing_ends_the_worker_all_the_same(
     nest: WorkerPool, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proctor.server.sandbox.pool.worker_executor.CLOSE_SECONDS", 0.2)
 
-    async def scenario() -> bool:
-        async with at_work(nest, work(TROUBLED_TARGET, how=how, where="close")) as place:
-            pid = pid_of(place)
-            await place.close()
-            await buried(nest)
-            return Path(f"/proc/{pid}").exists()
+    async with at_work(nest, work(TROUBLED_TARGET, how=how, where="close")) as place:
+        pid = pid_of(place)
+        await place.close()
+        await buried(nest)
+        found = Path(f"/proc/{pid}").exists()
 
-    assert not run(scenario())
+    assert not found
 
 
-def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(nest: WorkerPool) -> None:
-    async def scenario() -> tuple[Problem, Problem, Any]:
-        async with (
-            at_work(nest) as neighbour,
-            at_work(nest) as idle,
-            at_work(nest, work(TROUBLED_TARGET, how="hang")) as busy,
-        ):
-            step = asyncio.create_task(busy.step(TROUBLED))
-            await asyncio.sleep(0)
-            for place in (idle, busy):
-                os.kill(pid_of(place), signal.SIGKILL)
-            return await refusal(step), await refusal(idle.step(GO)), await neighbour.step(GO)
+async def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(nest: WorkerPool) -> None:
+    async with (
+        at_work(nest) as neighbour,
+        at_work(nest) as idle,
+        at_work(nest, work(TROUBLED_TARGET, how="hang")) as busy,
+    ):
+        step = asyncio.create_task(busy.step(TROUBLED))
+        await asyncio.sleep(0)
+        for place in (idle, busy):
+            os.kill(pid_of(place), signal.SIGKILL)
+        killed, later = await refusal(step), await refusal(idle.step(GO))
+        beside: Any = await neighbour.step(GO)
 
-    busy, idle, beside = run(scenario())
-
-    assert (busy.code, busy.lost) == (idle.code, idle.lost) == (Code.EXECUTION_ERROR, True)
+    assert (killed.code, killed.lost) == (later.code, later.lost) == (Code.EXECUTION_ERROR, True)
     assert beside.observation == b'{"observation":1}'
 
 
-def test_a_call_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
-    async def scenario() -> bool:
-        async with at_work(nest, work(TROUBLED_TARGET, how="hang")) as place:
-            pid = pid_of(place)
-            step = asyncio.create_task(place.step(TROUBLED))
-            await asyncio.sleep(0)
-            step.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await step
-            await buried(nest)
-            return Path(f"/proc/{pid}").exists()
+async def test_a_call_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
+    async with at_work(nest, work(TROUBLED_TARGET, how="hang")) as place:
+        pid = pid_of(place)
+        step = asyncio.create_task(place.step(TROUBLED))
+        await asyncio.sleep(0)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        await buried(nest)
+        found = Path(f"/proc/{pid}").exists()
 
-    assert not run(scenario())
+    assert not found
 
 
-def test_what_an_environment_has_started_ends_with_it(nest: WorkerPool) -> None:
-    async def scenario() -> bool:
-        before = descendants()
-        async with at_work(nest, work(f"{TROUBLE_MODULE}:Parent")) as place:
-            assert len(descendants().keys() - before.keys()) >= 2
-            await place.close()
-        return bool(await comes_true(lambda: descendants().keys() <= before.keys()))
+async def test_what_an_environment_has_started_ends_with_it(nest: WorkerPool) -> None:
+    before = descendants()
+    async with at_work(nest, work(f"{TROUBLE_MODULE}:Parent")) as place:
+        assert len(descendants().keys() - before.keys()) >= 2
+        await place.close()
+    found = bool(await comes_true(lambda: descendants().keys() <= before.keys()))
 
-    assert run(scenario())
+    assert found
 
 
 @pytest.mark.system
@@ -358,35 +336,29 @@ def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None
 
 # ------------------------------------------------------------------------------------------------------ starts given up
 @pytest.mark.parametrize("moment", range(6))
-def test_a_start_that_is_given_up_leaves_nothing(nest: WorkerPool, moment: int) -> None:
-    async def scenario() -> tuple[dict[str, str], dict[str, str]]:
-        (await nest.place(COUNTING)).abandon()
-        await buried(nest)
-        held, alive = files(), len(descendants())
-        starting = asyncio.create_task(nest.place(COUNTING))
-        for _ in range(moment):
-            await asyncio.sleep(0.001 * moment)
-        starting.cancel()
-        with suppress(asyncio.CancelledError):
-            (await starting).abandon()
-        await buried(nest)
-        await comes_true(lambda: len(descendants()) <= alive)
-        return files(), held
-
-    after, held = run(scenario())
+async def test_a_start_that_is_given_up_leaves_nothing(nest: WorkerPool, moment: int) -> None:
+    (await nest.place(COUNTING)).abandon()
+    await buried(nest)
+    held, alive = files(), len(descendants())
+    starting = asyncio.create_task(nest.place(COUNTING))
+    for _ in range(moment):
+        await asyncio.sleep(0.001 * moment)
+    starting.cancel()
+    with suppress(asyncio.CancelledError):
+        (await starting).abandon()
+    await buried(nest)
+    await comes_true(lambda: len(descendants()) <= alive)
+    after = files()
 
     assert after.keys() <= held.keys()
 
 
-def test_a_making_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
-    async def scenario() -> None:
-        making = nest.place(work(TROUBLED_TARGET, how="hang", where="make"))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await making
-        await buried(nest)
-
-    run(scenario())
+async def test_a_making_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
+    making = nest.place(work(TROUBLED_TARGET, how="hang", where="make"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await making
+    await buried(nest)
 
 
 # -------------------------------------------------------------------------------------------------------------- zygotes
@@ -397,26 +369,23 @@ def zygote_pid(nest: WorkerPool) -> int:
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
 
 
-def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
+async def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
     nest: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> tuple[Problem, set[int], Any, int]:
-        async with at_work(nest) as place:
-            first = zygote_pid(nest)
-            worker = pid_of(place)
-            os.kill(first, signal.SIGKILL)
-            await comes_true(lambda: not Path(f"/proc/{worker}").exists())
-            lost = await refusal(place.step(GO))
-            places = await asyncio.gather(*(nest.place(COUNTING) for _ in range(4)))
-            outcomes = [await each.reset(ORDER) for each in places]
-            zygotes = {first, zygote_pid(nest)}
-            for each in places:
-                each.abandon()
-            await buried(nest)
-            return lost, zygotes, outcomes, len(places)
-
     before = len(descendants())
-    lost, zygotes, outcomes, count = run(scenario())
+    async with at_work(nest) as place:
+        first = zygote_pid(nest)
+        worker = pid_of(place)
+        os.kill(first, signal.SIGKILL)
+        await comes_true(lambda: not Path(f"/proc/{worker}").exists())
+        lost = await refusal(place.step(GO))
+        places = await asyncio.gather(*(nest.place(COUNTING) for _ in range(4)))
+        outcomes = [await each.reset(ORDER) for each in places]
+        zygotes = {first, zygote_pid(nest)}
+        for each in places:
+            each.abandon()
+        await buried(nest)
+        count = len(places)
 
     assert (lost.code, lost.lost) == (Code.EXECUTION_ERROR, True)
     assert len(zygotes) == 2
@@ -425,7 +394,7 @@ def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
     until(lambda: len(descendants()) <= before)
 
 
-def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(
+async def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(
     own: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It is not known yet that it is dead.
@@ -439,34 +408,32 @@ def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(
 
     monkeypatch.setattr(keeper, "fork", killing)
 
-    async def scenario() -> Any:
-        async with at_work(own) as place:
-            return await place.step(GO)
+    async with at_work(own) as place:
+        found: Any = await place.step(GO)
 
-    assert run(scenario()).observation == b'{"observation":1}'
+    assert found.observation == b'{"observation":1}'
 
 
-def test_a_zygote_that_does_not_fork_in_time_is_replaced(own: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_zygote_that_does_not_fork_in_time_is_replaced(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stopped = own._zygotes.current()
     os.kill(zygote_pid(own), signal.SIGSTOP)
     monkeypatch.setattr(own, "_seconds", 0.3)
 
-    async def scenario() -> tuple[Problem, set[Any], Any]:
-        problem = await refusal(own.place(COUNTING))
-        # Whoever waited has waited long enough: the next one is started for the next session, with all its time.
-        zygotes = set(own._zygotes._all)
-        monkeypatch.undo()
-        async with at_work(own) as place:
-            return problem, zygotes, await place.step(GO)
-
-    problem, zygotes, stepped = run(scenario())
+    problem = await refusal(own.place(COUNTING))
+    # Whoever waited has waited long enough: the next one is started for the next session, with all its time.
+    zygotes = set(own._zygotes._all)
+    monkeypatch.undo()
+    async with at_work(own) as place:
+        stepped: Any = await place.step(GO)
 
     assert problem.code == Code.FACTORY_ERROR
     assert zygotes == {stopped}
     assert stepped.observation == b'{"observation":1}'
 
 
-def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
+async def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
     own: WorkerPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [100.0]
@@ -481,20 +448,17 @@ def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
 
     monkeypatch.setattr(own, "_command", counted)
 
-    async def scenario() -> tuple[list[Problem], int, Any]:
-        (await own.place(COUNTING)).abandon()
-        keeper = own._zygotes.current()
-        os.kill(zygote_pid(own), signal.SIGKILL)
-        await comes_true(keeper.ended.is_set)
-        problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
-        tries = len(starts)
-        await comes_true(lambda: sandboxes(own) == 0)
-        now[0] += 1000
-        monkeypatch.undo()
-        async with at_work(own) as place:
-            return problems, tries, await place.step(GO)
-
-    problems, tries, stepped = run(scenario())
+    (await own.place(COUNTING)).abandon()
+    keeper = own._zygotes.current()
+    os.kill(zygote_pid(own), signal.SIGKILL)
+    await comes_true(keeper.ended.is_set)
+    problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
+    tries = len(starts)
+    await comes_true(lambda: sandboxes(own) == 0)
+    now[0] += 1000
+    monkeypatch.undo()
+    async with at_work(own) as place:
+        stepped: Any = await place.step(GO)
 
     assert {problem.code for problem in problems} == {Code.FACTORY_ERROR}
     assert tries == MOST_FAILURES
@@ -635,7 +599,7 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     assert groups() <= grouped
 
 
-def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
+async def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
     own: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     birth = own._fork_from
@@ -650,13 +614,10 @@ def test_a_nest_that_finds_no_namespaces_starts_a_zygote_for_each_session(
     monkeypatch.setattr(own, "_fork_from", refused_once)
     monkeypatch.setattr(own, "alone", own.alone)  # it is as before afterwards
 
-    async def scenario() -> tuple[Any, int]:
-        async with at_work(own) as one, at_work(own):
-            stepped, alive = await one.step(GO), sandboxes(own)
-        await comes_true(lambda: sandboxes(own) == 0)
-        return stepped, alive
-
-    stepped, alive = run(scenario())
+    async with at_work(own) as one, at_work(own):
+        stepped: Any = await one.step(GO)
+        alive = sandboxes(own)
+    await comes_true(lambda: sandboxes(own) == 0)
 
     assert own.alone == "forbidden here"
     assert [each is None for each in tries] == [True, False, False]
@@ -772,13 +733,10 @@ def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier
     assert groups() <= grouped
 
 
-def test_failures_and_refusals_are_told_apart(own: WorkerPool) -> None:
-    async def scenario() -> None:
-        async with at_work(own, work(f"{ENVIRONMENTS}:Raising", what="validation")) as place:
-            with pytest.raises(RequestRefused):
-                await place.step(TROUBLED)
-        async with at_work(own, work(f"{ENVIRONMENTS}:Raising")) as place:
-            with pytest.raises(RequestFailed):
-                await place.step(TROUBLED)
-
-    run(scenario())
+async def test_failures_and_refusals_are_told_apart(own: WorkerPool) -> None:
+    async with at_work(own, work(f"{ENVIRONMENTS}:Raising", what="validation")) as place:
+        with pytest.raises(RequestRefused):
+            await place.step(TROUBLED)
+    async with at_work(own, work(f"{ENVIRONMENTS}:Raising")) as place:
+        with pytest.raises(RequestFailed):
+            await place.step(TROUBLED)

@@ -25,6 +25,8 @@ from proctor.server.sandbox.pool.worker_socket import (
 from tests.server.live_server import PATIENCE
 from tests.server.sandbox.processes import comes_true, run
 
+pytestmark = pytest.mark.anyio
+
 ASK = encode_frame(b"ask")
 
 
@@ -66,24 +68,20 @@ def breaks(reply: bytes) -> BreakReason:
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE - LENGTH.size, PIECE, 5 * PIECE + 3])
-def test_an_answer_of_any_length_comes_back(length: int) -> None:
-    async def scenario() -> list[bytes]:
-        async with lines() as (line, theirs, _):
-            reply = LENGTH.pack(length) + bytes(length)
-            return [await answered(line, theirs, reply) for _ in range(2)]
+async def test_an_answer_of_any_length_comes_back(length: int) -> None:
+    async with lines() as (line, theirs, _):
+        reply = LENGTH.pack(length) + bytes(length)
+        found = [await answered(line, theirs, reply) for _ in range(2)]
 
-    assert run(scenario()) == [bytes(length)] * 2
+    assert found == [bytes(length)] * 2
 
 
-def test_a_question_that_does_not_fit_the_socket_is_sent_as_it_is_read() -> None:
-    async def scenario() -> tuple[bytes, bytes]:
-        async with lines() as (line, theirs, _):
-            asking = asyncio.create_task(line.ask(encode_frame(bytes(2**22))))
-            body = await asyncio.to_thread(read_message, theirs)
-            theirs.sendall(encode_frame(b"yes"))
-            return bytes(body or b""), bytes(await asking)
-
-    asked, answer = run(scenario())
+async def test_a_question_that_does_not_fit_the_socket_is_sent_as_it_is_read() -> None:
+    async with lines() as (line, theirs, _):
+        asking = asyncio.create_task(line.ask(encode_frame(bytes(2**22))))
+        body = await asyncio.to_thread(read_message, theirs)
+        theirs.sendall(encode_frame(b"yes"))
+        asked, answer = bytes(body or b""), bytes(await asking)
 
     assert len(asked) > 2**22
     assert answer == encode_frame(b"yes")[LENGTH.size :]
@@ -121,30 +119,28 @@ def test_an_answer_that_is_none_breaks_the_line(reply: bytes, how: BreakReason) 
     assert breaks(reply) is how
 
 
-def test_a_line_whose_other_end_closes_is_broken_and_stays_so() -> None:
-    async def scenario() -> list[BreakReason]:
-        async with lines() as (line, theirs, _):
-            asking = asyncio.create_task(line.ask(ASK))
-            await asyncio.to_thread(read_message, theirs)
-            theirs.close()
-            found = []
-            for question in (asking, line.ask(ASK)):
-                with pytest.raises(SocketBroken) as caught:
-                    await question
-                found.append(caught.value.reason)
-            return found
+async def test_a_line_whose_other_end_closes_is_broken_and_stays_so() -> None:
+    async with lines() as (line, theirs, _):
+        asking = asyncio.create_task(line.ask(ASK))
+        await asyncio.to_thread(read_message, theirs)
+        theirs.close()
+        found = []
+        for question in (asking, line.ask(ASK)):
+            with pytest.raises(SocketBroken) as caught:
+                await question
+            found.append(caught.value.reason)
+        result = found
 
-    assert run(scenario()) == [BreakReason.ENDED, BreakReason.ENDED]
+    assert result == [BreakReason.ENDED, BreakReason.ENDED]
 
 
-def test_what_comes_unasked_breaks_the_line_at_once() -> None:
-    async def scenario() -> list[BreakReason]:
-        async with lines() as (_, theirs, broken):
-            theirs.sendall(encode_frame(b"hello"))
-            await comes_true(lambda: broken)
-            return broken[:]
+async def test_what_comes_unasked_breaks_the_line_at_once() -> None:
+    async with lines() as (_, theirs, broken):
+        theirs.sendall(encode_frame(b"hello"))
+        await comes_true(lambda: broken)
+        found = broken[:]
 
-    assert run(scenario()) == [BreakReason.UNASKED]
+    assert found == [BreakReason.UNASKED]
 
 
 def test_a_descriptor_that_comes_with_an_answer_is_not_taken() -> None:
@@ -190,66 +186,61 @@ async def hears(line: WorkerSocket) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_long_answer_waits_for_room_and_a_short_one_does_not() -> None:
-    async def scenario() -> tuple[int, bytes, bytes, bytes]:
-        room = AnswerBudget(3 * LONG)
-        async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
-            asked = [asyncio.create_task(line.ask(ASK)) for line in (one, two)]
-            await asyncio.sleep(0)
-            await asyncio.to_thread(first.sendall, LONGER[:-1])
-            await hears(one)
-            sending = asyncio.create_task(asyncio.to_thread(second.sendall, LONGER))
-            await hears(two)
-            short = await answered(three, third, bytes(encode_frame(b"short")))
-            while_waiting = two.received_bytes
-            await asyncio.to_thread(first.sendall, LONGER[-1:])
-            long = bytes(await asked[0])
-            assert not asked[1].done()
-            one.release_answer()
-            await sending
-            return while_waiting, short, long, bytes(await asked[1])
-
-    while_waiting, short, long, longer = run(scenario())
+async def test_a_long_answer_waits_for_room_and_a_short_one_does_not() -> None:
+    room = AnswerBudget(3 * LONG)
+    async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
+        asked = [asyncio.create_task(line.ask(ASK)) for line in (one, two)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(first.sendall, LONGER[:-1])
+        await hears(one)
+        sending = asyncio.create_task(asyncio.to_thread(second.sendall, LONGER))
+        await hears(two)
+        short = await answered(three, third, bytes(encode_frame(b"short")))
+        while_waiting = two.received_bytes
+        await asyncio.to_thread(first.sendall, LONGER[-1:])
+        long = bytes(await asked[0])
+        assert not asked[1].done()
+        one.release_answer()
+        await sending
+        longer = bytes(await asked[1])
 
     assert while_waiting <= PIECE
     assert short == encode_frame(b"short")[LENGTH.size :]
     assert long == longer == LONGER[LENGTH.size :]
 
 
-def test_who_holds_room_and_sends_nothing_more_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_holds_room_and_sends_nothing_more_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "STALL_SECONDS", 0.01)
 
-    async def scenario() -> tuple[BreakReason | None, bytes]:
-        async with lines_that_share(AnswerBudget(3 * LONG), 2) as ((one, first), (two, second)):
-            held = asyncio.create_task(one.ask(ASK))
-            asked = asyncio.create_task(two.ask(ASK))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(first.sendall, LONGER[:-1])
-            await hears(one)
-            await asyncio.to_thread(second.sendall, LONGER)
-            with pytest.raises(SocketBroken):
-                await held
-            return one.reason, bytes(await asked)
+    async with lines_that_share(AnswerBudget(3 * LONG), 2) as ((one, first), (two, second)):
+        held = asyncio.create_task(one.ask(ASK))
+        asked = asyncio.create_task(two.ask(ASK))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(first.sendall, LONGER[:-1])
+        await hears(one)
+        await asyncio.to_thread(second.sendall, LONGER)
+        with pytest.raises(SocketBroken):
+            await held
+        found = one.reason, bytes(await asked)
 
-    assert run(scenario()) == (BreakReason.STALLED, LONGER[LENGTH.size :])
+    assert found == (BreakReason.STALLED, LONGER[LENGTH.size :])
 
 
-def test_who_waits_for_room_and_leaves_is_in_nobodys_way() -> None:
-    async def scenario() -> bytes:
-        room = AnswerBudget(2 * LONG)
-        async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
-            asked = [asyncio.create_task(line.ask(ASK)) for line in (one, two, three)]
-            await asyncio.sleep(0)
-            for line, theirs in ((one, first), (two, second), (three, third)):
-                threading.Thread(target=_send, args=(theirs, LONGER)).start()
-                await hears(line) if line is not one else await asked[0]
-            two.cut(BreakReason.LEFT)
-            one.release_answer()
-            with pytest.raises(SocketBroken):
-                await asked[1]
-            return bytes(await asked[2])
+async def test_who_waits_for_room_and_leaves_is_in_nobodys_way() -> None:
+    room = AnswerBudget(2 * LONG)
+    async with lines_that_share(room, 3) as ((one, first), (two, second), (three, third)):
+        asked = [asyncio.create_task(line.ask(ASK)) for line in (one, two, three)]
+        await asyncio.sleep(0)
+        for line, theirs in ((one, first), (two, second), (three, third)):
+            threading.Thread(target=_send, args=(theirs, LONGER)).start()
+            await hears(line) if line is not one else await asked[0]
+        two.cut(BreakReason.LEFT)
+        one.release_answer()
+        with pytest.raises(SocketBroken):
+            await asked[1]
+        found = bytes(await asked[2])
 
-    assert run(scenario()) == LONGER[LENGTH.size :]
+    assert found == LONGER[LENGTH.size :]
 
 
 def _send(theirs: socket.socket, reply: bytes) -> None:
@@ -257,67 +248,60 @@ def _send(theirs: socket.socket, reply: bytes) -> None:
         theirs.sendall(reply)
 
 
-def test_a_question_that_is_given_up_breaks_the_line() -> None:
-    async def scenario() -> list[BreakReason]:
-        async with lines() as (line, theirs, broken):
-            asking = asyncio.create_task(line.ask(ASK))
-            await asyncio.to_thread(read_message, theirs)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            return broken[:]
-
-    assert run(scenario()) == [BreakReason.LEFT]
-
-
-def test_a_second_question_before_the_answer_is_refused() -> None:
-    async def scenario() -> None:
-        async with lines() as (line, theirs, broken):
-            asking = asyncio.create_task(line.ask(ASK))
-            await asyncio.to_thread(read_message, theirs)
-            with pytest.raises(SocketBroken):
-                await line.ask(ASK)
-            theirs.sendall(encode_frame(b"yes"))
+async def test_a_question_that_is_given_up_breaks_the_line() -> None:
+    async with lines() as (line, theirs, broken):
+        asking = asyncio.create_task(line.ask(ASK))
+        await asyncio.to_thread(read_message, theirs)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
             await asking
-            assert broken == []
+        found = broken[:]
 
-    run(scenario())
-
-
-def test_an_answer_that_takes_too_long_breaks_the_line() -> None:
-    async def scenario() -> BreakReason:
-        async with lines() as (line, theirs, _):
-            line.timeout = PATIENCE
-            await answered(line, theirs, bytes(encode_frame(b"in time")))
-            line.timeout = 0.05
-            line._check_progress()  # what was set for the first question
-            with pytest.raises(SocketBroken) as caught:
-                await line.ask(ASK)
-            return caught.value.reason
-
-    assert run(scenario()) is BreakReason.LATE
+    assert found == [BreakReason.LEFT]
 
 
-def test_a_timer_that_rings_too_early_for_a_later_question_is_set_anew() -> None:
-    async def scenario() -> bytes:
-        async with lines() as (line, theirs, broken):
-            line.timeout = PATIENCE
-            asking = asyncio.create_task(line.ask(ASK))
-            await asyncio.to_thread(read_message, theirs)
-            line._check_progress()
-            assert broken == []
-            theirs.sendall(encode_frame(b"in time"))
-            return bytes(await asking)
-
-    assert run(scenario()) == encode_frame(b"in time")[LENGTH.size :]
+async def test_a_second_question_before_the_answer_is_refused() -> None:
+    async with lines() as (line, theirs, broken):
+        asking = asyncio.create_task(line.ask(ASK))
+        await asyncio.to_thread(read_message, theirs)
+        with pytest.raises(SocketBroken):
+            await line.ask(ASK)
+        theirs.sendall(encode_frame(b"yes"))
+        await asking
+        assert broken == []
 
 
-def test_a_timer_that_rings_when_nothing_is_asked_breaks_nothing() -> None:
-    async def scenario() -> list[BreakReason]:
-        async with lines() as (line, theirs, broken):
-            line.timeout = PATIENCE
-            await answered(line, theirs, bytes(encode_frame(b"in time")))
-            line._check_progress()
-            return broken[:]
+async def test_an_answer_that_takes_too_long_breaks_the_line() -> None:
+    async with lines() as (line, theirs, _):
+        line.timeout = PATIENCE
+        await answered(line, theirs, bytes(encode_frame(b"in time")))
+        line.timeout = 0.05
+        line._check_progress()  # what was set for the first question
+        with pytest.raises(SocketBroken) as caught:
+            await line.ask(ASK)
+        found = caught.value.reason
 
-    assert run(scenario()) == []
+    assert found is BreakReason.LATE
+
+
+async def test_a_timer_that_rings_too_early_for_a_later_question_is_set_anew() -> None:
+    async with lines() as (line, theirs, broken):
+        line.timeout = PATIENCE
+        asking = asyncio.create_task(line.ask(ASK))
+        await asyncio.to_thread(read_message, theirs)
+        line._check_progress()
+        assert broken == []
+        theirs.sendall(encode_frame(b"in time"))
+        found = bytes(await asking)
+
+    assert found == encode_frame(b"in time")[LENGTH.size :]
+
+
+async def test_a_timer_that_rings_when_nothing_is_asked_breaks_nothing() -> None:
+    async with lines() as (line, theirs, broken):
+        line.timeout = PATIENCE
+        await answered(line, theirs, bytes(encode_frame(b"in time")))
+        line._check_progress()
+        found = broken[:]
+
+    assert found == []

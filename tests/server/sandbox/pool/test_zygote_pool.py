@@ -27,6 +27,8 @@ from proctor.server.sandbox.pool.zygote_pool import (
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from tests.server.sandbox.processes import run
 
+pytestmark = pytest.mark.anyio
+
 
 class Stub:
     """A zygote of which a test says whether it lives."""
@@ -178,30 +180,24 @@ def test_a_pause_ends() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- batches
-def test_what_steps_batches_is_compiled_once_for_each_mode_and_then_loaded() -> None:
+async def test_what_steps_batches_is_compiled_once_for_each_mode_and_then_loaded() -> None:
     keeper = made().current()
 
-    async def scenario() -> None:
-        await asyncio.gather(
-            *(compile_ahead(keeper, mode) for mode in ("same_step", "same_step", None, "next_step", "made up"))
-        )
-        await compile_ahead(keeper, "same_step")
-
-    run(scenario())
+    await asyncio.gather(
+        *(compile_ahead(keeper, mode) for mode in ("same_step", "same_step", None, "next_step", "made up"))
+    )
+    await compile_ahead(keeper, "same_step")
 
     assert sorted(stub(keeper).compiled) == sorted(stub(keeper).loads) == ["next_step", "same_step"]
 
 
-def test_one_who_gives_up_does_not_stop_it_for_the_others() -> None:
+async def test_one_who_gives_up_does_not_stop_it_for_the_others() -> None:
     keeper = made().current()
 
-    async def scenario() -> None:
-        given_up, other = (asyncio.create_task(compile_ahead(keeper, "same_step")) for _ in range(2))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await other
-
-    run(scenario())
+    given_up, other = (asyncio.create_task(compile_ahead(keeper, "same_step")) for _ in range(2))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await other
 
     assert stub(keeper).loads == ["same_step"]
 

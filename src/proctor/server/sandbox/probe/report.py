@@ -5,7 +5,7 @@ Rule 2: a tier holds if everything that it promises was tried and blocked. A tie
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -24,54 +24,34 @@ class ProbeVerdict(StrEnum):
 
 
 class SandboxProbe(StrEnum):
-    """What environment code could try, by the words in which it is told."""
+    """What environment code could try, by the words in which it is told; what is tried; the weakest tier that promises to block it."""
 
-    NETWORK = "network"
-    ABSTRACT_SOCKETS = "abstract sockets"
-    HOST_FILES = "host files"
-    HOST_WRITES = "host writes"
-    PYTHON_FILES = "Python's files"
-    ENVIRONMENT = "environment variables"
-    PROC = "/proc"
-    PTRACE = "ptrace"
-    SIGNALS = "signals"
-    DISK = "disk filling"
-    MEMORY_BOMB = "memory bomb"
-    MEMORY_OF_MANY = "memory of many"
-    FORK_BOMB = "fork bomb"
-    USER_NAMESPACES = "user namespaces"
-    KERNEL_CALLS = "kernel calls"
-    NEIGHBOURS = "neighbours"
+    about: str
+    promised: Tier
 
-    @property
-    def about(self) -> str:
-        """What is tried, in few words."""
-        return _ROWS[self][0]
+    def __new__(cls, words: str, about: str, promised: Tier) -> Self:
+        """Return a member that is its words."""
+        member = str.__new__(cls, words)
+        member._value_ = words
+        member.about, member.promised = about, promised
+        return member
 
-    @property
-    def promised(self) -> Tier:
-        """The weakest tier that promises to block it."""
-        return _ROWS[self][1]
-
-
-_ROWS: Final[dict[SandboxProbe, tuple[str, Tier]]] = {
-    SandboxProbe.NETWORK: ("reach a host port", Tier.BWRAP),
-    SandboxProbe.ABSTRACT_SOCKETS: ("reach the host's", Tier.BWRAP),
-    SandboxProbe.HOST_FILES: ("read one", Tier.BWRAP),
-    SandboxProbe.HOST_WRITES: ("make a file", Tier.BWRAP),
-    SandboxProbe.PYTHON_FILES: ("change them", Tier.BWRAP),
-    SandboxProbe.ENVIRONMENT: ("read the server's own", Tier.PROCESS),
-    SandboxProbe.PROC: ("see a host process", Tier.BWRAP),
-    SandboxProbe.PTRACE: ("trace a host process", Tier.BWRAP),
-    SandboxProbe.SIGNALS: ("kill a host process", Tier.BWRAP),
-    SandboxProbe.DISK: ("go over the limit", Tier.BWRAP),
-    SandboxProbe.MEMORY_BOMB: ("one over the limit", Tier.PROCESS),
-    SandboxProbe.MEMORY_OF_MANY: ("go over the limit", Tier.STRICT),
-    SandboxProbe.FORK_BOMB: ("go over the limit", Tier.STRICT),
-    SandboxProbe.USER_NAMESPACES: ("make one", Tier.BWRAP),
-    SandboxProbe.KERNEL_CALLS: ("make one that is not needed", Tier.BWRAP),
-    SandboxProbe.NEIGHBOURS: ("hurt another session", Tier.STRICT),
-}
+    NETWORK = "network", "reach a host port", Tier.BWRAP
+    ABSTRACT_SOCKETS = "abstract sockets", "reach the host's", Tier.BWRAP
+    HOST_FILES = "host files", "read one", Tier.BWRAP
+    HOST_WRITES = "host writes", "make a file", Tier.BWRAP
+    PYTHON_FILES = "Python's files", "change them", Tier.BWRAP
+    ENVIRONMENT = "environment variables", "read the server's own", Tier.PROCESS
+    PROC = "/proc", "see a host process", Tier.BWRAP
+    PTRACE = "ptrace", "trace a host process", Tier.BWRAP
+    SIGNALS = "signals", "kill a host process", Tier.BWRAP
+    DISK = "disk filling", "go over the limit", Tier.BWRAP
+    MEMORY_BOMB = "memory bomb", "one over the limit", Tier.PROCESS
+    MEMORY_OF_MANY = "memory of many", "go over the limit", Tier.STRICT
+    FORK_BOMB = "fork bomb", "go over the limit", Tier.STRICT
+    USER_NAMESPACES = "user namespaces", "make one", Tier.BWRAP
+    KERNEL_CALLS = "kernel calls", "make one that is not needed", Tier.BWRAP
+    NEIGHBOURS = "neighbours", "hurt another session", Tier.STRICT
 
 
 class ProbeFinding(msgspec.Struct, frozen=True):
