@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proctor.episode import Judge
-from proctor.episode.packets.reader import read
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 from tests.episode.stream_strategies import SNIPPETS, Said, mutate, mutated_stream, stream
@@ -107,8 +106,7 @@ def test_what_if_foretells_the_verdict_and_changes_nothing_until_it_is_committed
 
         assert unchanged
         assert everything(judge.apply(line)) == foretold
-        said = read(line)
-        assert everything(committing.commit(said, committing.check(said))) == foretold
+        assert everything(committing.commit(line, committing.check(line))) == foretold
     assert committing.snapshot() == judge.snapshot()
 
 
@@ -120,7 +118,7 @@ def test_a_verdict_from_before_the_episode_moved_on_is_not_committed() -> None:
     judge.apply(accepted[0])
 
     with pytest.raises(ValidationError, match="moved on"):
-        judge.commit(read(accepted[0]), early)
+        judge.commit(accepted[0], early)
 
 
 def test_text_bytes_and_blank_lines_are_read_alike() -> None:

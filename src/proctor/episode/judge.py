@@ -170,8 +170,9 @@ class Judge:
         case = self._find_case(said)
         return _refuse_without_episode(said) if case is None else self._judge_line(case, said)
 
-    def commit(self, said: ParsedLine, verdict: Verdict) -> Verdict:
-        """Make the verdict count that `check` gave on `said`, without judging again; nothing may have come in between."""
+    def commit(self, line: JudgeInput, verdict: Verdict) -> Verdict:
+        """Make the verdict count that `check` gave on `line`, without judging again; nothing may have come in between."""
+        said = _parse_line(line, self._limits.errors)
         case = self._find_case(said)
         if case is None:
             return verdict
