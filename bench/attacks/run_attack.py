@@ -254,6 +254,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "pings": flood_control(socket_floods.unread_pings),
     "idle-sockets": keep_idle,
     "nested-lists": send_requests("calls of 1 MiB of lists"),
+    "calls": send_requests("calls that are carried out"),
     "keys": send_requests("calls of 60 KiB of keys"),
     "unknown-fields": send_requests(
         "packets of 1000 unknown fields", "packets of 2000 unknown fields", episode_seconds=EPISODE_SECONDS

@@ -217,6 +217,7 @@ ATTACKED: Final[dict[str, tuple[Setup, str, str]]] = {
     "answers-largest": (hostile(LARGEST_KIB), "answers", "the same with 8 MiB, the largest answer that is read"),
     "errors": (hostile(ANSWER_KIB), "errors", "an environment refuses with 29 MiB of errors"),
     "errors-largest": (hostile(LARGEST_KIB), "errors", "the same with 8 MiB"),
+    "calls": (DEFAULT, "calls", "one agent, 64 connections, calls that are carried out"),
     "keys": (DEFAULT, "keys", "one agent, 64 connections, calls of 60 KiB of keys"),
     "beliefs": (GOVERNED, "beliefs", "a governed agent writes beliefs of 60 kB"),
     "unknown-fields": (GOVERNED, "unknown-fields", "a governed agent, 64 connections, packets of 1,000 unknown fields"),
