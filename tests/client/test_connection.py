@@ -12,8 +12,7 @@ from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, RequestTi
 from proctor.models.control import Notice
 from tests.client.conftest import COUNTING
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_session import ADD, told
-from tests.client.test_session_requests import impatient, until
+from tests.client.test_session import ADD, impatient, told, until
 from tests.server.live_server import Served, serving
 from tests.server.live_server import until as wait_until
 

@@ -25,7 +25,7 @@ from proctor.models.control import Code, GrantWish
 from proctor.models.wire import Observation, State
 from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_session_requests import impatient, neglect, outcome, until
+from tests.client.test_session import impatient, neglect, outcome, until
 
 SECRET = "wholly-secret"
 GRANT = Grant("g1", "http://127.0.0.1:9/mcp", SECRET, ("look",), 12.5, "e1")

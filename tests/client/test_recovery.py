@@ -15,8 +15,7 @@ from proctor.models.control import ObservationReply
 from tests.client.conftest import COUNTING
 from tests.client.counting import GATE
 from tests.client.fake_server import Fake, Request, faking
-from tests.client.test_session import ADD, told
-from tests.client.test_session_requests import impatient, neglect, until
+from tests.client.test_session import ADD, impatient, neglect, told, until
 from tests.client.wire_cutter import Wire, wire_to
 from tests.server.live_server import Served, serving
 

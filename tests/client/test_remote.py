@@ -8,7 +8,7 @@ from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.client.remote_envs import RemoteConnection, encode_reset, encode_value, without_credential
+from proctor.client.remote_envs import RemoteEnv, encode_reset, encode_value, without_credential
 from proctor.errors import ValidationError
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding
@@ -55,8 +55,5 @@ def test_a_spec_keeps_no_credential() -> None:
 
 
 def test_an_environment_without_spaces_needs_another_client() -> None:
-    with serving(QUICK) as there:
-        line = RemoteConnection(there.url, None, None)
-        with pytest.raises(ValidationError, match="no Gymnasium spaces"):
-            line.spaces()
-        line.close()
+    with serving(QUICK) as there, pytest.raises(ValidationError, match="no Gymnasium spaces"):
+        RemoteEnv(there.url)

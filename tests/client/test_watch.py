@@ -35,7 +35,7 @@ from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking
 from tests.client.test_grants import FakeClient, with_fake
 from tests.client.test_recovery import QUICK
-from tests.client.test_session_requests import neglect, until
+from tests.client.test_session import neglect, until
 
 Rows = list[Transition[Any, Any]]
 

@@ -22,7 +22,7 @@ from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.envs.targets import Target
 from proctor.models.control import Request, StepBatch
 from proctor.models.wire import check_wire_type
-from proctor.server.control.openapi import make_openapi_document
+from proctor.server.control.http_routes import make_openapi_document
 from proctor.server.control.protocol import RULES
 from proctor.server.runtime.env_description import describe_server, describe_target
 from proctor.server.settings import LimitSettings, ServerSettings

@@ -10,7 +10,7 @@ Rule 4: schemas agree if every value that one side sends is described alike by b
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, model_serializer, model_validator
 
@@ -100,6 +100,17 @@ def _resolve_reference(schema: Any, root: Any) -> Any:
     return schema
 
 
+class ClientOptions(TypedDict, total=False):
+    """What `EnvClient` takes besides the address and its types."""
+
+    token: str | None
+    settings: ConnectionSettings | None
+    on_notice: NoticeHandler | None
+    step_timeout_seconds: float | None
+    shared: bool
+    check_schema: bool
+
+
 class EnvClient(Generic[ActT, ObsT, StateT]):
     """One session on a server; connects when it is first used, or with `async with`.
 
@@ -164,20 +175,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return cls(connection)
 
     @classmethod
-    def blocking(
-        cls,
-        url: str,
-        *,
-        token: str | None = None,
-        settings: ConnectionSettings | None = None,
-        on_notice: NoticeHandler | None = None,
-        shared: bool = False,
-        check_schema: bool = False,
-    ) -> SyncEnvClient[ActT, ObsT, StateT]:
+    def blocking(cls, url: str, **options: Unpack[ClientOptions]) -> SyncEnvClient[ActT, ObsT, StateT]:
         """Return a client whose calls need no `await`."""
-        return cls(
-            url, token=token, settings=settings, on_notice=on_notice, shared=shared, check_schema=check_schema
-        ).sync()
+        return cls(url, **options).sync()
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """Return this client without `await`; from now on it is used through that alone."""
@@ -226,13 +226,14 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self.granted = Grant.of(seen.grant) if isinstance(seen.grant, Granted) else None
         if self.granted is None and "grant" in data:
             raise RemoteError("the episode has begun, but the server gave no grant on it", code=Code.NO_AGENT_PLANE)
-        return self._read_observation(seen)
+        return read_model(self.observation_type, encode_observation(seen), "observation")
 
     async def step(self, action: ActT) -> ObsT:
         """Return what `action` leads to, with its reward."""
         if not isinstance(action, self.action_type):
             raise ValidationError("not an action of this client", found=action, expected=self.action_type.__name__)
-        return self._read_observation(await self.session.step(action.__pydantic_serializer__.to_json(action)))
+        seen = await self.session.step(action.__pydantic_serializer__.to_json(action))
+        return read_model(self.observation_type, encode_observation(seen), "observation")
 
     async def state(self) -> StateT:
         """Return where the environment stands."""
@@ -299,9 +300,6 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 expected=f"a subclass of {parent.__name__}, as parameter of the class or as {name}=",
             )
         return found
-
-    def _read_observation(self, seen: ObservationReply) -> ObsT:
-        return read_model(self.observation_type, encode_observation(seen), "observation")
 
     def _read_transition(self, row: control.WatchedStep) -> Transition[ActT, ObsT]:
         return read_transition(row, self.action_type, self.observation_type)
@@ -393,20 +391,9 @@ class GenericClient(EnvClient[JsonAction, JsonObservation, JsonState]):
     """Drives any server without its models: `await client.step({"action": 1})`."""
 
     @classmethod
-    def blocking(
-        cls,
-        url: str,
-        *,
-        token: str | None = None,
-        settings: ConnectionSettings | None = None,
-        on_notice: NoticeHandler | None = None,
-        shared: bool = False,
-        check_schema: bool = False,
-    ) -> SyncGenericClient:
+    def blocking(cls, url: str, **options: Unpack[ClientOptions]) -> SyncGenericClient:
         """Return a client whose calls need no `await`."""
-        return cls(
-            url, token=token, settings=settings, on_notice=on_notice, shared=shared, check_schema=check_schema
-        ).sync()
+        return cls(url, **options).sync()
 
     def sync(self) -> SyncGenericClient:
         """Return this client without `await`; from now on it is used through that alone."""

@@ -14,7 +14,7 @@ Rule 6: RequestTimeout says that nothing has changed, so only a request that cha
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, Literal, TypeVar
@@ -83,54 +83,39 @@ def send_http_request(
 
     Raises ConnectionFailed if there is no connection or it breaks, and RequestTimeout if no answer to a GET comes in time.
     """
-    connection = _make_connection(address, connect_seconds)
+    where = urlsplit(address.uri)
+    if address.socket_path is not None:
+        connection: HTTPConnection = _UnixConnection(address.socket_path, timeout=connect_seconds)
+    else:
+        kind = HTTPSConnection if address.secure else HTTPConnection
+        connection = kind(where.hostname or "", where.port, timeout=connect_seconds)
+    headers = {**address.headers, "Accept": JSON, "Connection": "close"} | (
+        {} if body is None else {"Content-Type": JSON}
+    )
+    unknown = "" if method == GET else f"; {OUTCOME_UNKNOWN}"
     try:
-        _connect(connection, address)
+        try:
+            connection.connect()
+        except (OSError, HTTPException) as problem:
+            raise ConnectionFailed(f"no connection to {address}: {_describe_problem(problem)}") from None
         connection.sock.settimeout(seconds)
-        return _read_response(connection, method, _path_prefix(address) + path, body, address.headers)
+        # A server need not be at the root of its address.
+        connection.request(method, where.path.removesuffix(WEBSOCKET_PATH) + path, body, headers)
+        with connection.getresponse() as response:
+            content = response.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise HTTPException(f"it is larger than {MOST_BYTES // 2**20} MiB")
+            return HttpResponse(response.status, content)
+    except ConnectionFailed:
+        raise
     except TimeoutError:
         if method == GET:
             raise RequestTimeout(f"no answer from {address}", expected=f"one within {seconds:g} seconds") from None
         raise ConnectionFailed(f"no answer from {address} within {seconds:g} seconds: {OUTCOME_UNKNOWN}") from None
     except (OSError, HTTPException) as problem:
-        if isinstance(problem, ConnectionFailed):
-            raise
-        unknown = "" if method == GET else f"; {OUTCOME_UNKNOWN}"
         raise ConnectionFailed(f"the connection to {address} broke: {_describe_problem(problem)}{unknown}") from None
     finally:
         connection.close()
-
-
-def _read_response(
-    connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-) -> HttpResponse:
-    kind = {} if body is None else {"Content-Type": JSON}
-    connection.request(method, path, body, {**headers, **kind, "Accept": JSON, "Connection": "close"})
-    with connection.getresponse() as response:
-        content = response.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise HTTPException(f"it is larger than {MOST_BYTES // 2**20} MiB")
-        return HttpResponse(response.status, content)
-
-
-def _make_connection(address: Address, seconds: float) -> HTTPConnection:
-    if address.socket_path is not None:
-        return _UnixConnection(address.socket_path, timeout=seconds)
-    where = urlsplit(address.uri)
-    kind = HTTPSConnection if address.secure else HTTPConnection
-    return kind(where.hostname or "", where.port, timeout=seconds)
-
-
-def _connect(connection: HTTPConnection, address: Address) -> None:
-    try:
-        connection.connect()
-    except (OSError, HTTPException) as problem:
-        raise ConnectionFailed(f"no connection to {address}: {_describe_problem(problem)}") from None
-
-
-def _path_prefix(address: Address) -> str:
-    """Return what stands before every path, where a server is not at the root of its address."""
-    return urlsplit(address.uri).path.removesuffix(WEBSOCKET_PATH)
 
 
 def _describe_problem(problem: Exception) -> str:
@@ -212,7 +197,9 @@ class OperatorClient:
         if len(found) == 1:
             return found[0]
         if found:
-            raise ValidationError("this names several questions", found=name, expected=_list_names(found))
+            raise ValidationError(
+                "this names several questions", found=name, expected=f"one of {', '.join(map(question_name, found))}"
+            )
         raise RemoteError(
             "no such question waits: it was answered or withdrawn, its episode is over, or there never was one",
             code=Code.STALE_QUESTION,
@@ -315,10 +302,6 @@ def _parse_episode(episode: InEpisode | str) -> tuple[str, int]:
     if session and epoch.isascii() and epoch.isdigit():
         return session, int(epoch)
     raise ValidationError("this names no episode", found=episode, expected="SESSION.EPOCH, as `sessions` shows it")
-
-
-def _list_names(waiting: Sequence[Waiting]) -> str:
-    return f"one of {', '.join(map(question_name, waiting))}"
 
 
 def _encode_order(order: msgspec.Struct) -> bytes:

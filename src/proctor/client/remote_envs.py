@@ -8,9 +8,10 @@ Rule 4: what a step of a batch returns is what the server's vector environment r
 Rule 5: without `infos` the server sends only what a learner needs of episodes that ended, and the seeds of those that began.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import gymnasium as gym
 import msgspec
@@ -29,40 +30,68 @@ from proctor.models.control import BatchReply, ObservationReply, Schemas
 from proctor.models.spaces import Codec, codec_of, space_from
 from proctor.models.wire import Encoding
 
-T = TypeVar("T")
 AnySpace = gym.Space[Any]
 
 
-class RemoteConnection:
-    """A connection for one remote environment, used without `await`."""
+class _Remote:
+    """What a remote environment and a remote batch share: a connection and a session that are used without `await`."""
 
-    def __init__(self, url: str, token: str | None, settings: ConnectionSettings | None) -> None:
+    _session: Any
+    _spec: EnvSpec | None = None
+    _what = "remote environment"
+
+    def _connect(
+        self, url: str, token: str | None, settings: ConnectionSettings | None, render_mode: str | None
+    ) -> tuple[AnySpace, AnySpace]:
+        """Connect, and return the spaces of action and observation; a server without spaces is refused."""
+        if render_mode is not None:
+            raise ValidationError(f"a {self._what} does not render", found=render_mode, expected="render_mode=None")
         settings = replace(ConnectionSettings() if settings is None else settings, packed=True)
-        self.connection = Connection(url, token=token, settings=settings)
-        self._loop = get_shared_loop()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns."""
-        return self._loop.run(coroutine)
-
-    def spaces(self) -> tuple[AnySpace, AnySpace]:
-        """Return the spaces of action and observation; a server without spaces is refused."""
-        schemas: Schemas = self.run(self.connection.schema())
+        self._connection = Connection(url, token=token, settings=settings)
+        self._run = get_shared_loop().run
+        schemas: Schemas = self._run(self._connection.schema())
         if schemas.spaces is None:
             raise ValidationError(
                 "the server's environment has no Gymnasium spaces", expected="an EnvClient, which needs none"
             )
         return space_from(schemas.spaces["action"]), space_from(schemas.spaces["observation"])
 
-    @property
-    def encoding(self) -> Encoding:
-        """How arrays are written to this server."""
-        welcome = self.connection.welcome
-        return Encoding() if welcome is None else Encoding(welcome.packed, welcome.compression)
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        opened = False
+        try:
+            yield
+            opened = True
+        finally:
+            if not opened and hasattr(self, "_connection"):
+                self._run(self._connection.close())
 
-    def close(self) -> None:
-        """Close the connection; calling it again does nothing."""
-        self.run(self.connection.close())
+    def _encode(self, codec: Codec, key: str, value: Any) -> bytes:
+        welcome = self._connection.welcome
+        return encode_value(
+            codec, key, value, Encoding() if welcome is None else Encoding(welcome.packed, welcome.compression)
+        )
+
+    @property
+    def head(self) -> str | None:
+        """What proves the record: the head in the reply to the last reset; None where the server keeps no ledger."""
+        head: str | None = self._session.head
+        return head
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How Gymnasium made it, without the credential."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = without_credential(spec)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise StateError(
+            f"a {self._what} cannot be pickled or copied: its session belongs to this process",
+            expected="a new one, made where it is used",
+        )
 
 
 def encode_value(codec: Codec, key: str, value: Any, encoding: Encoding) -> bytes:
@@ -100,18 +129,10 @@ def without_credential(spec: EnvSpec | None) -> EnvSpec | None:
     return replace(spec, kwargs=kwargs)
 
 
-def refuse_copy(what: str) -> NoReturn:
-    """Raise: a connection cannot be in two places."""
-    raise StateError(
-        f"a {what} cannot be pickled or copied: its session belongs to this process",
-        expected="a new one, made where it is used",
-    )
-
-
 OBSERVATION_KEY: Final = "observation"
 
 
-class RemoteEnv(gym.Env[Any, Any]):
+class RemoteEnv(_Remote, gym.Env[Any, Any]):
     """One environment that a server runs, step by step over one connection.
 
     Spaces, rewards and ends are the server's; `info` is the metadata of its observation, as JSON says it (arrays are
@@ -129,55 +150,29 @@ class RemoteEnv(gym.Env[Any, Any]):
         settings: ConnectionSettings | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            raise ValidationError(
-                "a remote environment does not render", found=render_mode, expected="render_mode=None"
-            )
         self.render_mode = None
-        self._spec: EnvSpec | None = None
-        self._remote = RemoteConnection(url, token, settings)
-        opened = False
-        try:
-            self.action_space, self.observation_space = self._remote.spaces()
-            self._session = self._remote.run(self._remote.connection.session())
-            opened = True
-        finally:
-            if not opened:
-                self._remote.close()
+        with self._closed_on_failure():
+            self.action_space, self.observation_space = self._connect(url, token, settings, render_mode)
+            self._session = self._run(self._connection.session())
         self._action = codec_of(self.action_space)
         self._observation = codec_of(self.observation_space)
 
-    @property
-    def head(self) -> str | None:
-        """What proves the record: the head in the reply to the last reset; None where the server keeps no ledger."""
-        return self._session.head
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """How Gymnasium made it, without the credential."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = without_credential(spec)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the only way on after EpisodeLost."""
-        seen = self._remote.run(self._session.reset(encode_reset({"seed": seed, "options": options})))
+        seen = self._run(self._session.reset(encode_reset({"seed": seed, "options": options})))
         super().reset(seed=seed)
         return self._read_observation(seen), _read_info(seen)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one step, exactly once."""
-        data = encode_value(self._action, "action", action, self._remote.encoding)
-        seen = self._remote.run(self._session.step(data))
+        seen = self._run(self._session.step(self._encode(self._action, "action", action)))
         reward = 0.0 if seen.reward is None else seen.reward
         terminated = seen.terminated if isinstance(seen.terminated, bool) else seen.done
         return self._read_observation(seen), reward, terminated, seen.truncated is True, _read_info(seen)
 
     def state(self) -> dict[str, Any]:
         """Return the environment's state as JSON says it."""
-        state: dict[str, Any] = msgspec.json.decode(self._remote.run(self._session.state()))
+        state: dict[str, Any] = msgspec.json.decode(self._run(self._session.state()))
         return state
 
     def render(self) -> None:
@@ -185,16 +180,13 @@ class RemoteEnv(gym.Env[Any, Any]):
 
     def close(self) -> None:
         """End the session; calling it again does nothing."""
-        self._remote.close()
+        self._run(self._connection.close())
 
     def __repr__(self) -> str:
-        return f"RemoteEnv({str(self._remote.connection.address)!r})"
+        return f"RemoteEnv({str(self._connection.address)!r})"
 
     def __str__(self) -> str:
         return repr(self)
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        refuse_copy("remote environment")
 
     def _read_observation(self, seen: ObservationReply) -> Any:
         try:
@@ -219,12 +211,14 @@ FINAL_OBSERVATIONS: Final = "final_obs"
 Array = NDArray[Any]
 
 
-class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
+class RemoteVectorEnv(_Remote, VectorEnv[Any, Any, Any]):
     """`num_envs` environments that a server runs, stepped together.
 
     `autoreset_mode` is one of Gymnasium's, by value or by name. Options of `reset` go to the environments;
     `options["reset_mask"]` says which of them begin, where the mode is `disabled`. With `infos` every info is sent.
     """
+
+    _what = "remote batch"
 
     def __init__(
         self,
@@ -237,42 +231,19 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         settings: ConnectionSettings | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            raise ValidationError("a remote batch does not render", found=render_mode, expected="render_mode=None")
         mode = _parse_autoreset_mode(autoreset_mode)
         self.num_envs = num_envs
         self.render_mode = None
         self.metadata = {"render_modes": [], "autoreset_mode": mode}
-        self._spec: EnvSpec | None = None
-        self._remote = RemoteConnection(url, token, settings)
-        opened = False
-        try:
-            self.single_action_space, self.single_observation_space = self._remote.spaces()
-            order = self._remote.connection.batch(num_envs, autoreset_mode=mode.name.lower(), infos=infos)
-            self._session = self._remote.run(order)
-            opened = True
-        finally:
-            if not opened:
-                self._remote.close()
+        with self._closed_on_failure():
+            self.single_action_space, self.single_observation_space = self._connect(url, token, settings, render_mode)
+            order = self._connection.batch(num_envs, autoreset_mode=mode.name.lower(), infos=infos)
+            self._session = self._run(order)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._actions = codec_of(self.action_space)
         self._observations = codec_of(self.observation_space)
         self._observation = codec_of(self.single_observation_space)
-
-    @property
-    def head(self) -> str | None:
-        """What proves the record: the head in the reply to the last reset; None where the server keeps no ledger."""
-        return self._session.head
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """How Gymnasium made it, without the credential."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = without_credential(spec)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -281,14 +252,12 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         rest = dict(options or {})
         mask = rest.pop(RESET_MASK, None)
         data = encode_reset({"seed": _check_seeds(seed), "options": rest or None, "mask": mask})
-        seen = self._remote.run(self._session.reset(data))
+        seen = self._run(self._session.reset(data))
         return self._read_observations(seen), self._read_infos(seen)
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Take one step in every environment, exactly once."""
-        seen = self._remote.run(
-            self._session.step(encode_value(self._actions, "actions", actions, self._remote.encoding))
-        )
+        seen = self._run(self._session.step(self._encode(self._actions, "actions", actions)))
         return (
             self._read_observations(seen),
             _read_column(seen.rewards, np.float64, self.num_envs),
@@ -299,13 +268,10 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the session; `close()` calls this once."""
-        self._remote.close()
+        self._run(self._connection.close())
 
     def __repr__(self) -> str:
-        return f"RemoteVectorEnv({self.num_envs}, {str(self._remote.connection.address)!r})"
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        refuse_copy("remote batch")
+        return f"RemoteVectorEnv({self.num_envs}, {str(self._connection.address)!r})"
 
     def _read_observations(self, seen: BatchReply) -> Any:
         return self._observations.decode(_decode_json(seen.observations), bounded=False)

@@ -16,8 +16,7 @@ from starlette.applications import Starlette
 
 from proctor import __version__
 from proctor.envs.targets import Target
-from proctor.server.control.http_routes import make_http_routes
-from proctor.server.control.openapi import make_openapi_document
+from proctor.server.control.http_routes import make_http_routes, make_openapi_document
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.grants import GrantRegistry, GrantService
 from proctor.server.net.metrics import Metrics

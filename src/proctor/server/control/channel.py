@@ -365,7 +365,9 @@ class SessionChannel:
                     request, rule = waiting
                     if rule.kind in ENDS:
                         self._claim()
-                    answer = self._keep(request, await self._perform(request, rule))
+                    answer = await self._perform(request, rule)
+                    if request.id is not None:
+                        self._replies.keep(request.id, answer)
                 await self._send_to_asker(answer, request)
                 if self._leaving:
                     await self._leave()

@@ -25,7 +25,6 @@ from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.control.websocket import ControlConnection, Receive, Send
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.net.metrics import Metrics
-from proctor.server.net.uvicorn_websocket import ABORT, LISTEN, WRITABLE
 from proctor.server.runtime.env_description import ServerDescription
 
 LOG: Final = logging.getLogger("proctor.control")
@@ -119,9 +118,8 @@ class ControlPlane:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = ControlConnection(
+            scope,
             send,
-            scope["extensions"][ABORT],
-            scope["extensions"][WRITABLE],
             self._sessions,
             self._description,
             self._metrics,
@@ -132,7 +130,7 @@ class ControlPlane:
         self.connections.add(connection)
         self._metrics.count_connection(1)
         try:
-            await connection.serve(receive, scope["extensions"].get(LISTEN, lambda listener: None))
+            await connection.serve(receive)
         finally:
             self.connections.discard(connection)
             self._metrics.count_connection(-1)

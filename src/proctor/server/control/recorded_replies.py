@@ -42,7 +42,7 @@ from proctor.server.control.protocol import decode_data, encode_reply
 from proctor.server.grants import GrantService
 from proctor.server.runtime.results import RequestRefused, make_refusal
 from proctor.server.sessions.rebuild import AnsweredRequest
-from proctor.server.sessions.resets import AnyReset, parse_reset, reset_from_event
+from proctor.server.sessions.response_builder import AnyReset, parse_reset, reset_from_event
 from proctor.server.sessions.session import Session
 
 REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)

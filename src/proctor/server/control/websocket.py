@@ -7,7 +7,7 @@ Rule 3: a connection that breaks loses nothing: its sessions are detached, and w
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from proctor.server.control.protocol import (
 )
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.metrics import Metrics
-from proctor.server.net.uvicorn_websocket import run_first_part
+from proctor.server.net.uvicorn_websocket import ABORT, LISTEN, WRITABLE, run_first_part
 from proctor.server.runtime.env_description import ServerDescription
 from proctor.server.runtime.executors import run_on_thread
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
@@ -53,9 +53,8 @@ class ControlConnection:
 
     def __init__(
         self,
+        scope: Mapping[str, Any],
         send: Send,
-        abort: Callable[[], None],
-        writable: asyncio.Event,
         sessions: SessionRegistry,
         description: ServerDescription,
         metrics: Metrics,
@@ -64,9 +63,12 @@ class ControlConnection:
         max_pending: int,
         address: str | None,
     ) -> None:
+        extensions = scope["extensions"]
+        self.abort: Final[Callable[[], None]] = extensions[ABORT]
+        """Cuts the connection at once."""
         self._send = send
-        self._abort = abort
-        self._writable = writable
+        self._writable: asyncio.Event = extensions[WRITABLE]
+        self._listen: Callable[[Callable[[str], bool] | None], object] = extensions.get(LISTEN, lambda listener: None)
         self._sessions = sessions
         self._description = description
         self._metrics = metrics
@@ -83,13 +85,13 @@ class ControlConnection:
         self._background: asyncio.Task[None] | None = None
         self._open = True
 
-    async def serve(self, receive: Receive, listen: Callable[[Callable[[str], bool] | None], object]) -> None:
+    async def serve(self, receive: Receive) -> None:
         """Read until the socket closes, then leave every session to whoever resumes it.
 
         Where the socket knows of listeners, frames come to `hear` first; what it cannot take at once is received here, one
         after the other.
         """
-        listen(self.hear)
+        self._listen(self.hear)
         try:
             while self._open:
                 message = await receive()
@@ -97,7 +99,7 @@ class ControlConnection:
                     break
                 await self._take_in_turn(message.get("text"))
         finally:
-            listen(None)
+            self._listen(None)
             self._open = False
             self._leave()
 
@@ -127,8 +129,15 @@ class ControlConnection:
 
     async def send(self, message: bytes) -> None:
         """Send a reply; a peer that is gone, or never reads, does not hold anybody up."""
-        if self._open:
-            await self._send_message({"type": "websocket.send", "text": message.decode()})
+        if not self._open:
+            return
+        if not self._writable.is_set():
+            await self._send_to_slow_peer({"type": "websocket.send", "text": message.decode()})
+            return
+        try:
+            await self._send({"type": "websocket.send", "text": message.decode()})
+        except OSError:
+            self._open = False
 
     def post(self, message: bytes) -> None:
         """Send without waiting."""
@@ -142,28 +151,21 @@ class ControlConnection:
         """Close the socket; closing it again does nothing."""
         if self._open:
             self._open = False
-            await self._send_message({"type": "websocket.close", "code": code, "reason": reason})
+            await self._send_to_slow_peer({"type": "websocket.close", "code": code, "reason": reason})
 
-    async def _send_message(self, message: Message) -> None:
-        late: asyncio.TimerHandle | None = None
-        if not self._writable.is_set():
-            # Only for a peer that has left much unread: a timer costs as much as a step.
-            late = asyncio.get_running_loop().call_later(SEND_SECONDS, self._abort)
+    async def _send_to_slow_peer(self, message: Message) -> None:
+        # Not for every message: a timer costs as much as a step.
+        late = asyncio.get_running_loop().call_later(SEND_SECONDS, self.abort)
         try:
             await self._send(message)
         except OSError:
             self._open = False
         finally:
-            if late is not None:
-                late.cancel()
+            late.cancel()
 
     def forget(self, session: str) -> None:
         """Let go of a session that has ended."""
         self._channels.pop(session, None)
-
-    def abort(self) -> None:
-        """Cut the connection at once."""
-        self._abort()
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -192,10 +194,10 @@ class ControlConnection:
         request: Request | None = None
         wait = 0.0 if self._bucket is None else self._bucket.take()
         try:
-            # A large one is read on a thread, so that nobody else waits for it.
-            large = text is not None and len(text) > LARGE
-            read = partial(self._read, text, wait)
-            request = await run_on_thread(read, "proctor-reader") if large else read()
+            if text is None or wait or len(text) > LARGE:
+                request = await self._read(text, wait)
+            else:
+                request = read_request(text.encode("utf-8", "surrogatepass"), self._limits)
             if not self._open:
                 # It broke while the frame was read: a session that it is given now would wait for it for ever.
                 return
@@ -213,12 +215,14 @@ class ControlConnection:
         if answer is not None and not (self._plain is not None and self._plain.follow(answer)):
             await self.send(answer)
 
-    def _read(self, text: str | None, wait: float) -> Request:
-        """Return the request in a frame, or refuse it; one that came too early is read to know which one it was."""
+    async def _read(self, text: str | None, wait: float) -> Request:
+        """Return the request in a large frame, or refuse one that is no text, or came too early: that is read to know which it was."""
         if text is None or (wait and len(text) > LARGE):
             raise _refuse_rate(wait) if wait else RequestRefused(TEXT_ONLY)
+        read = partial(read_request, text.encode("utf-8", "surrogatepass"), self._limits)
         try:
-            return read_request(text.encode("utf-8", "surrogatepass"), self._limits)
+            # On a thread, so that nobody else waits for it.
+            return await run_on_thread(read, "proctor-reader") if len(text) > LARGE else read()
         except RequestRefused as problem:
             raise _refuse_rate(wait) if wait else problem from None
 
@@ -233,7 +237,10 @@ class ControlConnection:
             self._start_within_limit(self._wait_and_send(self._channel(request), request, rule))
             return None
         if rule.names_session:
-            return await self._channel(request).take(request, rule)
+            channel = self._channels.get(request.session or "")
+            if channel is None or channel.outlet is not self:
+                channel = self._channel(request)
+            return await channel.take(request, rule)
         return await _HANDLERS[rule.kind](self, request, rule)
 
     def _channel(self, request: Request) -> SessionChannel:

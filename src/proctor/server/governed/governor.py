@@ -39,8 +39,7 @@ from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.governed.replies import GOVERNED, MOST_TOLD, REPLY_SCHEMA, STATUS_SCHEMA, ReplyBuilder, Tools
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.sessions.episode_status import EpisodeConclusion
-from proctor.server.sessions.row_log import RowLog
-from proctor.server.sessions.session import PendingRecord, Session
+from proctor.server.sessions.session import PendingRecord, RowLog, Session
 from proctor.server.sessions.tool_results import ToolResult, make_observation_schema, write_governed_instructions
 
 MARK_DIGITS: Final = 6

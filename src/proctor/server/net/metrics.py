@@ -14,49 +14,39 @@ FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS: Final = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 
+GAUGES: Final = {
+    "sessions": ("proctor_sessions", "Sessions that are open.", "livesum"),
+    "connections": ("proctor_connections", "Sockets that are connected.", "livesum"),
+    "waiting": ("proctor_waiting", "Clients that wait for a session.", "livesum"),
+    "pending": ("proctor_pending_requests", "Requests that wait.", "livesum"),
+    "disk_free": ("proctor_disk_free_bytes", "Bytes that are free on the disk that holds the record.", "livemin"),
+    "disk_low": ("proctor_disk_low", "1 while that disk is nearly full: no session is opened.", "livemax"),
+}
+COUNTERS: Final = {
+    "steps": ("proctor_steps", "Environment steps taken.", ()),
+    "opened": ("proctor_sessions_opened", "Sessions opened so far.", ()),
+    "errors": ("proctor_errors", "Errors told to clients.", ("code",)),
+    "refusals": ("proctor_refused", "Requests refused at the door.", ("status",)),
+    "ended": ("proctor_sessions_ended", "Sessions ended so far.", ("reason",)),
+}
+
+
 class Metrics:
     """The counts of one server, or of one worker."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._sessions = Gauge(
-            "proctor_sessions", "Sessions that are open.", registry=self.registry, multiprocess_mode="livesum"
-        )
-        self._connections = Gauge(
-            "proctor_connections", "Sockets that are connected.", registry=self.registry, multiprocess_mode="livesum"
-        )
-        self._waiting = Gauge(
-            "proctor_waiting", "Clients that wait for a session.", registry=self.registry, multiprocess_mode="livesum"
-        )
-        self._pending = Gauge(
-            "proctor_pending_requests", "Requests that wait.", registry=self.registry, multiprocess_mode="livesum"
-        )
-        self._disk_free = Gauge(
-            "proctor_disk_free_bytes",
-            "Bytes that are free on the disk that holds the record.",
-            registry=self.registry,
-            multiprocess_mode="livemin",
-        )
-        self._disk_low = Gauge(
-            "proctor_disk_low",
-            "1 while that disk is nearly full: no session is opened.",
-            registry=self.registry,
-            multiprocess_mode="livemax",
-        )
-        self._steps = Counter("proctor_steps", "Environment steps taken.", registry=self.registry)
-        self._opened = Counter("proctor_sessions_opened", "Sessions opened so far.", registry=self.registry)
-        self._errors = Counter("proctor_errors", "Errors told to clients.", ["code"], registry=self.registry)
-        self._refusals = Counter("proctor_refused", "Requests refused at the door.", ["status"], registry=self.registry)
-        self._ended = Counter("proctor_sessions_ended", "Sessions ended so far.", ["reason"], registry=self.registry)
-        self._seconds = Histogram(
-            "proctor_step_seconds", "Time of a step in the server.", registry=self.registry, buckets=BUCKETS
-        )
-        self._bind()
-
-    def _bind(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self._gauges = {
+            key: Gauge(name, about, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]  # by the table
+            for key, (name, about, mode) in GAUGES.items()
+        }
+        self._counters = {
+            key: Counter(name, about, labels, registry=registry) for key, (name, about, labels) in COUNTERS.items()
+        }
+        seconds = Histogram("proctor_step_seconds", "Time of a step in the server.", registry=registry, buckets=BUCKETS)
         # Bound once: these two are called on every step.
-        self._add_steps = self._steps.inc
-        self._observe = self._seconds.observe
+        self._add_steps = self._counters["steps"].inc
+        self._observe = seconds.observe
 
     def count_steps(self, seconds: float, count: int) -> None:
         """Count one step message, which stepped `count` environments."""
@@ -65,34 +55,34 @@ class Metrics:
 
     def count_session(self) -> None:
         """Count a session that was opened."""
-        self._opened.inc()
+        self._counters["opened"].inc()
 
     def count_session_end(self, reason: str) -> None:
         """Count a session that has ended."""
-        self._ended.labels(reason).inc()
+        self._counters["ended"].labels(reason).inc()
 
     def count_error(self, code: str) -> None:
         """Count an error that was told to a client."""
-        self._errors.labels(code).inc()
+        self._counters["errors"].labels(code).inc()
 
     def count_refusal(self, status: int) -> None:
         """Count a request that the access checks refused."""
-        self._refusals.labels(str(status)).inc()
+        self._counters["refusals"].labels(str(status)).inc()
 
     def count_connection(self, change: int) -> None:
         """Count a socket in (1) or out (-1)."""
-        self._connections.inc(change)
+        self._gauges["connections"].inc(change)
 
     def note(self, *, sessions: int, waiting: int, pending: int) -> None:
         """Set how full the server is."""
-        self._sessions.set(sessions)
-        self._waiting.set(waiting)
-        self._pending.set(pending)
+        self._gauges["sessions"].set(sessions)
+        self._gauges["waiting"].set(waiting)
+        self._gauges["pending"].set(pending)
 
     def note_disk(self, *, free: int, is_low: bool) -> None:
         """Set how full the disk is that holds the record."""
-        self._disk_free.set(free)
-        self._disk_low.set(is_low)
+        self._gauges["disk_free"].set(free)
+        self._gauges["disk_low"].set(is_low)
 
     def page(self) -> bytes:
         """Return all counts in Prometheus's text format."""

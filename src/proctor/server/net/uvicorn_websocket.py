@@ -10,6 +10,7 @@ Rule 2: what makes it quick is in `QuickWebSocketProtocol` and `run_first_part` 
 import asyncio
 from asyncio import Future, Handle, TimerHandle
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -260,8 +261,17 @@ class QuickWebSocketProtocol(LimitedWebSocketProtocol):
         At once, if nothing waits before it: the way through the queue and its task takes as long as a step. And reading
         goes on while little waits: to stop and start again costs two system calls a message.
         """
-        if self.listener is not None and self.queue.empty() and self._hand_over(self.listener):
-            return
+        if (
+            self.listener is not None
+            and self.queue.empty()
+            and self.curr_msg_data_type == "text"
+            and not self.close_sent
+        ):
+            # What is no UTF-8 is left to the library.
+            with suppress(UnicodeDecodeError):
+                if self.listener(b"".join(self.frames).decode()):
+                    self.frames = []
+                    return
         large = sum(map(len, self.frames)) > LARGE
         before, self.read_paused = self.read_paused, True
         super().send_receive_event_to_app()
@@ -269,19 +279,6 @@ class QuickWebSocketProtocol(LimitedWebSocketProtocol):
         if not before and (large or self.queue.qsize() >= MOST_UNREAD):
             self.read_paused = True
             self.transport.pause_reading()
-
-    def _hand_over(self, listener: Callable[[str], bool]) -> bool:
-        """Return whether the listener took the message; bytes and what is no UTF-8 are not for it."""
-        if self.curr_msg_data_type != "text" or self.close_sent:
-            return False
-        try:
-            text = b"".join(self.frames).decode()
-        except UnicodeDecodeError:
-            return False
-        taken = listener(text)
-        if taken:
-            self.frames = []
-        return taken
 
     async def send(self, message: Any) -> None:
         """Send; what answers messages that came together is gathered first."""

@@ -78,16 +78,6 @@ class Pipeline:
     def __bool__(self) -> bool:
         return bool(self._states)
 
-    @property
-    def specs(self) -> tuple[dict[str, Any], ...]:
-        """The plan's specs."""
-        return self._plan.specs
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether something outlives an episode, so that a replay of one alone needs a `snapshot`."""
-        return any(transform.keeps_state for transform in self._plan.transforms)
-
     def begin(self, moment: Moment) -> None:
         """Begin an episode in the sub-environments that `moment.begins` marks (None: all); the others go on."""
         self._check_size(moment)

@@ -54,8 +54,6 @@ class Transform(ABC, Generic[StateT]):
     """Changes rewards; `name` is the key of its part in the events."""
 
     name: str
-    keeps_state: ClassVar[bool] = False
-    """Whether its state outlives an episode."""
     reads_outputs: ClassVar[bool] = False
     """Whether it looks at observations or metadata."""
 
@@ -204,7 +202,6 @@ class Normalise(Transform[RunningMoments]):
 
     gamma: float
     epsilon: float
-    keeps_state = True
 
     def make_state(self, num_envs: int) -> RunningMoments:
         """Return Gymnasium's prior: variance 1 with the weight of 1e-4 samples."""

@@ -242,7 +242,10 @@ class EnvAdapter(GuardedAdapter):
         # The first question spares most answers the second, which takes as long as a step.
         if not isinstance(answer, Observation) and inspect.isawaitable(answer):
             return self._ask_later(answer, conclude, method)
-        return self._conclude(answer, conclude, method)
+        try:
+            return conclude(answer)
+        except USER_CODE_ERRORS as problem:  # the environment has moved
+            raise self._log_failure(problem, method) from None
 
     async def _ask_later(self, answer: Awaitable[Any], conclude: Callable[[Any], AnswerT], method: str) -> AnswerT:
         return self._conclude(await self._await_answer(answer, method), conclude, method)

@@ -14,10 +14,12 @@ Rule 5: what a factory raises, an exit too, is logged with an incident's number;
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from proctor.envs.targets import AnyEnvironment, Target, is_async
 from proctor.errors import ComponentError
@@ -47,51 +49,59 @@ abandoned_threads: Final[set[int]] = set()
 AnyAdapter = EnvAdapter | BatchAdapter
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Where an adapter works. `immediate`: a step ends before the call gives way to anybody else.
 
     `enforces_timeout`: an answer that takes longer than `timeout` seconds is given up here, and nobody else need watch it.
     """
 
     kind: str
-    immediate: bool
-    enforces_timeout: bool
-    timeout: float | None
+    immediate: bool = False
+    enforces_timeout: bool = False
+    timeout: float | None = None
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of the adapter answers; an executor has this, or all the methods below."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Let go of it without waiting, whatever it does."""
 
     async def reset(self, order: ResetRequest) -> AnyOutcome:
         """Begin an episode."""
-        ...
+        outcome: AnyOutcome = await self.ask("reset", order)
+        return outcome
 
     async def step(self, data: bytes) -> AnyOutcome:
         """Carry out an action."""
-        ...
+        outcome: AnyOutcome = await self.ask("step", data)
+        return outcome
 
     async def call(self, tool: str, arguments: bytes) -> ToolOutcome:
         """Use a tool."""
-        ...
+        outcome: ToolOutcome = await self.ask("call", tool, arguments)
+        return outcome
 
     async def act(self, action: bytes) -> ToolOutcome:
         """Carry out an action that a call left to be done."""
-        ...
+        outcome: ToolOutcome = await self.ask("act", action)
+        return outcome
 
     async def state(self) -> bytes:
         """Return the state as JSON."""
-        ...
+        state: bytes = await self.ask("state")
+        return state
 
     async def close(self) -> None:
         """Close the environment; the executor is no more."""
-        ...
-
-    def abandon(self) -> None:
-        """Let go of it without waiting, whatever it does."""
-        ...
+        await self.ask("close")
 
 
-class LoopExecutor:
+class LoopExecutor(Executor):
     """An adapter that works on the event loop."""
 
     kind = "inline"
-    timeout: float | None = None
 
     def __init__(self, adapter: AnyAdapter, *, immediate: bool) -> None:
         self.immediate = immediate
@@ -108,30 +118,14 @@ class LoopExecutor:
             making.add_done_callback(_close_after_making)
             raise
 
-    async def reset(self, order: ResetRequest) -> AnyOutcome:
-        """Begin an episode."""
-        return await _await_answer(self._adapter.reset(order))
-
     async def step(self, data: bytes) -> AnyOutcome:
         """Carry out an action."""
         answer = self._adapter.step(data)
         return answer if type(answer) is EnvOutcome else await _await_answer(answer)
 
-    async def call(self, tool: str, arguments: bytes) -> ToolOutcome:
-        """Use a tool."""
-        return await _await_answer(self._adapter.call(tool, arguments))
-
-    async def act(self, action: bytes) -> ToolOutcome:
-        """Carry out an action that a call left to be done."""
-        return await _await_answer(self._adapter.act(action))
-
-    async def state(self) -> bytes:
-        """Return the state as JSON."""
-        return self._adapter.state()
-
-    async def close(self) -> None:
-        """Close the environment."""
-        await _await_answer(self._adapter.close())
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of the adapter answers."""
+        return await _await_answer(getattr(self._adapter, method)(*arguments))
 
     def abandon(self) -> None:
         """Close the environment without waiting for it; a coroutine that ran was cancelled before."""
@@ -163,13 +157,10 @@ async def _await_answer(answer: AnswerT | Awaitable[AnswerT]) -> AnswerT:
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-class ThreadExecutor:
+class ThreadExecutor(Executor):
     """An adapter that was made, works and is closed on one thread of its own."""
 
     kind = "thread"
-    immediate = False
-    enforces_timeout = False
-    timeout: float | None = None
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -189,36 +180,15 @@ class ThreadExecutor:
             if not made:
                 self.abandon()
 
-    async def reset(self, order: ResetRequest) -> AnyOutcome:
-        """Begin an episode."""
-        outcome: AnyOutcome = await self._run(lambda: self._made_adapter.reset(order))
-        return outcome
-
-    async def step(self, data: bytes) -> AnyOutcome:
-        """Carry out an action."""
-        outcome: AnyOutcome = await self._run(lambda: self._made_adapter.step(data))
-        return outcome
-
-    async def call(self, tool: str, arguments: bytes) -> ToolOutcome:
-        """Use a tool."""
-        answer: ToolOutcome = await self._run(lambda: self._made_adapter.call(tool, arguments))
-        return answer
-
-    async def act(self, action: bytes) -> ToolOutcome:
-        """Carry out an action that a call left to be done."""
-        answer: ToolOutcome = await self._run(lambda: self._made_adapter.act(action))
-        return answer
-
-    async def state(self) -> bytes:
-        """Return the state as JSON."""
-        state: bytes = await self._run(self._made_adapter.state)
-        return state
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of the adapter answers."""
+        return await self._run(partial(getattr(self._adapter, method), *arguments))
 
     async def close(self) -> None:
         """Close the environment and end the thread; if that is given up, the thread is abandoned."""
         closed = False
         try:
-            await self._run(self._made_adapter.close)
+            await self.ask("close")
             closed = True
         finally:
             if closed:
@@ -243,10 +213,6 @@ class ThreadExecutor:
 
     def _forget_thread(self) -> None:
         abandoned_threads.discard(id(self))
-
-    @property
-    def _made_adapter(self) -> Any:
-        return self._adapter
 
     async def _run(self, call: Callable[[], Any]) -> Any:
         done = self._loop.create_future()

@@ -39,8 +39,14 @@ from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import Executor, await_with_timeout
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sessions.episode_status import EpisodeStatus, Loss, SessionPosition
-from proctor.server.sessions.resets import AnyReset, reset_from_event
-from proctor.server.sessions.response_builder import Caller, ResponseBuilder, StepContext, encode_transition
+from proctor.server.sessions.response_builder import (
+    AnyReset,
+    Caller,
+    ResponseBuilder,
+    StepContext,
+    encode_transition,
+    reset_from_event,
+)
 from proctor.server.sessions.session import Session
 
 ENDED: Final = "ended"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from proctor import __version__
 from proctor.access.redaction import hide_secrets
 from proctor.models.arrays import array_to_lists, pack_array
-from proctor.models.control import BatchReply, ObservationReply, Problem, WatchedStep
+from proctor.models.control import BatchReply, Code, ObservationReply, Problem, Reset, WatchedStep
 from proctor.models.events import (
     BatchReset,
     BatchStepped,
@@ -30,11 +30,12 @@ from proctor.models.events import (
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment, Pipeline
 from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest
-from proctor.server.runtime.results import BatchOutcome, EnvOutcome
+from proctor.server.runtime.results import BatchOutcome, EnvOutcome, make_refusal
 from proctor.server.sessions.session_spec import SessionSpec
 
 NULL: Final = Raw(b"null")
 encode: Final = msgspec.json.Encoder().encode
+AnyReset = EpisodeReset | BatchReset
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -80,13 +81,14 @@ class SingleResponseBuilder:
     """For a session of one environment; `extended` is what a client that said hello understands."""
 
     def __init__(self, pipeline: Pipeline, *, extended: bool) -> None:
-        self._pipeline = pipeline
+        self._pipeline = pipeline or None
         self._extended = extended
 
     def build_reset(self, outcome: EnvOutcome, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a reset."""
-        carried = encode(self._pipeline.snapshot()) if self._pipeline else b"null"
-        if self._pipeline:
+        carried = b"null"
+        if self._pipeline is not None:
+            carried = encode(self._pipeline.snapshot())
             self._pipeline.begin(_make_moment(outcome))
         event = EpisodeReset(
             session=context.session,
@@ -106,7 +108,11 @@ class SingleResponseBuilder:
 
     def build_step(self, outcome: EnvOutcome, action: bytes, context: StepContext) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a step."""
-        reward, parts = self._transform_reward(outcome) if self._pipeline else (outcome.reward, {})
+        reward, parts = outcome.reward, dict[str, float]()
+        if self._pipeline is not None and reward is not None:
+            rewarded = self._pipeline.apply(_make_moment(outcome))
+            reward = float(rewarded.rewards[0])
+            parts = {name: float(part[0]) for name, part in rewarded.parts.items()}
         caller = context.caller
         event = EpisodeStepped(
             session=context.session,
@@ -132,12 +138,6 @@ class SingleResponseBuilder:
     def add_head(self, data: bytes, head: str | None) -> bytes:
         """Return the data with the head in it."""
         return _add_head(data, head) if self._extended else data
-
-    def _transform_reward(self, outcome: EnvOutcome) -> tuple[float | None, dict[str, float]]:
-        if outcome.reward is None:
-            return None, {}
-        rewarded = self._pipeline.apply(_make_moment(outcome))
-        return float(rewarded.rewards[0]), {name: float(part[0]) for name, part in rewarded.parts.items()}
 
     def _encode_reply(self, outcome: EnvOutcome, reward: float | None, context: StepContext) -> bytes:
         seen = ObservationReply(
@@ -338,3 +338,21 @@ def encode_transition(number: int, event: EpisodeStepped, caller: Caller) -> byt
             event.parts,
         )
     )
+
+
+# ---------------------------------------------------------------------------------------------------------- resets
+def parse_reset(reset: Reset, episode_id: str) -> ResetRequest:
+    """Return what a request asks for, or refuse what is no options or no mask; `episode_id` is for one that names none."""
+    try:
+        options = msgspec.json.decode(reset.options, type=dict | None)
+        mask = msgspec.json.decode(reset.mask, type=list[bool] | None)
+    except msgspec.DecodeError as problem:
+        raise make_refusal(Code.VALIDATION_ERROR, f"not a reset: {problem}", expected="options and a mask") from None
+    return ResetRequest(reset.seed, episode_id if reset.episode_id is None else reset.episode_id, options or None, mask)
+
+
+def reset_from_event(event: AnyReset) -> ResetRequest:
+    """Return what a reset on record had asked for."""
+    seed: Any = event.seed  # a batch's seeds came from a request, where none of them is None
+    mask = msgspec.json.decode(event.mask) if isinstance(event, BatchReset) else None
+    return ResetRequest(seed, event.episode_id, msgspec.json.decode(event.options), mask)

@@ -25,7 +25,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.executors import AnyOutcome
+from proctor.server.runtime.executors import AnyOutcome, Executor
 from proctor.server.runtime.results import (
     RequestError,
     RequestFailed,
@@ -81,11 +81,10 @@ class ProcessHandle(Protocol):
         ...
 
 
-class WorkerExecutor:
+class WorkerExecutor(Executor):
     """An adapter in another process."""
 
     kind = "process"
-    immediate = False
     enforces_timeout = True
 
     def __init__(
