@@ -16,69 +16,61 @@ from tests.client.test_session import ADD, impatient, told, until
 from tests.server.live_server import Served, serving
 from tests.server.live_server import until as wait_until
 
-
-def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
-    async def main() -> tuple[Any, ...]:
-        connection = Connection(served.url)
-        before = connection.welcome
-        names = await asyncio.gather(*(connection.metadata() for _ in range(5)))
-        await connection.close()
-        return before, {each.name for each in names}
-
-    assert asyncio.run(main()) == (None, {"Counting"})
+pytestmark = pytest.mark.anyio
 
 
-def test_what_was_agreed_on_is_known(served: Served) -> None:
-    async def main() -> Any:
-        async with Connection(served.url, settings=ConnectionSettings(packed=True)) as connection:
-            return connection.welcome, await connection.schema()
+async def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
+    connection = Connection(served.url)
+    before = connection.welcome
+    names = await asyncio.gather(*(connection.metadata() for _ in range(5)))
+    await connection.close()
+    result = before, {each.name for each in names}
 
-    welcome, schemas = asyncio.run(main())
+    assert result == (None, {"Counting"})
 
+
+async def test_what_was_agreed_on_is_known(served: Served) -> None:
+    async with Connection(served.url, settings=ConnectionSettings(packed=True)) as connection:
+        welcome, schemas = connection.welcome, await connection.schema()
+
+    assert welcome is not None
     assert (welcome.protocol, welcome.packed, welcome.environment) == (1, True, "Counting")
     assert schemas.action["properties"].keys() == {"by", "wait"}
     assert schemas.spaces is None
 
 
-def test_a_closed_connection_stays_closed(served: Served) -> None:
-    async def main() -> None:
-        connection = Connection(served.url)
-        session = await connection.session()
-        await connection.close()
-        await connection.close()
+async def test_a_closed_connection_stays_closed(served: Served) -> None:
+    connection = Connection(served.url)
+    session = await connection.session()
+    await connection.close()
+    await connection.close()
+    with pytest.raises(StateError):
+        await connection.metadata()
+    with pytest.raises(StateError):
+        await session.reset(b"")
+
+
+async def test_a_connection_that_is_closed_while_it_is_made_stays_closed() -> None:
+    async with faking() as fake:
+
+        async def close_first(fake: Fake, request: Request) -> None:
+            connection._closed = True
+            await fake.honest(request)
+
+        fake.lies["hello"] = close_first
+        connection = Connection(fake.url)
         with pytest.raises(StateError):
-            await connection.metadata()
-        with pytest.raises(StateError):
-            await session.reset(b"")
-
-    asyncio.run(main())
+            await connection.ensure_connection()
+        assert connection._socket is None
 
 
-def test_a_connection_that_is_closed_while_it_is_made_stays_closed() -> None:
-    async def main() -> None:
-        async with faking() as fake:
+async def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
+    async with Connection(served.url) as connection:
+        for _ in range(5):
+            await (await connection.session()).reset(b"")
+    result = len(asyncio.all_tasks())
 
-            async def close_first(fake: Fake, request: Request) -> None:
-                connection._closed = True
-                await fake.honest(request)
-
-            fake.lies["hello"] = close_first
-            connection = Connection(fake.url)
-            with pytest.raises(StateError):
-                await connection.ensure_connection()
-            assert connection._socket is None
-
-    asyncio.run(main())
-
-
-def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
-    async def main() -> int:
-        async with Connection(served.url) as connection:
-            for _ in range(5):
-                await (await connection.session()).reset(b"")
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1
+    assert result == 1
     wait_until(lambda: not served.server.sessions.channels)
 
 
@@ -102,39 +94,31 @@ def test_notices_reach_the_callback() -> None:
     assert heard[0].seconds_left == pytest.approx(40.0)
 
 
-def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
+async def test_a_server_that_stops_says_so_and_its_episodes_are_lost() -> None:
     heard: list[Notice] = []
 
-    async def main() -> None:
-        with serving(COUNTING, drain_seconds=0.0) as there:
-            connection = Connection(
-                there.url, on_notice=heard.append, settings=ConnectionSettings(connect_timeout=60.0)
-            )
-            session = await connection.session()
-            await session.reset(b"")
-            there.loop.call_soon_threadsafe(there.server.stop)
-            await until(lambda: not connection._up)
-        assert connection._reconnecting is not None
-        connection._reconnecting.cancel()
-        session.lose("given up by the test", "CONNECTION_LOST")
-        with pytest.raises(EpisodeLost):
-            await session.step(ADD)
-        await connection.close()
-
-    asyncio.run(main())
+    with serving(COUNTING, drain_seconds=0.0) as there:
+        connection = Connection(there.url, on_notice=heard.append, settings=ConnectionSettings(connect_timeout=60.0))
+        session = await connection.session()
+        await session.reset(b"")
+        there.loop.call_soon_threadsafe(there.server.stop)
+        await until(lambda: not connection._up)
+    assert connection._reconnecting is not None
+    connection._reconnecting.cancel()
+    session.lose("given up by the test", "CONNECTION_LOST")
+    with pytest.raises(EpisodeLost):
+        await session.step(ADD)
+    await connection.close()
 
     assert heard[0].code == "SHUTTING_DOWN"
 
 
-def test_a_notice_that_cannot_be_read_is_left_aside() -> None:
-    async def main() -> None:
-        async with faking() as fake, Connection(fake.url) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            await fake.send({"type": "warning", "data": {"code": 7}})
-            await session.step(ADD)
-
-    asyncio.run(main())
+async def test_a_notice_that_cannot_be_read_is_left_aside() -> None:
+    async with faking() as fake, Connection(fake.url) as connection:
+        session = await connection.session()
+        await session.reset(b"")
+        await fake.send({"type": "warning", "data": {"code": 7}})
+        await session.step(ADD)
 
 
 def test_a_server_without_room_says_so() -> None:
@@ -155,41 +139,35 @@ def test_a_batch_of_no_number_is_refused_before_anything_is_sent(num_envs: Any) 
         asyncio.run(Connection("http://127.0.0.1:9").batch(num_envs))
 
 
-def test_a_request_that_belongs_to_no_session_ends_in_time() -> None:
+async def test_a_request_that_belongs_to_no_session_ends_in_time() -> None:
     async def silence(fake: Fake, request: Request) -> None:
         pass
 
-    async def main() -> None:
-        async with (
-            faking() as fake,
-            Connection(fake.url, settings=ConnectionSettings(request_timeout=0.05)) as connection,
-        ):
-            fake.lies |= {"metadata": silence, "open": silence}
-            with pytest.raises(RequestTimeout):
-                await connection.metadata()
-            with pytest.raises(RequestTimeout):
-                await connection.session()
-
-    asyncio.run(main())
+    async with (
+        faking() as fake,
+        Connection(fake.url, settings=ConnectionSettings(request_timeout=0.05)) as connection,
+    ):
+        fake.lies |= {"metadata": silence, "open": silence}
+        with pytest.raises(RequestTimeout):
+            await connection.metadata()
+        with pytest.raises(RequestTimeout):
+            await connection.session()
 
 
-def test_a_request_that_belongs_to_no_session_fails_with_its_connection() -> None:
+async def test_a_request_that_belongs_to_no_session_fails_with_its_connection() -> None:
     async def cut(fake: Fake, request: Request) -> None:
         await fake.cut()
 
-    async def main() -> None:
-        async with faking() as fake, Connection(fake.url) as connection:
-            fake.lies["open"] = cut
-            with pytest.raises(ConnectionFailed):
-                await connection.session()
-            fake.lies.clear()
-            await (await connection.session()).reset(b"")
-
-    asyncio.run(main())
+    async with faking() as fake, Connection(fake.url) as connection:
+        fake.lies["open"] = cut
+        with pytest.raises(ConnectionFailed):
+            await connection.session()
+        fake.lies.clear()
+        await (await connection.session()).reset(b"")
 
 
 @pytest.mark.parametrize("told", ["which", "not which"])
-def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: str) -> None:
+async def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: str) -> None:
     async def limited(fake: Fake, request: Request) -> None:
         if len(fake.asked(request["type"])) > 1:
             await fake.honest(request)
@@ -198,30 +176,29 @@ def test_a_limited_rate_means_to_ask_again_later_but_never_to_open_twice(told: s
         beside = {"id": request["id"]} if told == "which" else {}
         await fake.send({"type": "error", "data": problem, **beside})
 
-    async def main() -> tuple[int, int]:
-        async with (
-            faking() as fake,
-            Connection(fake.url, settings=ConnectionSettings(request_timeout=300.0)) as connection,
-        ):
-            session = await connection.session()
-            await session.reset(b"")
-            fake.lies |= {"step": limited, "open": limited}
-            fake.requests.clear()
-            await session.step(ADD)
-            if told == "which":
+    async with (
+        faking() as fake,
+        Connection(fake.url, settings=ConnectionSettings(request_timeout=300.0)) as connection,
+    ):
+        session = await connection.session()
+        await session.reset(b"")
+        fake.lies |= {"step": limited, "open": limited}
+        fake.requests.clear()
+        await session.step(ADD)
+        if told == "which":
+            await connection.session()
+        else:
+            hasty: Any = connection
+            hasty.settings = ConnectionSettings(request_timeout=0.5)
+            with pytest.raises(RequestTimeout):
                 await connection.session()
-            else:
-                hasty: Any = connection
-                hasty.settings = ConnectionSettings(request_timeout=0.5)
-                with pytest.raises(RequestTimeout):
-                    await connection.session()
-            return len(fake.asked("step")), len(fake.asked("open"))
+        result = len(fake.asked("step")), len(fake.asked("open"))
 
-    assert asyncio.run(main()) == ((2, 2) if told == "which" else (2, 1))
+    assert result == ((2, 2) if told == "which" else (2, 1))
 
 
 @pytest.mark.parametrize("answer", ["nothing", "garbage", "another", "refusal", "cut"])
-def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: str) -> None:
+async def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: str) -> None:
     async def lie(fake: Fake, request: Request) -> None:
         if answer == "garbage":
             await fake.send("[")
@@ -232,19 +209,16 @@ def test_a_server_that_does_not_answer_hello_as_it_should_is_a_failure(answer: s
         elif answer == "cut":
             await fake.cut()
 
-    async def main() -> None:
-        async with faking() as fake:
-            fake.lies["hello"] = lie
-            patience = 0.2 if answer == "nothing" else 300.0
-            connection = Connection(fake.url, settings=ConnectionSettings(connect_timeout=patience))
-            with pytest.raises(ConnectionFailed):
-                await connection.ensure_connection()
-            fake.lies.clear()
-            if answer != "nothing":
-                await connection.ensure_connection()
-            await connection.close()
-
-    asyncio.run(main())
+    async with faking() as fake:
+        fake.lies["hello"] = lie
+        patience = 0.2 if answer == "nothing" else 300.0
+        connection = Connection(fake.url, settings=ConnectionSettings(connect_timeout=patience))
+        with pytest.raises(ConnectionFailed):
+            await connection.ensure_connection()
+        fake.lies.clear()
+        if answer != "nothing":
+            await connection.ensure_connection()
+        await connection.close()
 
 
 class Plain(Fake):
@@ -369,18 +343,17 @@ class TestAServerWithoutHello:
 
         self.run(test)
 
-    def test_that_is_full_says_so_before_it_hangs_up(self) -> None:
-        async def main() -> str:
-            from websockets.asyncio.server import serve
+    async def test_that_is_full_says_so_before_it_hangs_up(self) -> None:
+        from websockets.asyncio.server import serve
 
-            async def full(socket: Any) -> None:
-                await socket.send('{"type":"error","data":{"message":"full","code":"CAPACITY_REACHED"}}')
-                await socket.close()
+        async def full(socket: Any) -> None:
+            await socket.send('{"type":"error","data":{"message":"full","code":"CAPACITY_REACHED"}}')
+            await socket.close()
 
-            async with serve(full, "127.0.0.1", 0, compression=None) as server:
-                url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
-                with pytest.raises(RemoteError) as refusal:
-                    await Connection(url).ensure_connection()
-                return refusal.value.code
+        async with serve(full, "127.0.0.1", 0, compression=None) as server:
+            url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+            with pytest.raises(RemoteError) as refusal:
+                await Connection(url).ensure_connection()
+            result = refusal.value.code
 
-        assert asyncio.run(main()) == "CAPACITY_REACHED"
+        assert result == "CAPACITY_REACHED"

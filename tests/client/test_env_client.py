@@ -17,6 +17,8 @@ from proctor.models.wire import Action, Observation, State
 from tests.client.counting import Count, Counted, CountState
 from tests.server.live_server import Served, serving, until
 
+pytestmark = pytest.mark.anyio
+
 
 class CountClient(EnvClient[Count, Counted, CountState]):
     """Needs a URL and nothing else."""
@@ -100,16 +102,15 @@ def test_the_hand_written_models_drive_the_environments_of_ours() -> None:
     assert board.step_count == 1
 
 
-def test_several_clients_share_a_connection(counting: Served) -> None:
-    async def main() -> tuple[list[int], bool]:
-        async with Connection(counting.url) as connection:
-            clients = [CountClient.on(connection) for _ in range(4)]
-            seen = await asyncio.gather(*(client.reset(seed=number) for number, client in enumerate(clients)))
-            await clients[0].close()
-            after = await clients[1].step(Count())
-            return [each.total for each in seen], after.total == 2
+async def test_several_clients_share_a_connection(counting: Served) -> None:
+    async with Connection(counting.url) as connection:
+        clients = [CountClient.on(connection) for _ in range(4)]
+        seen = await asyncio.gather(*(client.reset(seed=number) for number, client in enumerate(clients)))
+        await clients[0].close()
+        after = await clients[1].step(Count())
+        result = [each.total for each in seen], after.total == 2
 
-    assert asyncio.run(main()) == ([0, 1, 2, 3], True)
+    assert result == ([0, 1, 2, 3], True)
 
 
 def test_a_shared_connection_has_its_own_credential(counting: Served) -> None:
@@ -135,34 +136,28 @@ def test_options_that_json_cannot_say_are_refused_here(counting: Served) -> None
     on(counting, test)
 
 
-def test_a_reply_that_does_not_fit_the_models_is_refused_and_the_episode_goes_on(counting: Served) -> None:
+async def test_a_reply_that_does_not_fit_the_models_is_refused_and_the_episode_goes_on(counting: Served) -> None:
     class Mistaken(EnvClient[Count, Wrong, State]):
         """Believes in another observation."""
 
-    async def main() -> None:
-        async with Mistaken(counting.url) as client:
-            with pytest.raises(ValidationError, match="does not fit Wrong: total"):
-                await client.reset()
-            with pytest.raises(ValidationError):
-                await client.step(Count())
-            with pytest.raises(ValidationError, match="does not fit State"):
-                await client.state()
-            assert client.session.position.step == 1
-
-    asyncio.run(main())
+    async with Mistaken(counting.url) as client:
+        with pytest.raises(ValidationError, match="does not fit Wrong: total"):
+            await client.reset()
+        with pytest.raises(ValidationError):
+            await client.step(Count())
+        with pytest.raises(ValidationError, match="does not fit State"):
+            await client.state()
+        assert client.session.position.step == 1
 
 
 @pytest.mark.parametrize("how", ["enter", "reset"])
-def test_other_types_than_the_server_s_are_found_before_the_first_episode(counting: Served, how: str) -> None:
-    async def main() -> None:
-        client = EnvClient(
-            counting.url, action_type=Count, observation_type=Wrong, state_type=CountState, check_schema=True
-        )
-        with pytest.raises(ValidationError, match="the server's observation"):
-            await (client.connect() if how == "enter" else client.reset())
-        await client.close()
-
-    asyncio.run(main())
+async def test_other_types_than_the_server_s_are_found_before_the_first_episode(counting: Served, how: str) -> None:
+    client = EnvClient(
+        counting.url, action_type=Count, observation_type=Wrong, state_type=CountState, check_schema=True
+    )
+    with pytest.raises(ValidationError, match="the server's observation"):
+        await (client.connect() if how == "enter" else client.reset())
+    await client.close()
     until(lambda: not counting.server.sessions.channels)
 
 
@@ -180,12 +175,11 @@ def test_a_client_that_cannot_be_entered_leaves_no_connection_behind(counting: S
     assert client.connection._closed
 
 
-def test_the_right_types_pass_the_check(counting: Served) -> None:
-    async def main() -> int:
-        async with CountClient(counting.url, check_schema=True) as client:
-            return (await client.reset()).total
+async def test_the_right_types_pass_the_check(counting: Served) -> None:
+    async with CountClient(counting.url, check_schema=True) as client:
+        result = (await client.reset()).total
 
-    assert asyncio.run(main()) == 0
+    assert result == 0
 
 
 @pytest.mark.parametrize("missing", ["action_type", "observation_type", "state_type"])

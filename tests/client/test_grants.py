@@ -7,7 +7,8 @@ import copy
 import json
 import os
 import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from tests.client.counting import Count
 from tests.client.fake_server import Fake, Request, faking
 from tests.client.test_session import impatient, neglect, outcome, until
 
+pytestmark = pytest.mark.anyio
+
 SECRET = "wholly-secret"
 GRANT = Grant("g1", "http://127.0.0.1:9/mcp", SECRET, ("look",), 12.5, "e1")
 
@@ -41,22 +44,19 @@ class FakeClient(EnvClient[Count, Number, State]):
     """Of the fake."""
 
 
-def with_fake(
-    test: Callable[[Fake, FakeClient], Awaitable[None]], *, reset: bool = True, shared: bool = False, **settings: Any
-) -> None:
-    """Run a test with a client of a fake server, in its first episode."""
-
-    async def main() -> None:
-        async with (
-            asyncio.timeout(300),
-            faking() as fake,
-            FakeClient(fake.url, settings=ConnectionSettings(**settings), shared=shared) as client,
-        ):
-            if reset:
-                await client.reset()
-            await test(fake, client)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def with_fake(
+    *, reset: bool = True, shared: bool = False, **settings: Any
+) -> AsyncIterator[tuple[Fake, FakeClient]]:
+    """Give a client of a fake server, in its first episode."""
+    async with (
+        asyncio.timeout(300),
+        faking() as fake,
+        FakeClient(fake.url, settings=ConnectionSettings(**settings), shared=shared) as client,
+    ):
+        if reset:
+            await client.reset()
+        yield fake, client
 
 
 async def no_hello(fake: Fake, request: Request) -> None:
@@ -226,8 +226,8 @@ def test_a_wish_that_no_server_would_take_is_refused_here(wish: Any) -> None:
 # ------------------------------------------------------------------------------------------------- asking for one
 
 
-def test_a_grant_names_session_and_epoch_and_what_the_agent_may() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_grant_names_session_and_epoch_and_what_the_agent_may() -> None:
+    async with with_fake() as (fake, client):
         grant = await client.grant("learner", ttl_seconds=60, calls_per_second=2.5, tools=("look",))
         (asked,) = fake.asked("grant")
 
@@ -236,11 +236,9 @@ def test_a_grant_names_session_and_epoch_and_what_the_agent_may() -> None:
         assert grant == Grant("g1", "http://127.0.0.1:9/mcp", "secret-1", ("look", "count"), None, "e")
         assert client.granted is None
 
-    with_fake(test)
 
-
-def test_a_reset_brings_a_grant_along() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_reset_brings_a_grant_along() -> None:
+    async with with_fake(reset=False) as (fake, client):
         seen = await client.reset(seed=3, grant=GrantWish(agent="learner"))
         first = client.granted
         await client.reset(grant=True)
@@ -256,14 +254,12 @@ def test_a_reset_brings_a_grant_along() -> None:
         assert asked[1]["grant"]["agent"] == ""
         assert asked[2] is None
 
-    with_fake(test, reset=False)
 
-
-def test_a_grant_is_taken_back_by_itself_or_by_its_name() -> None:
+async def test_a_grant_is_taken_back_by_itself_or_by_its_name() -> None:
     async def dead(fake: Fake, request: Request) -> None:
         await fake.reply(request, "revoked", {"grant": request["data"]["grant"], "live": False})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         grant = await client.grant()
         live = [await client.revoke(grant)]
         fake.lies["revoke"] = dead
@@ -272,11 +268,9 @@ def test_a_grant_is_taken_back_by_itself_or_by_its_name() -> None:
         assert live == [True, False]
         assert [request["data"] for request in fake.asked("revoke")] == [{"grant": "g1"}] * 2
 
-    with_fake(test)
 
-
-def test_without_an_episode_there_is_nothing_to_grant() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_without_an_episode_there_is_nothing_to_grant() -> None:
+    async with with_fake(reset=False) as (fake, client):
         for call in (client.grant(), client.revoke("g1"), client.wait_end()):
             with pytest.raises(StateError, match="no episode has begun"):
                 await call
@@ -285,15 +279,13 @@ def test_without_an_episode_there_is_nothing_to_grant() -> None:
 
         assert [request["type"] for request in fake.requests] == ["hello", "open"]
 
-    with_fake(test, reset=False)
 
-
-def test_after_the_end_and_after_close_there_is_nothing_to_grant() -> None:
+async def test_after_the_end_and_after_close_there_is_nothing_to_grant() -> None:
     async def end(fake: Fake, request: Request) -> None:
         fake.step += 1
         await fake.reply(request, "observation", fake.seen(done=True, terminated=True))
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies["step"] = end
         await client.step(Count())
         with pytest.raises(StateError, match="over"):
@@ -306,15 +298,13 @@ def test_after_the_end_and_after_close_there_is_nothing_to_grant() -> None:
 
         assert fake.asked("grant") == []
 
-    with_fake(test)
-
 
 @pytest.mark.parametrize("code", [Code.NO_AGENT_PLANE, Code.GRANTS_TAKEN, Code.BUSY])
-def test_a_refused_grant_leaves_the_episode_where_it_was(code: str) -> None:
+async def test_a_refused_grant_leaves_the_episode_where_it_was(code: str) -> None:
     async def refuse(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "no", "code": code})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies["grant"] = refuse
         with pytest.raises(RemoteError) as refusal:
             await client.grant()
@@ -322,14 +312,12 @@ def test_a_refused_grant_leaves_the_episode_where_it_was(code: str) -> None:
         assert refusal.value.code == code
         assert (await client.step(Count())).count == 1
 
-    with_fake(test)
 
-
-def test_a_step_that_is_refused_because_of_a_grant_leaves_the_episode_where_it_was() -> None:
+async def test_a_step_that_is_refused_because_of_a_grant_leaves_the_episode_where_it_was() -> None:
     async def refuse(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "an agent acts", "code": "GRANT_LIVE"})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         grant = await client.grant()
         fake.lies["step"] = refuse
         with pytest.raises(RemoteError) as refusal:
@@ -340,44 +328,38 @@ def test_a_step_that_is_refused_because_of_a_grant_leaves_the_episode_where_it_w
         assert refusal.value.code == Code.GRANT_LIVE
         assert (await client.step(Count())).count == 1
 
-    with_fake(test)
-
 
 @pytest.mark.parametrize("kind", ["grant", "revoke"])
-def test_an_answer_about_a_grant_that_cannot_be_read_is_a_loss(kind: str) -> None:
+async def test_an_answer_about_a_grant_that_cannot_be_read_is_a_loss(kind: str) -> None:
     async def nonsense(fake: Fake, request: Request) -> None:
         await fake.reply(request, "granted" if kind == "revoke" else "observation", {})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies[kind] = nonsense
         with pytest.raises(EpisodeLost) as loss:
             await (client.grant() if kind == "grant" else client.revoke("g1"))
 
         assert loss.value.code == "UNREADABLE"
 
-    with_fake(test)
 
-
-def test_a_grant_on_another_episode_is_a_loss() -> None:
+async def test_a_grant_on_another_episode_is_a_loss() -> None:
     async def other(fake: Fake, request: Request) -> None:
         await fake.reply(request, "granted", fake.granted(), epoch=7)
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies["grant"] = other
         with pytest.raises(EpisodeLost) as loss:
             await client.grant()
 
         assert loss.value.code == "WRONG_EPISODE"
 
-    with_fake(test)
 
-
-def test_a_grant_whose_caller_has_gone_is_revoked_before_anything_else() -> None:
+async def test_a_grant_whose_caller_has_gone_is_revoked_before_anything_else() -> None:
     async def late(fake: Fake, request: Request) -> None:
         if len(fake.asked("grant")) == 2:
             await fake.reply(request, "granted", fake.granted())
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies |= {"grant": late, "cancel": outcome("finished")}
         asking = asyncio.create_task(client.grant())
         await until(lambda: fake.asked("grant"))
@@ -391,11 +373,9 @@ def test_a_grant_whose_caller_has_gone_is_revoked_before_anything_else() -> None
         assert order == ["revoke", "step"]
         assert fake.asked("revoke")[0]["data"] == {"grant": "g1"}
 
-    with_fake(test)
 
-
-def test_a_grant_that_nobody_answers_is_a_time_out_and_the_episode_goes_on() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_grant_that_nobody_answers_is_a_time_out_and_the_episode_goes_on() -> None:
+    async with with_fake() as (fake, client):
         impatient(client.session, 0.1)
         fake.lies |= {"grant": neglect, "cancel": outcome("dropped")}
         with pytest.raises(RequestTimeout):
@@ -405,14 +385,12 @@ def test_a_grant_that_nobody_answers_is_a_time_out_and_the_episode_goes_on() -> 
 
         assert (await client.grant()).grant == "g1"
 
-    with_fake(test)
 
-
-def test_an_agent_can_be_stopped_in_an_episode_that_its_orchestrator_has_lost() -> None:
+async def test_an_agent_can_be_stopped_in_an_episode_that_its_orchestrator_has_lost() -> None:
     async def lost(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "gone", "code": "STEP_TIMEOUT", "lost": True})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         grant = await client.grant()
         fake.lies["step"] = lost
         with pytest.raises(EpisodeLost):
@@ -422,23 +400,19 @@ def test_an_agent_can_be_stopped_in_an_episode_that_its_orchestrator_has_lost() 
 
         assert await client.revoke(grant)
 
-    with_fake(test)
-
 
 # --------------------------------------------------------------------------- an episode in which agents act as well
 
 
-def test_shared_sessions_are_opened_as_such() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_shared_sessions_are_opened_as_such() -> None:
+    async with with_fake(shared=True) as (fake, _):
         assert fake.asked("open")[0]["data"]["shared"] is True
-
-    with_fake(test, shared=True)
     assert FakeClient.blocking("http://127.0.0.1:9", shared=True).client.session._order.shared
     assert GenericClient.blocking("http://127.0.0.1:9", shared=True).client.session._order.shared
 
 
-def test_steps_of_agents_between_two_steps_are_no_loss() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_steps_of_agents_between_two_steps_are_no_loss() -> None:
+    async with with_fake(shared=True) as (fake, client):
         await client.grant()
         fake.act()
         fake.act()
@@ -448,11 +422,9 @@ def test_steps_of_agents_between_two_steps_are_no_loss() -> None:
 
         assert (first.count, second.count) == (3, 5)
 
-    with_fake(test, shared=True)
 
-
-def test_without_a_grant_a_step_of_somebody_else_is_a_loss() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_without_a_grant_a_step_of_somebody_else_is_a_loss() -> None:
+    async with with_fake() as (fake, client):
         await client.grant()
         await client.reset()
         fake.act()
@@ -461,11 +433,9 @@ def test_without_a_grant_a_step_of_somebody_else_is_a_loss() -> None:
 
         assert loss.value.code == "WRONG_EPISODE"
 
-    with_fake(test)
 
-
-def test_where_agents_act_an_episode_that_goes_back_is_a_loss() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_where_agents_act_an_episode_that_goes_back_is_a_loss() -> None:
+    async with with_fake() as (fake, client):
         await client.reset(grant=True)
         fake.act()
         await client.step(Count())
@@ -475,45 +445,38 @@ def test_where_agents_act_an_episode_that_goes_back_is_a_loss() -> None:
 
         assert loss.value.code == "WRONG_EPISODE"
 
-    with_fake(test)
-
 
 # ----------------------------------------------------------------------------------------- servers that have no agents
 
 
-def test_a_server_without_hello_has_no_agents_and_says_so_before_anything_happens() -> None:
-    async def main() -> None:
-        async with asyncio.timeout(300), faking() as fake:
-            fake.lies |= {"hello": no_hello, "reset": plain}
-            async with FakeClient(fake.url) as client:
-                with pytest.raises(RemoteError, match="hello") as refusal:
-                    await client.reset(grant=True)
-                assert refusal.value.code == Code.NO_AGENT_PLANE
-                assert fake.asked("reset") == []
-                await client.reset()
-                for call in (client.grant(), client.revoke("g"), client.wait_end()):
-                    with pytest.raises(RemoteError, match="hello"):
-                        await call
+async def test_a_server_without_hello_has_no_agents_and_says_so_before_anything_happens() -> None:
+    async with asyncio.timeout(300), faking() as fake:
+        fake.lies |= {"hello": no_hello, "reset": plain}
+        async with FakeClient(fake.url) as client:
+            with pytest.raises(RemoteError, match="hello") as refusal:
+                await client.reset(grant=True)
+            assert refusal.value.code == Code.NO_AGENT_PLANE
+            assert fake.asked("reset") == []
+            await client.reset()
+            for call in (client.grant(), client.revoke("g"), client.wait_end()):
                 with pytest.raises(RemoteError, match="hello"):
-                    client.watch()
-            shared = FakeClient(fake.url, shared=True)
-            with pytest.raises(ValidationError, match="hello"):
-                await shared.connect()
-            await shared.close()
+                    await call
+            with pytest.raises(RemoteError, match="hello"):
+                client.watch()
+        shared = FakeClient(fake.url, shared=True)
+        with pytest.raises(ValidationError, match="hello"):
+            await shared.connect()
+        await shared.close()
 
-    asyncio.run(main())
 
-
-def test_an_episode_that_began_without_its_grant_says_so() -> None:
+async def test_an_episode_that_began_without_its_grant_says_so() -> None:
     async def forget(fake: Fake, request: Request) -> None:
         fake.epoch += 1
         await fake.reply(request, "observation", fake.seen())
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake(reset=False) as (fake, client):
         fake.lies["reset"] = forget
         with pytest.raises(RemoteError, match="gave no grant"):
             await client.reset(grant=True)
 
         assert (await client.step(Count())).count == 1
-
-    with_fake(test, reset=False)

@@ -17,6 +17,8 @@ from proctor.errors import ConnectionFailed, EpisodeLost, StateError, Validation
 from proctor.models.control import MessageKind, RawReply, Welcome
 from tests.client.fake_server import WELCOME
 
+pytestmark = pytest.mark.anyio
+
 REPLY = RawReply("state")
 NUMBERS = st.none() | st.integers(1, 2**53)
 LEAVES = st.none() | st.booleans() | st.integers() | st.text()
@@ -47,36 +49,33 @@ def test_an_answer_that_came_before_anybody_waited_is_there() -> None:
     assert asyncio.run(asked.answer(20)) is REPLY
 
 
-def test_an_answer_that_comes_while_somebody_waits_wakes_him() -> None:
-    async def main() -> RawReply | None:
-        asked = pending()
-        asyncio.get_running_loop().call_soon(asked.settle, REPLY)
-        return await asked.answer(20)
+async def test_an_answer_that_comes_while_somebody_waits_wakes_him() -> None:
+    asked = pending()
+    asyncio.get_running_loop().call_soon(asked.settle, REPLY)
+    result = await asked.answer(20)
 
-    assert asyncio.run(main()) is REPLY
-
-
-def test_an_answer_that_comes_too_late_is_kept_for_whoever_asks_again() -> None:
-    async def main() -> tuple[RawReply | None, RawReply | None]:
-        asked = pending()
-        first = await asked.answer(0.001)
-        asked.settle(REPLY)
-        return first, await asked.answer(20)
-
-    assert asyncio.run(main()) == (None, REPLY)
+    assert result is REPLY
 
 
-def test_an_answer_survives_the_one_who_waited_for_it() -> None:
-    async def main() -> RawReply | None:
-        asked = pending()
-        waiting = asyncio.create_task(asked.answer(20))
-        await asyncio.sleep(0)
-        asked.settle(REPLY)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        return await asked.answer(20)
+async def test_an_answer_that_comes_too_late_is_kept_for_whoever_asks_again() -> None:
+    asked = pending()
+    first = await asked.answer(0.001)
+    asked.settle(REPLY)
+    result = first, await asked.answer(20)
 
-    assert asyncio.run(main()) is REPLY
+    assert result == (None, REPLY)
+
+
+async def test_an_answer_survives_the_one_who_waited_for_it() -> None:
+    asked = pending()
+    waiting = asyncio.create_task(asked.answer(20))
+    await asyncio.sleep(0)
+    asked.settle(REPLY)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    result = await asked.answer(20)
+
+    assert result is REPLY
 
 
 @pytest.mark.parametrize(
@@ -171,45 +170,41 @@ def test_an_error_without_an_id_is_about_the_only_one_or_nobody_knows() -> None:
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.sets(st.integers(0, 11)))
-def test_all_are_woken_when_they_are_due_and_not_before_but_for_those_let_alone(
+async def test_all_are_woken_when_they_are_due_and_not_before_but_for_those_let_alone(
     times: list[int], alone: set[int]
 ) -> None:
-    async def main() -> None:
-        alarm, loop = Alarm(), asyncio.get_running_loop()
-        begun, woken = loop.time(), dict[int, float]()
+    alarm, loop = Alarm(), asyncio.get_running_loop()
+    begun, woken = loop.time(), dict[int, float]()
 
-        async def wait(index: int, milliseconds: int) -> None:
-            asked = PendingRequest(MessageKind.STATE, b"", index, None, alarm)
-            if await asked.answer(milliseconds / 1000) is None:
-                woken[index] = loop.time()
+    async def wait(index: int, milliseconds: int) -> None:
+        asked = PendingRequest(MessageKind.STATE, b"", index, None, alarm)
+        if await asked.answer(milliseconds / 1000) is None:
+            woken[index] = loop.time()
 
-        tasks = [asyncio.create_task(wait(index, time)) for index, time in enumerate(times)]
-        await asyncio.sleep(0)
-        for index in alone & set(range(len(times))):
-            tasks[index].cancel()
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.wait(tasks)
-        assert woken.keys() == set(range(len(times))) - alone
-        assert all(at >= begun + times[index] / 1000 - 1e-3 for index, at in woken.items())
-
-    asyncio.run(main())
+    tasks = [asyncio.create_task(wait(index, time)) for index, time in enumerate(times)]
+    await asyncio.sleep(0)
+    for index in alone & set(range(len(times))):
+        tasks[index].cancel()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait(tasks)
+    assert woken.keys() == set(range(len(times))) - alone
+    assert all(at >= begun + times[index] / 1000 - 1e-3 for index, at in woken.items())
 
 
-def test_one_timer_serves_many_and_a_stopped_alarm_wakes_nobody() -> None:
-    async def main() -> tuple[int, bool]:
-        alarm, loop = Alarm(), asyncio.get_running_loop()
-        for _ in range(100):
-            asked = pending()
-            alarm.watch(asked, PATIENCE)
-            alarm.unwatch(asked)
-        timers = len(loop._scheduled)  # type: ignore[attr-defined]
-        last = asyncio.create_task(PendingRequest(MessageKind.STATE, b"", 1, None, alarm).answer(0.001))
-        await asyncio.sleep(0)
-        alarm.stop()
-        alarm.stop()
-        await asyncio.sleep(0.005)
-        over = last.done()
-        last.cancel()
-        return timers, over
+async def test_one_timer_serves_many_and_a_stopped_alarm_wakes_nobody() -> None:
+    alarm, loop = Alarm(), asyncio.get_running_loop()
+    for _ in range(100):
+        asked = pending()
+        alarm.watch(asked, PATIENCE)
+        alarm.unwatch(asked)
+    timers = len(loop._scheduled)  # type: ignore[attr-defined]
+    last = asyncio.create_task(PendingRequest(MessageKind.STATE, b"", 1, None, alarm).answer(0.001))
+    await asyncio.sleep(0)
+    alarm.stop()
+    alarm.stop()
+    await asyncio.sleep(0.005)
+    over = last.done()
+    last.cancel()
+    result = timers, over
 
-    assert asyncio.run(main()) == (1, False)
+    assert result == (1, False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.client.fake_server import Fake, Request, faking
 from tests.client.test_session import ADD, impatient, neglect, told, until
 from tests.client.wire_cutter import Wire, wire_to
 from tests.server.live_server import Served, serving
+
+pytestmark = pytest.mark.anyio
 
 WAIT = b'{"by":1,"wait":true}'
 QUICK = ConnectionSettings(backoff=Backoff(first=0.01, longest=0.05))
@@ -163,11 +166,11 @@ def test_a_server_that_was_started_anew_is_a_loss() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_to_say(known: bool) -> None:
+async def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_to_say(known: bool) -> None:
     async def forgotten(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "no such session", "code": "EPISODE_LOST"})
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.welcome["boot"] = "the next run"
         if not known:
             fake.lies["resume"] = forgotten
@@ -178,8 +181,6 @@ def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_to_say(
             with pytest.raises(EpisodeLost) as loss:
                 await session.step(ADD)
             assert loss.value.code == "SERVER_RESTARTED"
-
-    faked(test)
 
 
 def test_a_session_that_the_server_gave_up_meanwhile_is_a_loss() -> None:
@@ -256,25 +257,21 @@ def test_a_connection_without_sessions_is_made_again_when_it_is_needed(wire: Wir
     assert run(main()) == 1
 
 
-def faked(
-    test: Callable[[Fake, ClientSession[ObservationReply]], Awaitable[None]], settings: ConnectionSettings = QUICK
-) -> None:
-    async def main() -> None:
-        async with faking() as fake, Connection(fake.url, settings=settings) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            await session.step(ADD)
-            await test(fake, session)
-
-    run(main())
+@asynccontextmanager
+async def faked(settings: ConnectionSettings = QUICK) -> AsyncIterator[tuple[Fake, ClientSession[ObservationReply]]]:
+    async with faking() as fake, Connection(fake.url, settings=settings) as connection:
+        session = await connection.session()
+        await session.reset(b"")
+        await session.step(ADD)
+        yield fake, session
 
 
 @pytest.mark.parametrize(
     ("epoch", "step", "code"),
     [(1, 1, None), (1, 2, "WRONG_EPISODE"), (1, 0, "WRONG_EPISODE"), (2, 0, "WRONG_EPISODE"), (2, 1, "WRONG_EPISODE")],
 )
-def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code: str | None) -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code: str | None) -> None:
+    async with faked() as (fake, session):
         fake.epoch, fake.step = epoch, step
         await fake.cut()
         if code is None:
@@ -286,17 +283,15 @@ def test_a_session_that_comes_back_elsewhere_is_lost(epoch: int, step: int, code
             assert loss.value.code == code
             assert len(fake.asked("step")) == 1
 
-    faked(test)
 
-
-def test_a_step_that_was_never_begun_does_not_excuse_one_that_nobody_asked_for() -> None:
+async def test_a_step_that_was_never_begun_does_not_excuse_one_that_nobody_asked_for() -> None:
     asked = asyncio.Event()
 
     async def held(fake: Fake, request: Request) -> None:
         await asyncio.wait_for(asked.wait(), 300)
         await fake.honest(request)
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.lies["resume"] = held
         fake.step = 2
         await fake.cut()
@@ -310,14 +305,12 @@ def test_a_step_that_was_never_begun_does_not_excuse_one_that_nobody_asked_for()
         assert loss.value.code == "WRONG_EPISODE"
         assert len(fake.asked("step")) == 1
 
-    faked(test)
 
-
-def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one() -> None:
+async def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one() -> None:
     async def lost(fake: Fake, request: Request) -> None:
         await fake.reply(request, "resumed", fake.resumed(lost=True))
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.lies["resume"] = lost
         await fake.cut()
         await until(lambda: session.position.loss is not None)
@@ -327,11 +320,9 @@ def test_a_session_that_was_lost_meanwhile_says_so_and_a_reset_needs_no_new_one(
 
         assert len(fake.asked("open")) == 1
 
-    faked(test)
-
 
 @pytest.mark.parametrize("manner", ["busy", "silent", "cut", "garbage"])
-def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
+async def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
     tries = []
 
     async def at_first(fake: Fake, request: Request) -> None:
@@ -345,7 +336,7 @@ def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
         elif manner == "garbage":
             await fake.send("{")
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked(ConnectionSettings(backoff=QUICK.backoff, connect_timeout=300.0)) as (fake, session):
         fake.lies["resume"] = at_first
         if manner == "silent":
             connection: Any = session._connection
@@ -355,28 +346,24 @@ def test_a_resume_that_fails_for_now_is_tried_again(manner: str) -> None:
         assert told(await session.step(ADD)) == {"count": 2}
         assert len(tries) >= 3
 
-    faked(test, ConnectionSettings(backoff=QUICK.backoff, connect_timeout=300.0))
 
-
-def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
+async def test_garbage_breaks_the_connection_and_the_request_is_repeated() -> None:
     async def garbled(fake: Fake, request: Request) -> None:
         if len(fake.asked("step")) == 2:
             await fake.send("no JSON")
         else:
             await fake.honest(request)
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.lies["step"] = garbled
 
         assert told(await session.step(ADD)) == {"count": 2}
         assert fake.connections == 2
         assert len(fake.asked("step")) == 3
 
-    faked(test)
 
-
-def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None:
+    async with faked(ConnectionSettings(backoff=QUICK.backoff, cancel_timeout=300.0)) as (fake, session):
         impatient(session, 0.1)
         fake.lies |= {"step": neglect, "cancel": neglect}
         running = asyncio.create_task(session.step(b'{"by":3}'))
@@ -392,8 +379,6 @@ def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -> None
         assert told(await running) == {"count": 2}
         assert (first[0], second[0]) == (first[1], second[1])
         assert kinds == ["step", "cancel"]
-
-    faked(test, ConnectionSettings(backoff=QUICK.backoff, cancel_timeout=300.0))
 
 
 def test_the_address_that_the_server_gave_is_where_the_client_returns_to() -> None:

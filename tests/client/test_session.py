@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from tests.client.conftest import COUNTING
 from tests.client.counting import GATE, PATIENCE
 from tests.client.fake_server import Fake, Request, faking
 from tests.server.live_server import Served, serving
+
+pytestmark = pytest.mark.anyio
 
 ADD = b'{"by":1}'
 
@@ -36,14 +39,14 @@ def on(url: str, test: Callable[[ClientSession[ObservationReply]], Awaitable[Any
     return asyncio.run(main())
 
 
-def with_lies(test: Callable[[Fake, ClientSession[ObservationReply]], Awaitable[None]], **settings: Any) -> None:
-    """Run a test with a session on a server that lies."""
+Faked = AsyncIterator[tuple[Fake, ClientSession[ObservationReply]]]
 
-    async def main() -> None:
-        async with faking() as fake, Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
-            await test(fake, await connection.session())
 
-    asyncio.run(main())
+@asynccontextmanager
+async def with_lies(**settings: Any) -> Faked:
+    """Give a session on a server that lies."""
+    async with faking() as fake, Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
+        yield fake, await connection.session()
 
 
 def test_an_episode_counts_from_its_reset(served: Served) -> None:
@@ -60,17 +63,16 @@ def test_an_episode_counts_from_its_reset(served: Served) -> None:
     assert episode_id == "mine"
 
 
-def test_many_sessions_on_one_connection_do_not_mix(served: Served) -> None:
+async def test_many_sessions_on_one_connection_do_not_mix(served: Served) -> None:
     async def play(session: ClientSession[ObservationReply], start: int) -> list[int]:
         await session.reset(b'{"seed":%d}' % start)
         return [told(await session.step(ADD))["total"] for _ in range(5)]
 
-    async def main() -> list[list[int]]:
-        async with Connection(served.url) as connection:
-            sessions = [await connection.session() for _ in range(8)]
-            return await asyncio.gather(*(play(each, 10 * number) for number, each in enumerate(sessions)))
+    async with Connection(served.url) as connection:
+        sessions = [await connection.session() for _ in range(8)]
+        result = await asyncio.gather(*(play(each, 10 * number) for number, each in enumerate(sessions)))
 
-    assert asyncio.run(main()) == [[10 * number + step for step in range(1, 6)] for number in range(8)]
+    assert result == [[10 * number + step for step in range(1, 6)] for number in range(8)]
 
 
 def test_calls_of_one_session_wait_for_each_other(served: Served) -> None:
@@ -258,8 +260,8 @@ async def error_of_another_epoch(fake: Fake, request: Request) -> None:
         error_of_another_epoch,
     ],
 )
-def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
+    async with with_lies() as (fake, session):
         await session.reset(b"")
         fake.lies["step"] = lie
         with pytest.raises(EpisodeLost) as first:
@@ -276,70 +278,57 @@ def test_a_lie_about_where_the_episode_stands_is_a_loss(lie: Lie) -> None:
         await session.reset(b"")
         assert told(await session.step(ADD)) == {"count": 1}
 
-    with_lies(test)
-
 
 @pytest.mark.parametrize("numbers", [{"step": 1}, {"epoch": 5, "step": 0}, {"epoch": 0, "step": 0}])
-def test_a_lie_in_the_reply_to_a_reset_begins_no_episode(numbers: dict[str, int]) -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_lie_in_the_reply_to_a_reset_begins_no_episode(numbers: dict[str, int]) -> None:
+    async with with_lies() as (fake, session):
         fake.lies["reset"] = lying_seen(**numbers)
         with pytest.raises(EpisodeLost):
             await session.reset(b"")
         with pytest.raises(EpisodeLost):
             await session.step(ADD)
 
-    with_lies(test)
 
-
-def test_a_state_of_another_epoch_is_a_loss() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_state_of_another_epoch_is_a_loss() -> None:
+    async with with_lies() as (fake, session):
         await session.reset(b"")
         fake.epoch = 9
         with pytest.raises(EpisodeLost):
             await session.state()
 
-    with_lies(test)
 
-
-def test_an_answer_to_state_that_is_none_is_a_loss() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_an_answer_to_state_that_is_none_is_a_loss() -> None:
+    async with with_lies() as (fake, session):
         await session.reset(b"")
         fake.lies["state"] = lying_seen(step=0)
         with pytest.raises(EpisodeLost):
             await session.state()
 
-    with_lies(test)
 
-
-def test_a_reply_that_comes_twice_is_heard_once() -> None:
+async def test_a_reply_that_comes_twice_is_heard_once() -> None:
     async def twice(fake: Fake, request: Request) -> None:
         await fake.honest(request)
         await fake.reply(request, "observation", fake.seen())
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with with_lies() as (fake, session):
         await session.reset(b"")
         fake.lies["step"] = twice
 
         assert [told(await session.step(ADD))["count"] for _ in range(5)] == [1, 2, 3, 4, 5]
 
-    with_lies(test)
 
-
-def test_a_session_without_a_name_is_none() -> None:
+async def test_a_session_without_a_name_is_none() -> None:
     async def nameless(fake: Fake, request: Request) -> None:
         await fake.reply(request, "opened", fake.opened, session=None)
 
-    async def main() -> None:
-        async with faking() as fake, Connection(fake.url) as connection:
-            fake.lies["open"] = nameless
-            with pytest.raises(ConnectionFailed):
-                await connection.session()
-
-    asyncio.run(main())
+    async with faking() as fake, Connection(fake.url) as connection:
+        fake.lies["open"] = nameless
+        with pytest.raises(ConnectionFailed):
+            await connection.session()
 
 
-def test_a_reset_after_a_loss_names_no_epoch_and_others_do() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_reset_after_a_loss_names_no_epoch_and_others_do() -> None:
+    async with with_lies() as (fake, session):
         await session.reset(b"")
         await session.reset(b"")
         fake.lies["step"] = misshapen
@@ -349,29 +338,17 @@ def test_a_reset_after_a_loss_names_no_epoch_and_others_do() -> None:
 
         assert [request.get("epoch") for request in fake.asked("reset")] == [0, 1, None]
 
-    with_lies(test)
-
 
 SOON = 0.1
 WAIT = b'{"by":1,"wait":true}'
 
 
-def faked(
-    test: Callable[[Fake, ClientSession[ObservationReply]], Awaitable[None]],
-    request: float = SOON,
-    cancel: float = PATIENCE,
-) -> None:
-    async def main() -> None:
-        async with (
-            faking() as fake,
-            Connection(fake.url, settings=ConnectionSettings(cancel_timeout=cancel)) as connection,
-        ):
-            session = await connection.session()
-            await session.reset(b"")
-            impatient(session, request)
-            await test(fake, session)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def faked(request: float = SOON, cancel: float = PATIENCE) -> Faked:
+    async with with_lies(cancel_timeout=cancel) as (fake, session):
+        await session.reset(b"")
+        impatient(session, request)
+        yield fake, session
 
 
 def impatient(session: ClientSession[ObservationReply], seconds: float) -> None:
@@ -408,8 +385,8 @@ async def open_gate_when(reached: bool) -> None:
         GATE.opened.set()
 
 
-def test_a_request_that_never_ran_is_a_time_out_and_the_episode_goes_on() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_request_that_never_ran_is_a_time_out_and_the_episode_goes_on() -> None:
+    async with faked() as (fake, session):
         fake.lies |= {"step": neglect, "cancel": outcome("dropped")}
         with pytest.raises(RequestTimeout):
             await session.step(ADD)
@@ -418,17 +395,15 @@ def test_a_request_that_never_ran_is_a_time_out_and_the_episode_goes_on() -> Non
 
         assert told(await session.step(ADD)) == {"count": 1}
 
-    faked(test)
 
-
-def test_a_request_that_was_finished_is_fetched_with_the_same_words() -> None:
+async def test_a_request_that_was_finished_is_fetched_with_the_same_words() -> None:
     async def kept(fake: Fake, request: Request) -> None:
         if len(fake.asked("step")) == 1:
             fake.step += 1
         else:
             await fake.reply(request, "observation", fake.seen())
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.lies |= {"step": kept, "cancel": outcome("finished")}
         seen = await session.step(ADD)
         first, second = fake.asked("step")
@@ -436,12 +411,10 @@ def test_a_request_that_was_finished_is_fetched_with_the_same_words() -> None:
         assert told(seen) == {"count": 1}
         assert first == second
 
-    faked(test)
-
 
 @pytest.mark.parametrize("word", ["lost", "finished", "unknown", "a word of tomorrow"])
-def test_a_request_that_ran_and_whose_reply_is_not_to_be_had_is_a_loss(word: str) -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_request_that_ran_and_whose_reply_is_not_to_be_had_is_a_loss(word: str) -> None:
+    async with faked(cancel=0.1) as (fake, session):
         fake.lies |= {"step": silence, "cancel": outcome(word)}
         for _ in range(2):
             with pytest.raises(EpisodeLost):
@@ -451,42 +424,36 @@ def test_a_request_that_ran_and_whose_reply_is_not_to_be_had_is_a_loss(word: str
 
         assert told(await session.step(ADD)) == {"count": 1}
 
-    faked(test, cancel=0.1)
-
 
 @pytest.mark.parametrize("kind", ["neglect", "error", "garbage"])
-def test_no_answer_to_a_cancel_is_a_loss(kind: str) -> None:
+async def test_no_answer_to_a_cancel_is_a_loss(kind: str) -> None:
     async def error(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "no", "code": "PROTOCOL_ERROR"})
 
     async def garbage(fake: Fake, request: Request) -> None:
         await fake.reply(request, "cancelled", "dropped")
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked(cancel=0.1) as (fake, session):
         fake.lies |= {"step": neglect, "cancel": {"neglect": neglect, "error": error, "garbage": garbage}[kind]}
         with pytest.raises(EpisodeLost) as loss:
             await session.step(ADD)
         assert loss.value.code == "NO_ANSWER"
 
-    faked(test, cancel=0.1)
 
-
-def test_a_reply_that_comes_while_its_request_is_taken_back_counts() -> None:
+async def test_a_reply_that_comes_while_its_request_is_taken_back_counts() -> None:
     async def late(fake: Fake, request: Request) -> None:
         await fake.reply(fake.asked("step")[0], "observation", fake.seen())
         await outcome("finished")(fake, request)
 
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async with faked() as (fake, session):
         fake.lies |= {"step": silence, "cancel": late}
 
         assert told(await session.step(ADD)) == {"count": 1}
         assert len(fake.asked("step")) == 1
 
-    faked(test)
 
-
-def test_a_reply_that_comes_after_its_request_was_dropped_is_not_heard() -> None:
-    async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+async def test_a_reply_that_comes_after_its_request_was_dropped_is_not_heard() -> None:
+    async with faked() as (fake, session):
         fake.lies["step"] = neglect
         with pytest.raises(RequestTimeout):
             await session.step(ADD)
@@ -495,53 +462,47 @@ def test_a_reply_that_comes_after_its_request_was_dropped_is_not_heard() -> None
 
         assert told(await session.step(ADD)) == {"count": 1}
 
-    faked(test)
 
-
-def test_a_real_step_that_runs_for_too_long_takes_its_episode_with_it(served: Served) -> None:
-    async def main() -> tuple[Any, Any]:
-        async with Connection(served.url, settings=ConnectionSettings(cancel_timeout=PATIENCE)) as connection:
-            session = await connection.session()
-            first = told(await session.reset(b""))
-            impatient(session, SOON)
-            with pytest.raises(EpisodeLost):
-                await session.step(WAIT)
-            with pytest.raises(EpisodeLost):
-                await session.step(ADD)
-            GATE.opened.set()
-            impatient(session, PATIENCE)
-            return first, told(await session.reset(b""))
-
-    first, second = asyncio.run(main())
+async def test_a_real_step_that_runs_for_too_long_takes_its_episode_with_it(served: Served) -> None:
+    async with Connection(served.url, settings=ConnectionSettings(cancel_timeout=PATIENCE)) as connection:
+        session = await connection.session()
+        first = told(await session.reset(b""))
+        impatient(session, SOON)
+        with pytest.raises(EpisodeLost):
+            await session.step(WAIT)
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+        GATE.opened.set()
+        impatient(session, PATIENCE)
+        second = told(await session.reset(b""))
 
     assert first["instance"] != second["instance"]
 
 
-def test_a_real_request_that_waits_behind_another_is_dropped(served: Served) -> None:
-    async def main() -> int:
-        async with Connection(served.url) as slow:
-            session = await slow.session()
-            await session.reset(b"")
-            running = asyncio.create_task(session.step(WAIT))
-            await open_gate_when(reached=False)
-            # Asked past the session's own order, so that it waits in the server's queue.
-            pending = slow.ask("step", ADD, session=session, epoch=1)
-            cancel = slow.ask("cancel", b'{"id":%d}' % (pending.number or 0), session=session)
-            answer = await cancel.answer(PATIENCE)
-            assert answer is not None
-            assert b"dropped" in bytes(answer.data)
-            GATE.opened.set()
-            await running
-            return int(told(await session.step(ADD))["steps"])
+async def test_a_real_request_that_waits_behind_another_is_dropped(served: Served) -> None:
+    async with Connection(served.url) as slow:
+        session = await slow.session()
+        await session.reset(b"")
+        running = asyncio.create_task(session.step(WAIT))
+        await open_gate_when(reached=False)
+        # Asked past the session's own order, so that it waits in the server's queue.
+        pending = slow.ask("step", ADD, session=session, epoch=1)
+        cancel = slow.ask("cancel", b'{"id":%d}' % (pending.number or 0), session=session)
+        answer = await cancel.answer(PATIENCE)
+        assert answer is not None
+        assert b"dropped" in bytes(answer.data)
+        GATE.opened.set()
+        await running
+        result = int(told(await session.step(ADD))["steps"])
 
-    assert asyncio.run(main()) == 2
+    assert result == 2
 
 
 class TestACallerWhoGoes:
     """`asyncio.timeout` around a call, or a task that is cancelled."""
 
-    def test_leaves_the_episode_where_it_was_if_the_request_was_dropped(self) -> None:
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async def test_leaves_the_episode_where_it_was_if_the_request_was_dropped(self) -> None:
+        async with faked(PATIENCE) as (fake, session):
             fake.lies["step"] = neglect
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -551,11 +512,9 @@ class TestACallerWhoGoes:
             assert told(await session.step(ADD)) == {"count": 1}
             assert len(fake.asked("cancel")) == 1
 
-        faked(test, PATIENCE)
-
     @pytest.mark.parametrize("word", ["lost", "finished"])
-    def test_loses_the_episode_if_the_step_took_place(self, word: str) -> None:
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async def test_loses_the_episode_if_the_step_took_place(self, word: str) -> None:
+        async with faked(PATIENCE, cancel=0.1) as (fake, session):
             fake.lies |= {"step": silence, "cancel": outcome(word)}
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -567,28 +526,25 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, PATIENCE, cancel=0.1)
+    async def test_loses_the_episode_if_the_reply_was_there_and_nobody_heard_it(self, served: Served) -> None:
+        async with Connection(served.url) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            task = asyncio.create_task(session.step(WAIT))
+            await open_gate_when(reached=True)
+            task.cancel()
+            await asyncio.wait([task])
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            result = loss.value.code
 
-    def test_loses_the_episode_if_the_reply_was_there_and_nobody_heard_it(self, served: Served) -> None:
-        async def main() -> str:
-            async with Connection(served.url) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                task = asyncio.create_task(session.step(WAIT))
-                await open_gate_when(reached=True)
-                task.cancel()
-                await asyncio.wait([task])
-                with pytest.raises(EpisodeLost) as loss:
-                    await session.step(ADD)
-                return loss.value.code
+        assert result in ("UNHEARD", "NO_ANSWER", "CANCELLED", "EPISODE_LOST")
 
-        assert asyncio.run(main()) in ("UNHEARD", "NO_ANSWER", "CANCELLED", "EPISODE_LOST")
-
-    def test_loses_nothing_if_the_request_was_refused(self) -> None:
+    async def test_loses_nothing_if_the_request_was_refused(self) -> None:
         async def refuse(fake: Fake, request: Request) -> None:
             await fake.reply(request, "error", {"message": "no", "code": "VALIDATION_ERROR"})
 
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+        async with faked(PATIENCE) as (fake, session):
             fake.lies["step"] = neglect
             task = asyncio.create_task(session.step(ADD))
             await until(lambda: fake.asked("step"))
@@ -599,10 +555,9 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, PATIENCE)
+    async def test_loses_the_episode_if_the_error_says_so(self) -> None:
+        async with faked(PATIENCE) as (fake, session):
 
-    def test_loses_the_episode_if_the_error_says_so(self) -> None:
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
             async def lost(fake: Fake, request: Request) -> None:
                 await fake.reply(
                     fake.asked("step")[0], "error", {"message": "no", "code": "STEP_TIMEOUT", "lost": True}
@@ -619,10 +574,8 @@ class TestACallerWhoGoes:
 
             assert loss.value.code == "STEP_TIMEOUT"
 
-        faked(test, PATIENCE)
-
-    def test_may_go_a_second_time_while_the_first_is_cleaned_up(self) -> None:
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async def test_may_go_a_second_time_while_the_first_is_cleaned_up(self) -> None:
+        async with faked(PATIENCE) as (fake, session):
             fake.lies |= {"step": neglect, "cancel": neglect}
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -637,10 +590,8 @@ class TestACallerWhoGoes:
             assert told(await session.step(ADD)) == {"count": 1}
             assert len(fake.asked("step")) == 2
 
-        faked(test, PATIENCE)
-
-    def test_may_go_while_a_request_that_took_too_long_is_taken_back(self) -> None:
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+    async def test_may_go_while_a_request_that_took_too_long_is_taken_back(self) -> None:
+        async with faked() as (fake, session):
             fake.lies |= {"step": neglect, "cancel": neglect}
             task = asyncio.create_task(session.step(ADD))
             await until(lambda: fake.asked("cancel"))
@@ -652,14 +603,12 @@ class TestACallerWhoGoes:
             assert task.cancelled()
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test)
-
-    def test_loses_nothing_with_a_state(self) -> None:
+    async def test_loses_nothing_with_a_state(self) -> None:
         async def slow(fake: Fake, request: Request) -> None:
             await fake.reply(fake.asked("state")[0], "state", {"episode_id": "e", "step_count": 0})
             await outcome("finished")(fake, request)
 
-        async def test(fake: Fake, session: ClientSession[ObservationReply]) -> None:
+        async with faked(PATIENCE) as (fake, session):
             fake.lies |= {"state": neglect, "cancel": slow}
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -668,21 +617,16 @@ class TestACallerWhoGoes:
 
             assert told(await session.step(ADD)) == {"count": 1}
 
-        faked(test, PATIENCE)
 
-
-def test_a_session_that_is_closed_does_not_wait_for_what_runs(served: Served) -> None:
-    async def main() -> None:
-        async with Connection(served.url, settings=ConnectionSettings(cancel_timeout=0.1)) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            running = asyncio.create_task(session.step(WAIT))
-            await open_gate_when(reached=False)
-            await session.close()
-            with pytest.raises(ConnectionFailed, match="closed"):
-                await running
-
-    asyncio.run(main())
+async def test_a_session_that_is_closed_does_not_wait_for_what_runs(served: Served) -> None:
+    async with Connection(served.url, settings=ConnectionSettings(cancel_timeout=0.1)) as connection:
+        session = await connection.session()
+        await session.reset(b"")
+        running = asyncio.create_task(session.step(WAIT))
+        await open_gate_when(reached=False)
+        await session.close()
+        with pytest.raises(ConnectionFailed, match="closed"):
+            await running
 
 
 async def until(holds: Callable[[], Any]) -> None:

@@ -19,6 +19,8 @@ from proctor.errors import ConnectionFailed
 from tests.client.conftest import COUNTING
 from tests.server.live_server import serving
 
+pytestmark = pytest.mark.anyio
+
 SECRET = "a-secret-that-nobody-may-read"
 PATIENCE = 120.0
 
@@ -74,25 +76,24 @@ def test_a_binary_message_says_nothing() -> None:
     assert b"hello" not in b"".join(asyncio.run(hear(speak, 2))[:1])
 
 
-def test_a_message_beyond_all_measure_breaks_the_connection() -> None:
+async def test_a_message_beyond_all_measure_breaks_the_connection() -> None:
     async def speak(connection: ServerConnection) -> None:
         await connection.recv()
         head = bytes([0x81, 127]) + (MOST_BYTES + 1).to_bytes(8, "big")
         connection.transport.write(head)
         await connection.wait_closed()
 
-    async def main() -> tuple[bool, bool]:
-        async with serve(speak, "127.0.0.1", 0, compression=None) as server:
-            port = next(iter(server.sockets)).getsockname()[1]
-            ear = Ear()
-            socket = await open_socket(
-                parse_address(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE
-            )
-            socket.say(b"go")
-            broken = await asyncio.wait_for(ear.broke, PATIENCE)
-            return broken.is_open, ear.messages.empty()
+    async with serve(speak, "127.0.0.1", 0, compression=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        ear = Ear()
+        socket = await open_socket(
+            parse_address(f"http://127.0.0.1:{port}"), ear, seconds=PATIENCE, ping_seconds=PATIENCE
+        )
+        socket.say(b"go")
+        broken = await asyncio.wait_for(ear.broke, PATIENCE)
+        result = broken.is_open, ear.messages.empty()
 
-    assert asyncio.run(main()) == (False, True)
+    assert result == (False, True)
 
 
 async def failed_dial(url: str, token: str | None = None, seconds: float = PATIENCE) -> ConnectionFailed:
@@ -170,36 +171,33 @@ async def odd_server(answer: bytes | None) -> AsyncIterator[str]:
         await asyncio.wait([asyncio.create_task(writer.wait_closed()) for writer in writers])
 
 
-def test_a_server_that_never_answers_is_given_up_in_time() -> None:
-    async def main() -> ConnectionFailed:
-        async with odd_server(None) as url:
-            return await failed_dial(url, seconds=0.1)
+async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
+    async with odd_server(None) as url:
+        result = await failed_dial(url, seconds=0.1)
 
-    assert "timed out" in asyncio.run(main()).message
+    assert "timed out" in result.message
 
 
 @pytest.mark.parametrize(
     "answer",
     [b"SSH-2.0\r\n\r\n", b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", b""],
 )
-def test_what_is_no_websocket_is_a_failure_and_no_redirect_is_followed(answer: bytes) -> None:
-    async def main() -> ConnectionFailed:
-        async with odd_server(answer) as url:
-            return await failed_dial(url, SECRET)
+async def test_what_is_no_websocket_is_a_failure_and_no_redirect_is_followed(answer: bytes) -> None:
+    async with odd_server(answer) as url:
+        result = await failed_dial(url, SECRET)
 
-    assert SECRET not in str(asyncio.run(main()))
+    assert SECRET not in str(result)
 
 
-def test_a_unix_socket_is_spoken_to(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_spoken_to(tmp_path: Path) -> None:
     async def greet(connection: ServerConnection) -> None:
         async for _ in connection:
             await connection.send('{"type":"error","data":{"message":"no","code":"UNKNOWN_TYPE"}}')
 
-    async def main() -> bool:
-        from websockets.asyncio.server import unix_serve
+    from websockets.asyncio.server import unix_serve
 
-        path = tmp_path / "proctor.sock"
-        async with unix_serve(greet, str(path)), Connection(f"unix://{path}") as connection:
-            return connection.welcome is not None
+    path = tmp_path / "proctor.sock"
+    async with unix_serve(greet, str(path)), Connection(f"unix://{path}") as connection:
+        result = connection.welcome is not None
 
-    assert asyncio.run(main()) is False
+    assert result is False

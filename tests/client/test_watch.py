@@ -37,6 +37,8 @@ from tests.client.test_grants import FakeClient, with_fake
 from tests.client.test_recovery import QUICK
 from tests.client.test_session import neglect, until
 
+pytestmark = pytest.mark.anyio
+
 Rows = list[Transition[Any, Any]]
 
 
@@ -69,8 +71,8 @@ def waiting(seconds: float) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------- reading rows
 
 
-def test_a_row_has_the_client_s_types_and_all_that_is_told() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_row_has_the_client_s_types_and_all_that_is_told() -> None:
+    async with with_fake() as (fake, client):
         fake.act(by=3, metadata={"hint": 1}, parts={"scale": 1.5}, terminated=True)
         (row,) = await read(client)
 
@@ -80,11 +82,9 @@ def test_a_row_has_the_client_s_types_and_all_that_is_told() -> None:
         assert (row.terminated, row.truncated, row.done) == (True, False, True)
         assert (row.epoch, row.step, row.at, row.grant, row.agent, row.tool) == (1, 1, 5.0, "g1", "a", "count")
 
-    with_fake(test)
 
-
-def test_rows_come_as_they_happen_until_the_episode_is_over() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_come_as_they_happen_until_the_episode_is_over() -> None:
+    async with with_fake() as (fake, client):
         seen: Rows = []
         following = asyncio.create_task(follow(client, seen))
         for count in range(1, 6):
@@ -100,20 +100,16 @@ def test_rows_come_as_they_happen_until_the_episode_is_over() -> None:
         assert len(fake.asked("watch")) <= 7
         assert fake.asked("wait_end") == []
 
-    with_fake(test)
 
-
-def test_an_episode_in_which_no_agent_did_anything_has_no_rows() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_an_episode_in_which_no_agent_did_anything_has_no_rows() -> None:
+    async with with_fake() as (fake, client):
         fake.end(terminated=True)
 
         assert await read(client) == []
 
-    with_fake(test)
 
-
-def test_the_reader_goes_on_after_the_row_that_it_has() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_the_reader_goes_on_after_the_row_that_it_has() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(5):
             fake.act()
         fake.act(terminated=True)
@@ -123,11 +119,9 @@ def test_the_reader_goes_on_after_the_row_that_it_has() -> None:
         assert fake.asked("watch")[0]["data"]["after"] == 2
         assert fake.asked("watch")[0]["epoch"] == 1
 
-    with_fake(test)
 
-
-def test_many_rows_come_in_pages() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_many_rows_come_in_pages() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(2500):
             fake.act()
         fake.end(terminated=True)
@@ -135,34 +129,28 @@ def test_many_rows_come_in_pages() -> None:
         assert numbers(await read(client)) == list(range(1, 2501))
         assert len(fake.asked("watch")) >= 3
 
-    with_fake(test)
-
 
 @pytest.mark.parametrize("after", [-1, True, 1.5, "3"])
-def test_what_is_no_row_number_is_refused(after: Any) -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_what_is_no_row_number_is_refused(after: Any) -> None:
+    async with with_fake() as (_, client):
         with pytest.raises(ValidationError, match="row number"):
             client.watch(after)
         with pytest.raises(ValidationError, match="missed"):
             client.watch(on_missed="ignore")  # type: ignore[arg-type]
 
-    with_fake(test)
 
-
-def test_rows_that_do_not_fit_the_models_are_refused() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_that_do_not_fit_the_models_are_refused() -> None:
+    async with with_fake() as (fake, client):
         fake.act(observation={"other": 1})
         with pytest.raises(ValidationError, match="does not fit Number"):
             await read(client)
-
-    with_fake(test)
 
 
 # ----------------------------------------------------------------------------------------------------- episodes
 
 
-def test_rows_of_earlier_episodes_are_neither_shown_nor_fetched_again() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_of_earlier_episodes_are_neither_shown_nor_fetched_again() -> None:
+    async with with_fake() as (fake, client):
         fake.act()
         fake.act(terminated=True)
         first = await read(client)
@@ -174,11 +162,9 @@ def test_rows_of_earlier_episodes_are_neither_shown_nor_fetched_again() -> None:
         assert (numbers(first), numbers(second)) == ([1, 2], [3, 4])
         assert fake.asked("watch")[-1]["data"]["after"] == 2
 
-    with_fake(test)
 
-
-def test_rows_of_an_earlier_episode_that_nobody_read_are_left_out() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_of_an_earlier_episode_that_nobody_read_are_left_out() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(1200):
             fake.act()
         await client.reset()
@@ -186,11 +172,9 @@ def test_rows_of_an_earlier_episode_that_nobody_read_are_left_out() -> None:
 
         assert numbers(await read(client)) == [1201]
 
-    with_fake(test)
 
-
-def test_a_reset_ends_the_reading_of_the_episode_before_it() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_reset_ends_the_reading_of_the_episode_before_it() -> None:
+    async with with_fake() as (fake, client):
         fake.act()
         rows = client.watch()
         seen = [await anext(rows)]
@@ -202,11 +186,9 @@ def test_a_reset_ends_the_reading_of_the_episode_before_it() -> None:
         assert await reading is None
         assert numbers(seen) == [1]
 
-    with_fake(test)
 
-
-def test_a_reset_ends_the_reading_also_where_no_agent_acts_after_it() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_reset_ends_the_reading_also_where_no_agent_acts_after_it() -> None:
+    async with with_fake() as (fake, client):
         reading = asyncio.create_task(read(client))
         await until(lambda: fake.asked("watch"))
         await client.reset()
@@ -214,11 +196,9 @@ def test_a_reset_ends_the_reading_also_where_no_agent_acts_after_it() -> None:
         assert await reading == []
         assert len(fake.asked("watch")) == 1
 
-    with_fake(test)
 
-
-def test_rows_of_later_episodes_are_not_fetched_for_an_earlier_one() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_of_later_episodes_are_not_fetched_for_an_earlier_one() -> None:
+    async with with_fake() as (fake, client):
         rows = client.watch()
         fake.act()
         await client.reset()
@@ -228,11 +208,9 @@ def test_rows_of_later_episodes_are_not_fetched_for_an_earlier_one() -> None:
         assert [row.row async for row in rows] == [1]
         assert len(fake.asked("watch")) == 1
 
-    with_fake(test)
 
-
-def test_a_reader_that_comes_late_still_gets_its_own_episode() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_reader_that_comes_late_still_gets_its_own_episode() -> None:
+    async with with_fake() as (fake, client):
         rows = client.watch()
         fake.act()
         fake.act()
@@ -241,11 +219,9 @@ def test_a_reader_that_comes_late_still_gets_its_own_episode() -> None:
 
         assert [row.row async for row in rows] == [1, 2]
 
-    with_fake(test)
 
-
-def test_an_episode_that_its_orchestrator_ended_is_over_for_the_reader() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_an_episode_that_its_orchestrator_ended_is_over_for_the_reader() -> None:
+    async with with_fake(shared=True) as (fake, client):
         await client.grant()
         fake.act()
         fake.end(terminated=True)
@@ -253,11 +229,9 @@ def test_an_episode_that_its_orchestrator_ended_is_over_for_the_reader() -> None
         assert numbers(await read(client)) == [1]
         assert (await client.wait_end()).terminated
 
-    with_fake(test, shared=True)
 
-
-def test_the_rows_of_an_episode_that_broke_off_end_with_a_loss() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_the_rows_of_an_episode_that_broke_off_end_with_a_loss() -> None:
+    async with with_fake() as (fake, client):
         await client.grant()
         fake.act()
         fake.act()
@@ -270,22 +244,18 @@ def test_the_rows_of_an_episode_that_broke_off_end_with_a_loss() -> None:
 
         assert numbers(seen) == [1, 2]
 
-    with_fake(test)
 
-
-def test_the_rows_of_an_episode_that_the_client_gave_up_can_still_be_read() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_the_rows_of_an_episode_that_the_client_gave_up_can_still_be_read() -> None:
+    async with with_fake() as (fake, client):
         fake.act()
         client.session.position.lose(EpisodeLoss("a step took place unheard", LossReason.UNHEARD))
         fake.act(terminated=True)
 
         assert numbers(await read(client)) == [1, 2]
 
-    with_fake(test)
 
-
-def test_after_the_last_row_a_step_is_refused_here() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_after_the_last_row_a_step_is_refused_here() -> None:
+    async with with_fake() as (fake, client):
         await client.grant()
         fake.act(terminated=True)
         await read(client)
@@ -294,14 +264,12 @@ def test_after_the_last_row_a_step_is_refused_here() -> None:
 
         assert fake.asked("step") == []
 
-    with_fake(test)
-
 
 # ------------------------------------------------------------------------------------------------------- missed rows
 
 
-def test_missed_rows_are_told_with_their_number_and_with_the_way_on() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_missed_rows_are_told_with_their_number_and_with_the_way_on() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(10):
             fake.act()
         fake.act(terminated=True)
@@ -314,11 +282,9 @@ def test_missed_rows_are_told_with_their_number_and_with_the_way_on() -> None:
         assert numbers(await read(client, after=missed.value.next_row - 1)) == [5, 6, 7, 8, 9, 10, 11]
         assert numbers(await read(client, on_missed="skip")) == [5, 6, 7, 8, 9, 10, 11]
 
-    with_fake(test)
 
-
-def test_one_who_goes_on_after_missed_rows_gets_all_that_are_left() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_one_who_goes_on_after_missed_rows_gets_all_that_are_left() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(6):
             fake.act()
         fake.forgotten = 3
@@ -328,11 +294,9 @@ def test_one_who_goes_on_after_missed_rows_gets_all_that_are_left() -> None:
 
         assert numbers(await rows.more()) == [4, 5, 6]
 
-    with_fake(test)
 
-
-def test_one_who_does_not_follow_ends_with_the_last_row_that_there_is() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_one_who_does_not_follow_ends_with_the_last_row_that_there_is() -> None:
+    async with with_fake() as (fake, client):
         assert numbers(await read(client, follow=False)) == []
         for _ in range(3):
             fake.act()
@@ -340,11 +304,9 @@ def test_one_who_does_not_follow_ends_with_the_last_row_that_there_is() -> None:
         assert numbers(await read(client, follow=False)) == [1, 2, 3]
         assert numbers(await read(client, 2, follow=False)) == [3]
 
-    with_fake(test)
 
-
-def test_rows_that_are_missed_on_the_way_are_told() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_rows_that_are_missed_on_the_way_are_told() -> None:
+    async with with_fake() as (fake, client):
         fake.act()
         rows = client.watch()
         await anext(rows)
@@ -356,11 +318,9 @@ def test_rows_that_are_missed_on_the_way_are_told() -> None:
 
         assert (missed.value.missed, missed.value.next_row) == (2, 4)
 
-    with_fake(test)
 
-
-def test_missed_rows_of_earlier_episodes_are_no_matter() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_missed_rows_of_earlier_episodes_are_no_matter() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(10):
             fake.act()
         await client.reset()
@@ -373,11 +333,9 @@ def test_missed_rows_of_earlier_episodes_are_no_matter() -> None:
         assert exact == [11, 12]
         assert numbers(await read(client)) == [11, 12]
 
-    with_fake(test)
 
-
-def test_of_missed_rows_only_those_of_this_episode_count() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_of_missed_rows_only_those_of_this_episode_count() -> None:
+    async with with_fake() as (fake, client):
         for _ in range(10):
             fake.act()
         await client.reset()
@@ -389,14 +347,12 @@ def test_of_missed_rows_only_those_of_this_episode_count() -> None:
 
         assert (missed.value.missed, missed.value.next_row) == (2, 13)
 
-    with_fake(test)
-
 
 # ----------------------------------------------------------------------------------------- the connection, other calls
 
 
-def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
+    async with with_fake(backoff=QUICK.backoff) as (fake, client):
         await client.grant()
         seen: Rows = []
         following = asyncio.create_task(follow(client, seen))
@@ -411,11 +367,9 @@ def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
         assert numbers(seen) == [1, 2, 3, 4, 5]
         assert fake.connections == 5
 
-    with_fake(test, backoff=QUICK.backoff)
 
-
-def test_steps_of_agents_while_the_connection_was_broken_are_no_loss() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_steps_of_agents_while_the_connection_was_broken_are_no_loss() -> None:
+    async with with_fake(backoff=QUICK.backoff) as (fake, client):
         await client.reset(grant=True)
         await fake.cut()
         fake.act()
@@ -424,11 +378,9 @@ def test_steps_of_agents_while_the_connection_was_broken_are_no_loss() -> None:
 
         assert seen.count == 3
 
-    with_fake(test, backoff=QUICK.backoff)
 
-
-def test_reading_and_other_calls_do_not_wait_for_each_other() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_reading_and_other_calls_do_not_wait_for_each_other() -> None:
+    async with with_fake(shared=True) as (fake, client):
         await client.grant()
         rows = client.watch()
         reading = asyncio.ensure_future(anext(rows))
@@ -446,11 +398,9 @@ def test_reading_and_other_calls_do_not_wait_for_each_other() -> None:
         assert seen.count == 1
         assert (told[0].row, told[1].over) == (1, True)
 
-    with_fake(test, shared=True)
 
-
-def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
+    async with with_fake() as (fake, client):
         rows = client.watch()
         reading = asyncio.ensure_future(anext(rows))
         await until(lambda: fake.asked("watch"))
@@ -464,18 +414,14 @@ def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
         assert fake.asked("cancel") == []
         assert numbers(await read(client)) == [1]
 
-    with_fake(test)
 
-
-def test_closing_ends_the_reading() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_closing_ends_the_reading() -> None:
+    async with with_fake() as (fake, client):
         reading = asyncio.create_task(read(client))
         await until(lambda: fake.asked("watch"))
         await client.close()
         with pytest.raises(ConnectionFailed):
             await reading
-
-    with_fake(test)
 
 
 def test_a_server_waits_less_long_than_its_client() -> None:
@@ -484,61 +430,56 @@ def test_a_server_waits_less_long_than_its_client() -> None:
         loop.time = lambda: time.monotonic() + later  # type: ignore[method-assign]  # so long has passed at once
         await fake.honest(request)
 
-    async def test(fake: Fake, client: FakeClient) -> None:
-        fake.lies["watch"] = slow
-        fake.act(terminated=True)
+    async def test() -> None:
+        async with with_fake(request_timeout=90, ping_interval=10_000) as (fake, client):
+            fake.lies["watch"] = slow
+            fake.act(terminated=True)
 
-        assert numbers(await read(client)) == [1]
+            assert numbers(await read(client)) == [1]
 
     with waiting(100):
-        with_fake(test, request_timeout=90, ping_interval=10_000)
+        asyncio.run(test())
 
 
-def test_a_server_that_does_not_answer_a_reader_is_a_time_out_and_the_episode_goes_on() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
-        fake.lies |= {"watch": neglect, "wait_end": neglect}
-        connection: Any = client.connection
-        patient, connection.settings = connection.settings, ConnectionSettings(request_timeout=0.1)
-        with pytest.raises(RequestTimeout):
-            await read(client)
-        with pytest.raises(RequestTimeout):
-            await client.wait_end()
-        connection.settings = patient
-
-        assert (await client.step(Count())).count == 1
-        assert fake.asked("cancel") == []
-
+async def test_a_server_that_does_not_answer_a_reader_is_a_time_out_and_the_episode_goes_on() -> None:
     with waiting(0.05):
-        with_fake(test)
+        async with with_fake() as (fake, client):
+            fake.lies |= {"watch": neglect, "wait_end": neglect}
+            connection: Any = client.connection
+            patient, connection.settings = connection.settings, ConnectionSettings(request_timeout=0.1)
+            with pytest.raises(RequestTimeout):
+                await read(client)
+            with pytest.raises(RequestTimeout):
+                await client.wait_end()
+            connection.settings = patient
+
+            assert (await client.step(Count())).count == 1
+            assert fake.asked("cancel") == []
 
 
-def test_no_news_is_asked_for_again() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
-        reading = asyncio.create_task(read(client))
-        ending = asyncio.create_task(client.wait_end())
-        await until(lambda: len(fake.asked("watch")) > 2 and len(fake.asked("wait_end")) > 2)
-        fake.act(terminated=True)
-
-        assert numbers(await reading) == [1]
-        assert (await ending).over
-
+async def test_no_news_is_asked_for_again() -> None:
     with waiting(0.01):
-        with_fake(test)
+        async with with_fake() as (fake, client):
+            reading = asyncio.create_task(read(client))
+            ending = asyncio.create_task(client.wait_end())
+            await until(lambda: len(fake.asked("watch")) > 2 and len(fake.asked("wait_end")) > 2)
+            fake.act(terminated=True)
+
+            assert numbers(await reading) == [1]
+            assert (await ending).over
 
 
 @pytest.mark.parametrize("rows", [[2], [1, 3], [1, 1], [2, 1], [0]])
-def test_rows_that_are_not_those_that_follow_are_not_believed(rows: list[int]) -> None:
+async def test_rows_that_are_not_those_that_follow_are_not_believed(rows: list[int]) -> None:
     async def disorder(fake: Fake, request: Request) -> None:
         told = [{**fake.rows[0], "row": number} for number in rows]
         await fake.reply(request, "watched", {"rows": told, "last": 3, "missed": 0, "over": False})
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.act()
         fake.lies["watch"] = disorder
         with pytest.raises(ConnectionFailed, match="not in order"):
             await read(client)
-
-    with_fake(test)
 
 
 @pytest.mark.parametrize(
@@ -550,25 +491,23 @@ def test_rows_that_are_not_those_that_follow_are_not_believed(rows: list[int]) -
         ("watched", {"rows": [], "last": 0, "missed": 0, "over": True}, {"session": "another"}),
     ],
 )
-def test_an_answer_to_a_reader_that_cannot_be_read_is_not_believed(kind: str, data: Any, other: Any) -> None:
+async def test_an_answer_to_a_reader_that_cannot_be_read_is_not_believed(kind: str, data: Any, other: Any) -> None:
     async def nonsense(fake: Fake, request: Request) -> None:
         await fake.reply(request, kind, data, **other)
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies["watch"] = nonsense
         with pytest.raises(ConnectionFailed):
             await read(client)
 
         assert (await client.step(Count())).count == 1
 
-    with_fake(test)
 
-
-def test_a_refused_reader_hears_the_code_and_the_episode_goes_on() -> None:
+async def test_a_refused_reader_hears_the_code_and_the_episode_goes_on() -> None:
     async def busy(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "too many readers", "code": "BUSY"}, epoch=9)
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         fake.lies["watch"] = busy
         with pytest.raises(RemoteError, match="too many") as refusal:
             await read(client)
@@ -576,10 +515,8 @@ def test_a_refused_reader_hears_the_code_and_the_episode_goes_on() -> None:
         assert refusal.value.code == "BUSY"
         assert (await client.step(Count())).count == 1
 
-    with_fake(test)
 
-
-def test_a_session_that_its_server_has_forgotten_is_a_loss_for_its_readers() -> None:
+async def test_a_session_that_its_server_has_forgotten_is_a_loss_for_its_readers() -> None:
     async def forgotten(fake: Fake, request: Request) -> None:
         await fake.reply(request, "error", {"message": "no such session", "code": "EPISODE_LOST"})
 
@@ -588,7 +525,7 @@ def test_a_session_that_its_server_has_forgotten_is_a_loss_for_its_readers() -> 
         await forgotten(fake, request)
         fake.session, fake.epoch = "s2", 0
 
-    async def test(fake: Fake, client: FakeClient) -> None:
+    async with with_fake() as (fake, client):
         late = client.watch()
         fake.lies |= {"watch": forgotten, "reset": once}
         with pytest.raises(EpisodeLost):
@@ -601,11 +538,9 @@ def test_a_session_that_its_server_has_forgotten_is_a_loss_for_its_readers() -> 
         assert client.session.name == "s2"
         assert numbers(await read(client)) == [1]
 
-    with_fake(test)
 
-
-def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
+    async with with_fake() as (fake, client):
         client.session.lose("the server was started anew", LossReason.SERVER_RESTARTED)
         with pytest.raises(EpisodeLost, match="started anew"):
             client.watch()
@@ -615,14 +550,12 @@ def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
 
         assert [request["type"] for request in fake.requests] == ["hello", "open", "reset"]
 
-    with_fake(test)
-
 
 # ---------------------------------------------------------------------------------------------------- waiting for the end
 
 
-def test_whoever_waits_for_the_end_hears_how_it_came() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_whoever_waits_for_the_end_hears_how_it_came() -> None:
+    async with with_fake() as (fake, client):
         waiting_for_it = asyncio.create_task(client.wait_end(timeout=300))
         await until(lambda: fake.asked("wait_end"))
         fake.act(by=2)
@@ -636,11 +569,9 @@ def test_whoever_waits_for_the_end_hears_how_it_came() -> None:
         assert fake.asked("step") == []
         assert 0 < fake.asked("wait_end")[0]["data"]["wait_seconds"] <= 20
 
-    with_fake(test)
 
-
-def test_an_episode_that_goes_on_for_longer_is_a_time_out() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_an_episode_that_goes_on_for_longer_is_a_time_out() -> None:
+    async with with_fake() as (fake, client):
         for seconds in (0, 0.05):
             with pytest.raises(RequestTimeout, match="not ended"):
                 await client.wait_end(timeout=seconds)
@@ -648,20 +579,16 @@ def test_an_episode_that_goes_on_for_longer_is_a_time_out() -> None:
 
         assert (await client.wait_end(timeout=0)).over
 
-    with_fake(test)
-
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_what_is_no_time_is_refused(seconds: float) -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_what_is_no_time_is_refused(seconds: float) -> None:
+    async with with_fake() as (_, client):
         with pytest.raises(ValidationError):
             await client.wait_end(timeout=seconds)
 
-    with_fake(test)
 
-
-def test_an_episode_that_broke_off_is_told_as_lost_and_then_is_lost() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_an_episode_that_broke_off_is_told_as_lost_and_then_is_lost() -> None:
+    async with with_fake() as (fake, client):
         fake.end(lost=True)
         told = await client.wait_end()
         with pytest.raises(EpisodeLost):
@@ -670,24 +597,20 @@ def test_an_episode_that_broke_off_is_told_as_lost_and_then_is_lost() -> None:
         assert (told.over, told.lost) == (True, True)
         assert (await client.reset()).count == 0
 
-    with_fake(test)
 
-
-def test_waiting_for_an_episode_that_a_reset_gave_up_is_refused() -> None:
-    async def test(fake: Fake, client: FakeClient) -> None:
+async def test_waiting_for_an_episode_that_a_reset_gave_up_is_refused() -> None:
+    async with with_fake() as (fake, client):
         waiting_for_it = asyncio.create_task(client.wait_end())
         await until(lambda: fake.asked("wait_end"))
         await client.reset()
         with pytest.raises(StateError, match="another episode"):
             await waiting_for_it
 
-    with_fake(test)
-
 
 # ------------------------------------------------------------------------------------------------------ without `await`
 
 
-def test_all_of_it_is_there_without_await() -> None:
+async def test_all_of_it_is_there_without_await() -> None:
     def play(url: str, act: Callable[[], None]) -> tuple[Any, ...]:
         with FakeClient.blocking(url) as client:
             client.reset(grant=True)
@@ -699,18 +622,17 @@ def test_all_of_it_is_there_without_await() -> None:
             grant = client.grant("second", tools=["look"])
             return numbers(rows), told.over, client.granted, grant.grant, client.revoke(grant)
 
-    async def main() -> tuple[Any, ...]:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(300), faking() as fake:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(300), faking() as fake:
 
-            def act() -> None:
-                loop.call_soon_threadsafe(fake.act)
-                loop.call_soon_threadsafe(fake.act)
-                loop.call_soon_threadsafe(partial(fake.act, terminated=True))
+        def act() -> None:
+            loop.call_soon_threadsafe(fake.act)
+            loop.call_soon_threadsafe(fake.act)
+            loop.call_soon_threadsafe(partial(fake.act, terminated=True))
 
-            return await asyncio.to_thread(play, fake.url, act)
+        result = await asyncio.to_thread(play, fake.url, act)
 
-    assert asyncio.run(main()) == ([1, 2, 3], True, None, "g2", True)
+    assert result == ([1, 2, 3], True, None, "g2", True)
 
 
 # ------------------------------------------------------------------------------------------------------ whatever happens
@@ -778,7 +700,7 @@ class Blank(Observation):
     st.integers(1, 5),
     st.data(),
 )
-def test_a_reader_gets_the_rows_of_its_episode_in_order_and_once(
+async def test_a_reader_gets_the_rows_of_its_episode_in_order_and_once(
     episodes: list[int], plan: list[int], most: int, page: int, data: st.DataObject
 ) -> None:
     epoch = data.draw(st.integers(1, len(episodes)))
@@ -789,13 +711,10 @@ def test_a_reader_gets_the_rows_of_its_episode_in_order_and_once(
     def plainly(row: control.WatchedStep) -> Any:
         return row
 
-    async def found_rows() -> list[int]:
-        rows: TransitionReader[Count, Blank] = TransitionReader(
-            cast("ClientSession[ObservationReply]", memory), plainly, on_missed="skip"
-        )
-        return [row.row async for row in rows.iterate()]
-
-    found = asyncio.run(found_rows())
+    rows: TransitionReader[Count, Blank] = TransitionReader(
+        cast("ClientSession[ObservationReply]", memory), plainly, on_missed="skip"
+    )
+    found = [row.row async for row in rows.iterate()]
 
     assert found == sorted(set(found))
     assert set(found) <= set(own)

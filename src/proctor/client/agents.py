@@ -15,12 +15,13 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, Self, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from proctor.client.replies import EpisodeLoss, encode_observation, read_model, read_reply
 from proctor.client.session import ClientSession
@@ -62,14 +63,7 @@ class Grant:
     @classmethod
     def of(cls, granted: Granted) -> Self:
         """Return what a server gave."""
-        return cls(
-            granted.grant,
-            granted.address,
-            granted.token,
-            tuple(granted.tools),
-            granted.expires_at,
-            granted.episode_id,
-        )
+        return cls(**{**structs.asdict(granted), "tools": tuple(granted.tools)})
 
     def headers(self) -> dict[str, str]:
         """Return the headers that an MCP client sends with every request."""
@@ -78,18 +72,10 @@ class Grant:
     def save(self, path: str | Path) -> Path:
         """Write the file that `proctor mcp --grant FILE` reads, for us alone; a file that others can read is left alone."""
         path = Path(path)
-        fields = {
-            "address": self.address,
-            "token": self.token,
-            "tools": self.tools,
-            "expires_at": self.expires_at,
-            "episode_id": self.episode_id,
-            "grant": self.grant,
-        }
         try:
             _check_replaceable(path)
             # In ASCII, whatever an episode is called: readers of secrets take nothing else.
-            _write_private(path, json.dumps(fields).encode("ascii") + b"\n")
+            _write_private(path, json.dumps(asdict(self)).encode("ascii") + b"\n")
         except OSError as problem:
             raise ValidationError(
                 f"{path} could not be written ({problem.strerror})", expected="a folder in which files can be made"
@@ -192,19 +178,13 @@ def read_transition(
     """Return a row in the client's models, or raise a ValidationError."""
     done = row.terminated or row.truncated
     seen = ObservationReply(row.observation, row.reward, done, row.metadata, row.terminated, row.truncated)
-    return Transition(
-        row=row.row,
-        epoch=row.epoch,
-        step=row.step,
-        at=row.at,
-        grant=row.grant,
-        agent=row.agent,
-        tool=row.tool,
-        action=read_model(action_type, row.action, "action"),
-        observation=read_model(observation_type, encode_observation(seen), "observation"),
-        raw_reward=row.raw_reward,
-        parts=row.parts,
-    )
+    same = {
+        name: getattr(row, name)
+        for name in ("row", "epoch", "step", "at", "grant", "agent", "tool", "raw_reward", "parts")
+    }
+    action = read_model(action_type, row.action, "action")
+    observation = read_model(observation_type, encode_observation(seen), "observation")
+    return Transition(**same, action=action, observation=observation)
 
 
 WAIT_SECONDS: Final = 20.0
@@ -233,14 +213,9 @@ class WatchedEpisode:
         known = self._session.position.loss if self.is_latest else None
         return (BROKEN_OFF if known is None else known).exception()
 
-    async def read_rows(self, order: Watch) -> tuple[Watched, int | None]:
-        """Return what agents did, and in which epoch the session stands."""
-        reply = await self._poll(MessageKind.WATCH, order, order.wait_seconds)
-        return read_reply(reply, "watched", Watched), reply.epoch
-
     async def outcome(self, wait_seconds: float) -> Ended:
         """Return how the session's latest episode stands, which may be another one; waits for its end for so long."""
-        reply = await self._poll(MessageKind.WAIT_END, WaitEnd(wait_seconds), wait_seconds)
+        reply = await self.poll(MessageKind.WAIT_END, WaitEnd(wait_seconds), wait_seconds)
         told = read_reply(reply, "ended", Ended)
         if told.over and told.epoch == self.epoch and self.is_latest:
             self._session.position.ended = True
@@ -263,7 +238,8 @@ class WatchedEpisode:
             if now() >= until:
                 raise RequestTimeout(f"the episode has not ended within {seconds:g} seconds", expected="more time")
 
-    async def _poll(self, kind: MessageKind, order: Watch | WaitEnd, seconds: float) -> RawReply:
+    async def poll(self, kind: MessageKind, order: Watch | WaitEnd, seconds: float) -> RawReply:
+        """Return the reply to a question about this episode; raise if it is over because its session is another."""
         if self._session.name != self._name:
             raise self.loss()
         return await self._session.poll(kind, msgspec.json.encode(order), self.epoch, seconds)
@@ -313,13 +289,15 @@ class TransitionReader(Generic[ActT, ObsT]):
         """
         while not self._over:
             wait_seconds = WAIT_SECONDS if self._follow else 0.0
-            told, epoch = await self._episode.read_rows(Watch(self._after, wait_seconds=wait_seconds))
+            order = Watch(self._after, wait_seconds=wait_seconds)
+            reply = await self._episode.poll(MessageKind.WATCH, order, wait_seconds)
+            told = read_reply(reply, "watched", Watched)
             rows = self._decode_rows(told)
             missed = self._count_gaps(told, rows)
             if missed and not self._skip:
                 self._after += told.missed  # whoever goes on gets those that are left
                 raise Missed(f"{missed} rows are no longer kept", missed=missed, next_row=rows[0].row)
-            own = self._take_own_rows(told, rows, epoch)
+            own = self._take_own_rows(told, rows, reply.epoch)
             if own:
                 return [self._read(row) for row in own]
             if not self._follow and not rows and not self._over:
@@ -356,16 +334,13 @@ class TransitionReader(Generic[ActT, ObsT]):
         self._after += told.missed + len(rows)
         if own:
             self._done = own[-1].terminated or own[-1].truncated
-            self._note(own[-1])
+            if self._episode.is_latest:
+                place = self._session.position
+                place.rows = max(place.rows, own[-1].row)
+                place.ended = place.ended or self._done
         all_read = self._after >= told.last and (told.over or session_epoch != epoch)
         self._over = self._done or all_read or any(row.epoch > epoch for row in rows)
         return own
-
-    def _note(self, last: control.WatchedStep) -> None:
-        if self._episode.is_latest:
-            place = self._session.position
-            place.rows = max(place.rows, last.row)
-            place.ended = place.ended or self._done
 
     async def _check_end(self) -> None:
         """Raise if the episode broke off instead of ending; one that a reset gave up, or that we ended, has ended."""

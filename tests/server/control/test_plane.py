@@ -28,6 +28,8 @@ from proctor.server.settings import parse_settings
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
 from tests.server.witness_env import LEDGER
 
+pytestmark = pytest.mark.anyio
+
 WITNESS = "tests.server.witness_env:Witness"
 SECRET: Final = "the-secret-of-this-server-0123456789"
 OTHERS: Final = "the-secret-of-another-server-0123456"
@@ -231,7 +233,7 @@ async def asked(server: Server, port: int, kind: str, path: str, headers: list[t
     return answers
 
 
-def test_nine_thousand_more_are_refused_by_the_application_in_the_same_words(tmp_path: Path) -> None:
+async def test_nine_thousand_more_are_refused_by_the_application_in_the_same_words(tmp_path: Path) -> None:
     """The older secret of a server that has a new state file now is one of them."""
     old = find_credential(CONTROL, {}, None, tmp_path / "old" / "control-token").secret
     new = find_credential(CONTROL, {}, None, tmp_path / "new" / "control-token")
@@ -243,15 +245,12 @@ def test_nine_thousand_more_are_refused_by_the_application_in_the_same_words(tmp
     headers = [f"Bearer {old}", basic("proctor", old), *near_misses(old), *near_misses(new.secret)]
     headers += forged(random.Random(2), 9000 - len(headers))
 
-    async def ask_all() -> tuple[set[str], list[Any]]:
-        found = set()
-        for number, header in enumerate(headers):
-            kind, path = [("websocket", "/ws"), ("http", "/metadata")][number % 2]
-            found.add(f"{kind} {await asked(server, port, kind, path, [(b'authorization', header.encode())])}")
-        right = f"Bearer {new.secret}".encode()
-        return found, await asked(server, port, "websocket", "/ws", [(b"authorization", right)])
-
-    found, right = asyncio.run(ask_all())
+    found = set()
+    for number, header in enumerate(headers):
+        kind, path = [("websocket", "/ws"), ("http", "/metadata")][number % 2]
+        found.add(f"{kind} {await asked(server, port, kind, path, [(b'authorization', header.encode())])}")
+    bearer = f"Bearer {new.secret}".encode()
+    right = await asked(server, port, "websocket", "/ws", [(b"authorization", bearer)])
     listener.close()
 
     assert len(headers) == 9000
@@ -345,5 +344,5 @@ def test_a_worker_tells_its_own_address_by_the_name_that_its_client_used(host: s
     for listener in (shared, own):
         listener.close()
 
-    assert server.plane._address(scope) == address.format(**ports)
-    assert server.plane._address(at_home) is None
+    assert server.plane.find_address(scope) == address.format(**ports)
+    assert server.plane.find_address(at_home) is None

@@ -32,6 +32,8 @@ from tests.server.control.outlets import Clock, Outlet, asked, holds, made_sessi
 from tests.server.memory_recorder import MemoryRecorder
 from tests.server.restarts import ADDING
 
+pytestmark = pytest.mark.anyio
+
 FAIL = -99
 REFUSED = 13
 Request = tuple[str, dict[str, Any]]
@@ -112,19 +114,16 @@ scripts = st.lists(st.one_of(resets, deeds, deeds, deeds), min_size=1, max_size=
 
 @given(scripts, st.data())
 @settings(max_examples=60)
-def test_a_server_may_be_ended_after_any_event(requests: list[Request], data: st.DataObject) -> None:
-    async def drive() -> tuple[list[Any], list[Any], list[Event]]:
-        expected, events, token = await whole(requests)
-        events = events[: data.draw(st.integers(1, len(events)))]
-        found = left(events)
-        sessions, recorder = await taken_up(found)
-        first = first_again(requests, events)
-        again = await answers(resumed(sessions, found, token), requests, first)
-        return expected[first - 1 :], again, [*events, *recorder.events]
+async def test_a_server_may_be_ended_after_any_event(requests: list[Request], data: st.DataObject) -> None:
+    expected, events, token = await whole(requests)
+    events = events[: data.draw(st.integers(1, len(events)))]
+    found = left(events)
+    sessions, recorder = await taken_up(found)
+    first = first_again(requests, events)
+    again = await answers(resumed(sessions, found, token), requests, first)
+    events = [*events, *recorder.events]
 
-    expected, found, events = asyncio.run(drive())
-
-    assert found == expected
+    assert again == expected[first - 1 :]
     steps = [(event.epoch, event.step) for event in events if isinstance(event, EpisodeStepped)]
     assert len(steps) == len(set(steps))
     assert len([event for event in events if isinstance(event, SessionResumed)]) == 1
@@ -212,78 +211,71 @@ def test_what_was_stated_of_a_loss_stays() -> None:
     assert lost(sessions) == "because"
 
 
-def test_a_session_whose_resumption_cannot_be_recorded_has_lost_its_episode() -> None:
+async def test_a_session_whose_resumption_cannot_be_recorded_has_lost_its_episode() -> None:
     class Full(MemoryRecorder):
         def record(self, event: Event) -> None:
             if isinstance(event, SessionResumed):
                 raise ComponentError("the disk is full")
             super().record(event)
 
-    async def drive() -> SessionRegistry:
-        _, events, _ = await whole([RESET, STEP])
-        sessions = await asyncio.to_thread(made_sessions, recorder=Full(), target=ADDING)
-        await sessions.recover([left(events)])
-        return sessions
+    _, events, _ = await whole([RESET, STEP])
+    sessions = await asyncio.to_thread(made_sessions, recorder=Full(), target=ADDING)
+    await sessions.recover([left(events)])
+    result = sessions
 
-    assert lost(asyncio.run(drive())) == "what happened could not be put on record"
+    assert lost(result) == "what happened could not be put on record"
 
 
-def test_a_session_that_is_not_taken_up_is_closed_on_record_where_nothing_else_can_be_said() -> None:
+async def test_a_session_that_is_not_taken_up_is_closed_on_record_where_nothing_else_can_be_said() -> None:
     class NearlyFull(MemoryRecorder):
         def record(self, event: Event) -> None:
             if not isinstance(event, EpisodeClosed | SessionClosed):
                 raise RecordLimitError("the disk that holds the record is nearly full", limit="disk")
             super().record(event)
 
-    async def drive() -> MemoryRecorder:
-        _, events, _ = await whole([RESET, STEP])
-        recorder = NearlyFull()
-        sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, grace_seconds=0)
-        await sessions.recover([left(events)])
-        return recorder
+    _, events, _ = await whole([RESET, STEP])
+    recorder = NearlyFull()
+    sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, grace_seconds=0)
+    await sessions.recover([left(events)])
+    result = recorder
 
-    assert [type(event) for event in asyncio.run(drive()).events] == [EpisodeClosed, SessionClosed]
-
-
-def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -> None:
-    async def drive() -> list[str]:
-        _, events, token = await whole([RESET, STEP])
-        found = left(events)
-        sessions, _ = await taken_up(found)
-        channel = resumed(sessions, found, token)
-        outlet = channel.outlet
-        assert isinstance(outlet, Outlet)
-        told = [await asked(channel, outlet, "cancel", {"id": each}, 10 + each) for each in (1, 2, 3)]
-        return [each["data"]["outcome"] for each in told]
-
-    assert asyncio.run(drive()) == ["finished", "finished", "unknown"]
+    assert [type(event) for event in result.events] == [EpisodeClosed, SessionClosed]
 
 
-def test_what_was_answered_before_is_forgotten_when_there_is_enough_to_remember_since() -> None:
+async def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -> None:
+    _, events, token = await whole([RESET, STEP])
+    found = left(events)
+    sessions, _ = await taken_up(found)
+    channel = resumed(sessions, found, token)
+    outlet = channel.outlet
+    assert isinstance(outlet, Outlet)
+    told = [await asked(channel, outlet, "cancel", {"id": each}, 10 + each) for each in (1, 2, 3)]
+    result = [each["data"]["outcome"] for each in told]
+
+    assert result == ["finished", "finished", "unknown"]
+
+
+async def test_what_was_answered_before_is_forgotten_when_there_is_enough_to_remember_since() -> None:
     requests = [RESET, *[STEP] * 8]
 
-    async def drive() -> list[Any]:
-        _, events, token = await whole(requests[:3])
-        found = left(events)
-        sessions, _ = await taken_up(found, max_pending=1)
-        channel = resumed(sessions, found, token)
-        seen = [await answers(channel, requests[:number], number) for number in (3, 4, 3, 5, 6, 3)]
-        return [each[0]["data"].get("code", each[0]["data"].get("step")) for each in seen]
+    _, events, token = await whole(requests[:3])
+    found = left(events)
+    sessions, _ = await taken_up(found, max_pending=1)
+    channel = resumed(sessions, found, token)
+    seen = [await answers(channel, requests[:number], number) for number in (3, 4, 3, 5, 6, 3)]
+    result = [each[0]["data"].get("code", each[0]["data"].get("step")) for each in seen]
 
-    assert asyncio.run(drive()) == [2, 3, 2, 4, 5, "ID_REUSED"]
+    assert result == [2, 3, 2, 4, 5, "ID_REUSED"]
 
 
-def test_a_session_without_an_episode_is_there_and_can_be_asked_for_its_state() -> None:
-    async def drive() -> Any:
-        _, events, token = await whole([])
-        found = left(events)
-        sessions, _ = await taken_up(found)
-        channel = resumed(sessions, found, token)
-        outlet = channel.outlet
-        assert isinstance(outlet, Outlet)
-        return [await asked(channel, outlet, *each) for each in (("state", None, 1), ("reset", {"seed": 3}, 2))]
-
-    state, begun = asyncio.run(drive())
+async def test_a_session_without_an_episode_is_there_and_can_be_asked_for_its_state() -> None:
+    _, events, token = await whole([])
+    found = left(events)
+    sessions, _ = await taken_up(found)
+    channel = resumed(sessions, found, token)
+    outlet = channel.outlet
+    assert isinstance(outlet, Outlet)
+    state, begun = [await asked(channel, outlet, *each) for each in (("state", None, 1), ("reset", {"seed": 3}, 2))]
 
     assert state["data"]["step_count"] == 0
     assert json.dumps(begun["data"]["observation"]) == '{"total": 3, "begun": 1}'
@@ -311,54 +303,47 @@ def test_a_server_that_waits_for_nobody_takes_nobody_up() -> None:
     assert (sessions.channels, closed(events)) == ({}, [("not resumed", 1)])
 
 
-def test_there_is_room_for_as_many_as_are_served_now() -> None:
-    async def drive() -> tuple[list[str], SessionRegistry, list[Event]]:
-        found = [left((await whole([RESET]))[1]) for _ in range(3)]
-        recorder = MemoryRecorder()
-        sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, max_sessions=2)
-        await sessions.recover(found)
-        return [each.opened.session for each in found], sessions, list(recorder.events)
-
-    names, sessions, events = asyncio.run(drive())
+async def test_there_is_room_for_as_many_as_are_served_now() -> None:
+    found = [left((await whole([RESET]))[1]) for _ in range(3)]
+    recorder = MemoryRecorder()
+    sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, max_sessions=2)
+    await sessions.recover(found)
+    names, events = [each.opened.session for each in found], list(recorder.events)
 
     assert set(sessions.channels) == set(names[:2])
     assert sessions.slots.taken == 2
     assert [event.session for event in events if isinstance(event, SessionClosed)] == names[2:]
 
 
-def test_a_session_that_is_not_resumed_in_time_ends() -> None:
-    async def drive() -> tuple[int, int]:
-        clock = Clock()
-        _, events, _ = await whole([RESET])
-        sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
-        await sessions.recover([left(events)])
-        clock.now += 59
-        await sessions.sweep()
-        before = len(sessions.channels)
-        clock.now += 2
-        await sessions.sweep()
-        await holds(lambda: sessions.slots.taken == 0)
-        return before, len(sessions.channels)
+async def test_a_session_that_is_not_resumed_in_time_ends() -> None:
+    clock = Clock()
+    _, events, _ = await whole([RESET])
+    sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
+    await sessions.recover([left(events)])
+    clock.now += 59
+    await sessions.sweep()
+    before = len(sessions.channels)
+    clock.now += 2
+    await sessions.sweep()
+    await holds(lambda: sessions.slots.taken == 0)
+    result = before, len(sessions.channels)
 
-    assert asyncio.run(drive()) == (1, 0)
+    assert result == (1, 0)
 
 
-def test_the_time_to_come_back_begins_when_all_are_there() -> None:
-    async def drive() -> tuple[list[float | None], float]:
-        clock = Clock()
-        found = [left((await whole([RESET]))[1]) for _ in range(2)]
-        sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
-        adopt = sessions._adopt
+async def test_the_time_to_come_back_begins_when_all_are_there() -> None:
+    clock = Clock()
+    found = [left((await whole([RESET]))[1]) for _ in range(2)]
+    sessions = await asyncio.to_thread(made_sessions, clock, MemoryRecorder(), ADDING, grace_seconds=60)
+    adopt = sessions._adopt
 
-        def slowly(session: Any, past: Any) -> None:
-            adopt(session, past)
-            clock.now += 50
+    def slowly(session: Any, past: Any) -> None:
+        adopt(session, past)
+        clock.now += 50
 
-        sessions._adopt = slowly  # type: ignore[method-assign]  # each takes its time
-        await sessions.recover(found)
-        return [channel.detached_at for channel in sessions.channels.values()], clock.now
-
-    times, now = asyncio.run(drive())
+    sessions._adopt = slowly  # type: ignore[method-assign]  # each takes its time
+    await sessions.recover(found)
+    times, now = [channel.detached_at for channel in sessions.channels.values()], clock.now
 
     assert times == [now, now]
 

@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from proctor.access.limits import RequestLimits
 from proctor.models.control import PROTOCOL
-from proctor.server.control import websocket
-from proctor.server.control.websocket import ControlConnection
+from proctor.server.control import plane
+from proctor.server.control.plane import ControlConnection
 from proctor.server.net.uvicorn_websocket import ABORT, WRITABLE
 from proctor.server.sessions.session import Session as ServerSession
 from tests.server.attacks.raw_socket import Address, RawSocket, handshake
 from tests.server.environments import diary
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
 from tests.server.witness_env import LEDGER
+
+pytestmark = pytest.mark.anyio
 
 WITNESS = "tests.server.witness_env:Witness"
 HELD = 7
@@ -172,7 +173,7 @@ def test_a_peer_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
         raw = await RawSocket.upgraded(Address(served.port, None))
         await raw.ask({"type": "hello", "data": {"protocols": [1]}, "id": 1})
         opened = await raw.ask({"type": "open", "data": {}, "id": 2})
-        monkeypatch.setattr(websocket, "SEND_SECONDS", 0.1)
+        monkeypatch.setattr(plane, "SEND_SECONDS", 0.1)
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads, too
         for number in range(1, 33):  # each reply has a megabyte
             await raw.say({"type": "reset", "session": opened["session"], "data": {"seed": 1}, "id": number})
@@ -229,7 +230,7 @@ def test_what_goes_wrong_in_the_server_itself_is_told_by_a_number(
 
 
 def test_no_more_sessions_are_opened_at_once_on_one_connection_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "MOST_TASKS", 3)
+    monkeypatch.setattr(plane, "MOST_TASKS", 3)
     with serving(WITNESS, max_sessions=1) as served, Talk(served, greet=True) as talk:
         Session(talk)
         for number in range(2, 5):
@@ -558,7 +559,7 @@ class LateReader:
 
 
 def large(kind: str, data: Any, **beside: Any) -> str:
-    return json.dumps({"type": kind, "data": data, **beside}) + " " * (websocket.LARGE + 1)
+    return json.dumps({"type": kind, "data": data, **beside}) + " " * (plane.LARGE + 1)
 
 
 def test_a_resume_that_is_read_when_its_connection_is_gone_takes_the_session_from_nobody(
@@ -568,7 +569,7 @@ def test_a_resume_that_is_read_when_its_connection_is_gone_takes_the_session_fro
     with Talk(served, greet=True) as holder:
         session = Session(holder)
         session.ask("reset", {"seed": 1})
-        monkeypatch.setattr(websocket, "run_on_thread", reader.read)
+        monkeypatch.setattr(plane, "run_on_thread", reader.read)
         gone = Talk(served, greet=True)
         wish = {"session": session.name, "resume_token": session.opened["resume_token"]}
         gone.socket.send(large("resume", wish, id=1))
@@ -585,7 +586,7 @@ def test_a_request_that_is_read_when_its_connection_is_gone_opens_no_session(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = LateReader()
-    monkeypatch.setattr(websocket, "run_on_thread", reader.read)
+    monkeypatch.setattr(plane, "run_on_thread", reader.read)
     gone = Talk(served)
     gone.socket.send(large("reset", {"seed": 1}))
     assert reader.reads.wait(PATIENCE)
@@ -632,16 +633,15 @@ def test_arrays_are_lists_unless_bytes_were_agreed_on_and_small_ones_stay_as_the
     np.testing.assert_array_equal(unpacked(small[1]["rewards"]), plain[1]["rewards"])
 
 
-def test_the_socket_itself_compresses_nothing(served: Served) -> None:
-    async def offered() -> bytes:
-        raw = await RawSocket.connected(Address(served.port, None))
-        await raw.send(handshake(Address(served.port, None), extra="Sec-WebSocket-Extensions: permessage-deflate\r\n"))
-        status, head = await raw.response_head()
-        raw.reset()
-        assert status == 101
-        return head
+async def test_the_socket_itself_compresses_nothing(served: Served) -> None:
+    raw = await RawSocket.connected(Address(served.port, None))
+    await raw.send(handshake(Address(served.port, None), extra="Sec-WebSocket-Extensions: permessage-deflate\r\n"))
+    status, head = await raw.response_head()
+    raw.reset()
+    assert status == 101
+    result = head
 
-    assert b"permessage-deflate" not in asyncio.run(offered())
+    assert b"permessage-deflate" not in result
 
 
 def test_metadata_and_schema_say_the_same_as_http(served: Served) -> None:
@@ -698,17 +698,8 @@ async def overtaking(served: Served) -> list[str]:
     """Return the replies to a metadata, a schema and nonsense, where the first is held up and the last is heard early."""
     socket, inbox, writable = Slow(), asyncio.Queue[Any](), asyncio.Event()
     writable.set()
-    server = served.server
-    connection = ControlConnection(
-        {"extensions": {ABORT: lambda: None, WRITABLE: writable}},
-        socket.send,
-        server.sessions,
-        server.plane._description,
-        server.metrics,
-        limits=RequestLimits(),
-        max_pending=4,
-        address=None,
-    )
+    scope = {"extensions": {ABORT: lambda: None, WRITABLE: writable}, "headers": []}
+    connection = ControlConnection(served.server.plane, scope, socket.send)
     serve = asyncio.create_task(connection.serve(inbox.get))
     assert connection.hear('{"type":"metadata"}')
     inbox.put_nowait({"type": "websocket.receive", "text": '{"type":"schema"}'})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 from collections.abc import Callable
@@ -29,6 +28,8 @@ from proctor.server.net.connections import (
     raise_open_files_limit,
     read_open_files_limit,
 )
+
+pytestmark = pytest.mark.anyio
 
 LOG = logging.getLogger("tests.connections")
 
@@ -249,41 +250,36 @@ def test_who_waits_longest_with_much_that_is_unread_makes_way_and_who_has_little
     at_once=st.integers(1, 10),
     gaps=st.lists(st.floats(0.0, 1.0), max_size=40),
 )
-def test_turns_are_given_in_order_and_never_faster_than_said(
+async def test_turns_are_given_in_order_and_never_faster_than_said(
     per_second: float, at_once: int, gaps: list[float]
 ) -> None:
-    async def scenario() -> list[int]:
-        now, later = [0.0], Later()
-        turns = RateLimitedQueue(per_second, at_once, later, lambda: now[0])
-        asked = [turns.take() for _ in range(40)]
-        given = []
-        for gap in (0.0, *gaps):
-            now[0] += gap
-            later.pass_time()
-            done = [turn.done() for turn in asked]
-            assert done == sorted(done, reverse=True)
-            assert sum(done) <= at_once + now[0] * per_second + 1e-6
-            given.append(sum(done))
-        assert len(later.waiting) == (given[-1] < len(asked))
-        return given
-
-    given = asyncio.run(scenario())
+    now, later = [0.0], Later()
+    turns = RateLimitedQueue(per_second, at_once, later, lambda: now[0])
+    asked = [turns.take() for _ in range(40)]
+    given = []
+    for gap in (0.0, *gaps):
+        now[0] += gap
+        later.pass_time()
+        done = [turn.done() for turn in asked]
+        assert done == sorted(done, reverse=True)
+        assert sum(done) <= at_once + now[0] * per_second + 1e-6
+        given.append(sum(done))
+    assert len(later.waiting) == (given[-1] < len(asked))
 
     assert given[0] == min(40, at_once)
 
 
-def test_a_turn_that_nobody_needs_any_more_delays_nobody() -> None:
-    async def scenario() -> list[bool]:
-        now, later = [0.0], Later()
-        turns = RateLimitedQueue(1.0, 1, later, lambda: now[0])
-        asked = [turns.take() for _ in range(100)]
-        for turn in asked[1:99]:
-            turn.set_result(None)
-        now[0] += 1.0
-        later.pass_time()
-        return [asked[99].done(), turns.take().done()]
+async def test_a_turn_that_nobody_needs_any_more_delays_nobody() -> None:
+    now, later = [0.0], Later()
+    turns = RateLimitedQueue(1.0, 1, later, lambda: now[0])
+    asked = [turns.take() for _ in range(100)]
+    for turn in asked[1:99]:
+        turn.set_result(None)
+    now[0] += 1.0
+    later.pass_time()
+    result = [asked[99].done(), turns.take().done()]
 
-    assert asyncio.run(scenario()) == [True, False]
+    assert result == [True, False]
 
 
 # ----------------------------------------------------------------------------------------------------------- open files

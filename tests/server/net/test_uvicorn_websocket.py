@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import struct
@@ -43,6 +42,8 @@ from tests.server.net.peers import (
     running,
     upgraded,
 )
+
+pytestmark = pytest.mark.anyio
 
 
 def protocol_of(scope: Any) -> Any:
@@ -366,12 +367,9 @@ def test_the_library_still_calls_what_is_overridden(ours: type) -> None:
 
 
 @pytest.mark.parametrize("ours", USED, ids=lambda ours: ours.__name__)
-def test_the_library_still_has_what_is_used(ours: Any) -> None:
-    async def make() -> Any:
-        config = uvicorn.Config(echo, ws=LimitedWebSocketProtocol, lifespan="off", log_config=None)
-        return ours(config, ServerState(), {})
-
-    made = asyncio.run(make())
+async def test_the_library_still_has_what_is_used(ours: Any) -> None:
+    config = uvicorn.Config(echo, ws=LimitedWebSocketProtocol, lifespan="off", log_config=None)
+    made = ours(config, ServerState(), {})
 
     assert [name for name in USED[ours].split() if not hasattr(made, name)] == []
     if ours is LimitedWebSocketProtocol:

@@ -49,6 +49,8 @@ from tests.server.live_server import PATIENCE, until
 from tests.server.memory_recorder import MemoryRecorder
 from tests.server.worker_pools import current, process_nest
 
+pytestmark = pytest.mark.anyio
+
 HERE = "tests.server.environments"
 GO = b'{"action":1}'
 TROUBLED = b'{"action":%d}' % TROUBLE
@@ -952,31 +954,27 @@ def test_whoever_reads_page_by_page_gets_what_is_kept_once_and_in_order(count: i
     assert last == count
 
 
-def test_a_reader_that_waits_is_woken_by_the_next_row_and_by_the_end() -> None:
-    async def scenario() -> list[int]:
-        rows = RowLog()
-        woken: list[int] = []
+async def test_a_reader_that_waits_is_woken_by_the_next_row_and_by_the_end() -> None:
+    rows = RowLog()
+    woken: list[int] = []
 
-        async def read(number: int) -> None:
-            await rows.wait_for_change(20)
-            woken.append(number)
+    async def read(number: int) -> None:
+        await rows.wait_for_change(20)
+        woken.append(number)
 
-        async with asyncio.timeout(300), asyncio.TaskGroup() as readers:
-            first = readers.create_task(read(1))
-            await asyncio.sleep(0)
-            rows.add(b"{}")
-            await first
-            readers.create_task(read(2))
-            await asyncio.sleep(0)
-            rows.wake()
-        return woken
+    async with asyncio.timeout(300), asyncio.TaskGroup() as readers:
+        first = readers.create_task(read(1))
+        await asyncio.sleep(0)
+        rows.add(b"{}")
+        await first
+        readers.create_task(read(2))
+        await asyncio.sleep(0)
+        rows.wake()
+    result = woken
 
-    assert asyncio.run(scenario()) == [1, 2]
+    assert result == [1, 2]
 
 
-def test_a_reader_does_not_wait_longer_than_it_said() -> None:
-    async def scenario() -> None:
-        async with asyncio.timeout(300):
-            await RowLog().wait_for_change(0.01)
-
-    asyncio.run(scenario())
+async def test_a_reader_does_not_wait_longer_than_it_said() -> None:
+    async with asyncio.timeout(300):
+        await RowLog().wait_for_change(0.01)
