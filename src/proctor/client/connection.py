@@ -124,19 +124,16 @@ class Alarm:
     """
 
     def __init__(self) -> None:
-        self._due: dict[PendingRequest, float] = {}
+        self.due: dict[PendingRequest, float] = {}
+        """When whoever waits is woken; what is taken out is let alone."""
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = inf
 
     def watch(self, request: "PendingRequest", seconds: float) -> None:
-        """Wake `request` in so many seconds, unless it is let alone before."""
-        due = self._due[request] = asyncio.get_running_loop().time() + seconds
+        """Wake `request` in so many seconds."""
+        due = self.due[request] = asyncio.get_running_loop().time() + seconds
         if due < self._rings_at:
             self._set(due)
-
-    def unwatch(self, request: "PendingRequest") -> None:
-        """Do not wake `request` any more."""
-        self._due.pop(request, None)
 
     def stop(self) -> None:
         """Wake nobody any more, until something is to be watched."""
@@ -151,11 +148,11 @@ class Alarm:
     def _ring(self) -> None:
         now = self._rings_at
         self._timer, self._rings_at = None, inf
-        for request in [each for each, due in self._due.items() if due <= now]:
-            del self._due[request]
+        for request in [each for each, due in self.due.items() if due <= now]:
+            del self.due[request]
             request.wake()
-        if self._due:
-            self._set(min(self._due.values()))
+        if self.due:
+            self._set(min(self.due.values()))
 
 
 def encode_request(kind: str, data: bytes, number: int | None, session: bytes | None, epoch: int | None) -> bytes:
@@ -217,7 +214,7 @@ class PendingRequest:
             try:
                 await waiter
             finally:
-                self._alarm.unwatch(self)
+                self._alarm.due.pop(self, None)
                 self._waiter = None
         if self._failure is not None:
             raise self._failure.exception() if isinstance(self._failure, EpisodeLoss) else self._failure

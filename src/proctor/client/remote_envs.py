@@ -57,7 +57,7 @@ class _Remote:
         return space_from(schemas.spaces["action"]), space_from(schemas.spaces["observation"])
 
     @contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
+    def _close_on_failure(self) -> Iterator[None]:
         opened = False
         try:
             yield
@@ -151,7 +151,7 @@ class RemoteEnv(_Remote, gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = None
-        with self._closed_on_failure():
+        with self._close_on_failure():
             self.action_space, self.observation_space = self._connect(url, token, settings, render_mode)
             self._session = self._run(self._connection.session())
         self._action = codec_of(self.action_space)
@@ -235,7 +235,7 @@ class RemoteVectorEnv(_Remote, VectorEnv[Any, Any, Any]):
         self.num_envs = num_envs
         self.render_mode = None
         self.metadata = {"render_modes": [], "autoreset_mode": mode}
-        with self._closed_on_failure():
+        with self._close_on_failure():
             self.single_action_space, self.single_observation_space = self._connect(url, token, settings, render_mode)
             order = self._connection.batch(num_envs, autoreset_mode=mode.name.lower(), infos=infos)
             self._session = self._run(order)

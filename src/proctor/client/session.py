@@ -135,9 +135,11 @@ class ClientSession(Generic[SeenT]):
                 self._check_legal(LifecycleMethod.STEP)
             reply = await self._exchange(MessageKind.STEP, data, place.epoch if self.greeted else None)
             seen = self._read(MessageKind.STEP, reply)
-            if self.greeted and (wrong := self.position.wrong_step(reply.epoch, seen.step)) is not None:
-                raise self._reject(wrong)
             place = self.position
+            if self.greeted and (reply.epoch != place.epoch or seen.step != place.step + 1):
+                wrong = place.wrong_step(reply.epoch, seen.step)
+                if wrong is not None:
+                    raise self._reject(wrong)
             place.step = seen.step if self.greeted and isinstance(seen.step, int) else place.step + 1
             place.ended = isinstance(seen, ObservationReply) and seen.done
             return seen

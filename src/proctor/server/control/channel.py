@@ -368,7 +368,9 @@ class SessionChannel:
                     answer = await self._perform(request, rule)
                     if request.id is not None:
                         self._replies.keep(request.id, answer)
-                await self._send_to_asker(answer, request)
+                asker = self.outlet if request.id is None else self._askers.pop(request.id, None)
+                if asker is not None and asker is self.outlet:
+                    await asker.send(answer)
                 if self._leaving:
                     await self._leave()
         finally:

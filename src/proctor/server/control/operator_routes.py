@@ -9,6 +9,7 @@ Rule 3: a wait is bounded, ends when the peer leaves, and ends when the server s
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -161,20 +162,18 @@ class OperatorRoutes:
         self._waiting = 0
 
     def routes(self) -> list[Route]:
-        """Return the routes, as `openapi.py` describes them."""
-        links = (
-            []
-            if self._code is None
-            else [Route(OPERATOR_LINK_PATH, self._make_link_route(self._code), methods=["POST"])]
-        )
-        operator = self._operator
-        if operator is None:
-            return links
-        readings = [Route(each.path, self._make_query_route(each, operator)) for each in OPERATOR_QUERIES]
-        acts = [
-            Route(each.path, self._make_action_route(each, operator), methods=["POST"]) for each in OPERATOR_ACTIONS
-        ]
-        return [*readings, Route(WATCH_PATH, self._make_watch_route(operator)), *acts, *links]
+        """Return the routes, as `http_routes.py` describes them."""
+        operator, code = self._operator, self._code
+        found = []
+        if operator is not None:
+            found += [Route(each.path, partial(self._read, each, operator)) for each in OPERATOR_QUERIES]
+            found += [
+                Route(each.path, partial(self._act, each, operator), methods=["POST"]) for each in OPERATOR_ACTIONS
+            ]
+            found.append(Route(WATCH_PATH, partial(self._watch, operator)))
+        if code is not None:
+            found.append(Route(OPERATOR_LINK_PATH, partial(self._link, code), methods=["POST"]))
+        return found
 
     @property
     def governed(self) -> bool:
@@ -190,47 +189,38 @@ class OperatorRoutes:
         """Let everybody who waits go; from now on nobody waits."""
         self._stopped.set()
 
-    def _make_link_route(self, code: Callable[[], str]) -> Callable[[Request], Awaitable[Response]]:
-        async def link(request: Request) -> Response:
-            try:
-                await read_body(request, self._limits.max_body_bytes)
-            except ClientDisconnect:
-                return Response(status_code=UNREADABLE)
-            except RequestRefused as refusal:
-                return self._refusal(refusal.problem, UNREADABLE)
-            # The access checks know this Host: it is the name by which the operator reaches us.
-            return _json(Link(f"{request.url.scheme}://{request.headers['host']}{PAGE_PATH}#code={code()}"))
+    async def _link(self, code: Callable[[], str], request: Request) -> Response:
+        try:
+            await read_body(request, self._limits.max_body_bytes)
+        except ClientDisconnect:
+            return Response(status_code=UNREADABLE)
+        except RequestRefused as refusal:
+            return self._refusal(refusal.problem, UNREADABLE)
+        # The access checks know this Host: it is the name by which the operator reaches us.
+        return _json(Link(f"{request.url.scheme}://{request.headers['host']}{PAGE_PATH}#code={code()}"))
 
-        return link
+    async def _read(self, row: OperatorQuery, operator: "Operator", request: Request) -> Response:
+        async def read() -> Struct:
+            return row.read(operator)
 
-    def _make_query_route(self, row: OperatorQuery, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
-        async def read(request: Request) -> Response:
-            return await self._respond(_answer_now(row.read, operator))
+        return await self._respond(read())
 
-        return read
+    async def _act(self, row: OperatorAction, operator: "Operator", request: Request) -> Response:
+        try:
+            body = await read_body(request, self._limits.max_body_bytes)
+            asked = parse_body(row.asks, body, self._limits.max_depth)
+        except ClientDisconnect:
+            return Response(status_code=UNREADABLE)
+        except RequestRefused as refusal:
+            return self._refusal(refusal.problem, UNREADABLE)
+        return await self._respond(row.do(operator, asked))
 
-    def _make_action_route(self, row: OperatorAction, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
-        async def act(request: Request) -> Response:
-            try:
-                body = await read_body(request, self._limits.max_body_bytes)
-                asked = parse_body(row.asks, body, self._limits.max_depth)
-            except ClientDisconnect:
-                return Response(status_code=UNREADABLE)
-            except RequestRefused as refusal:
-                return self._refusal(refusal.problem, UNREADABLE)
-            return await self._respond(row.do(operator, asked))
-
-        return act
-
-    def _make_watch_route(self, operator: "Operator") -> Callable[[Request], Awaitable[Response]]:
-        async def watch(request: Request) -> Response:
-            try:
-                query = parse_watch_query(request.query_params.multi_items())
-            except RequestRefused as refusal:
-                return self._refusal(refusal.problem, UNREADABLE)
-            return await self._respond(self._news(operator, request, query))
-
-        return watch
+    async def _watch(self, operator: "Operator", request: Request) -> Response:
+        try:
+            query = parse_watch_query(request.query_params.multi_items())
+        except RequestRefused as refusal:
+            return self._refusal(refusal.problem, UNREADABLE)
+        return await self._respond(self._news(operator, request, query))
 
     async def _news(self, operator: "Operator", request: Request, query: WatchQuery) -> JudgedPage:
         """Return the rows that there are, or those that come first; a stop is told when all rows have been.
@@ -277,10 +267,6 @@ class OperatorRoutes:
 def parse_watch_query(items: Iterable[tuple[str, str]]) -> WatchQuery:
     """Return what a query asks for, or refuse it."""
     return http_requests.parse_query(WatchQuery, items)
-
-
-async def _answer_now(read: Callable[["Operator"], Struct], operator: "Operator") -> Struct:
-    return read(operator)
 
 
 def _has_news(page: JudgedPage) -> bool:

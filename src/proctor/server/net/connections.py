@@ -79,29 +79,30 @@ class Transport(Protocol):
 class SmallPieceCounter:
     """Counts the small pieces of one connection; as time passes they are forgotten."""
 
-    __slots__ = ("_count", "_counted_at")
+    __slots__ = ("_counted_at", "count")
 
     def __init__(self) -> None:
-        self._count = 0.0
+        self.count = 0.0
+        """As of the last piece; 0 where there was none."""
         self._counted_at = 0.0
 
     def add(self, now: float) -> None:
         """Count one."""
-        self._count, self._counted_at = self._remaining(now) + 1.0, now
+        self.count, self._counted_at = self._remaining(now) + 1.0, now
 
     def piece_bytes(self, ordinary: int) -> int:
         """Return how much to parse at once; one ping now and then is no flood, nor are both ends of a body."""
-        return ordinary if self._count <= FEW_SMALL else SMALL_PIECE_BYTES
+        return ordinary if self.count <= FEW_SMALL else SMALL_PIECE_BYTES
 
     def pause_seconds(self, now: float) -> float:
         """Return how long to parse nothing: not at all, if there were few."""
-        if self._count <= MOST_SMALL:
+        if self.count <= MOST_SMALL:
             return 0.0
         left = self._remaining(now)
         return left / SMALL_PER_SECOND if left > MOST_SMALL else 0.0
 
     def _remaining(self, now: float) -> float:
-        return max(0.0, self._count - (now - self._counted_at) * SMALL_PER_SECOND)
+        return max(0.0, self.count - (now - self._counted_at) * SMALL_PER_SECOND)
 
 
 class RefusalLog:

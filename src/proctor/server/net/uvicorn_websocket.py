@@ -136,13 +136,14 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     def _parse(self) -> None:
         """Parse what has come, until there are too many small frames."""
         data, self._unparsed = self._unparsed, b""
-        size = self._small.piece_bytes(FRAMES_BYTES)
+        small = self._small
+        size = small.piece_bytes(FRAMES_BYTES) if small.count else FRAMES_BYTES
         for start in range(0, len(data), size):
             end = start + size
             super().data_received(data[start:end])
             if self.transport.is_closing():
                 return
-            seconds = self._small.pause_seconds(self.loop.time())
+            seconds = small.pause_seconds(self.loop.time()) if small.count else 0.0
             if seconds:
                 self._unparsed = data[end:]
                 self.transport.pause_reading()

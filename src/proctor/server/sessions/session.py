@@ -399,7 +399,8 @@ class Session:
         pending: PendingRecord | None = None,
     ) -> bytes:
         """Put a step on record and count it; return the reply's data."""
-        context = self._make_context(self.step_count + 1, request_id, caller)
+        step, at = self.step_count + 1, self._clock()
+        context = StepContext(self.name, self.epoch, step, self.episode_id or "", at, request_id, caller)
         data, event = self._responses.build_step(outcome, action, context)
         promise = self._begin_record(event)
         if promise is not None and pending is None:
@@ -422,8 +423,9 @@ class Session:
     def _show_transition(self, event: EpisodeStepped, caller: Caller) -> None:
         self.rows.add(encode_transition(self.rows.last + 1, event, caller))
 
-    def _make_context(self, step: int, request_id: int | None, caller: Caller | None = None) -> StepContext:
-        return StepContext(self.name, self.epoch, step, self.episode_id or "", self._clock(), request_id, caller)
+    def _make_context(self, request_id: int | None, caller: Caller | None = None) -> StepContext:
+        at = self._clock()
+        return StepContext(self.name, self.epoch, self.step_count, self.episode_id or "", at, request_id, caller)
 
     async def _make_executor(self) -> Executor:
         if self.closed:
@@ -465,7 +467,7 @@ class Session:
         lost = isinstance(told, RequestFailed)
         if lost:
             self.lose(told.problem.code, told.problem.message)
-        context = self._make_context(self.step_count, request_id, caller)
+        context = self._make_context(request_id, caller)
         # What is too large for the record is not repeated there.
         kept = data if lost and told.problem.code not in LIMITS else b"null"
         await self._note_failure(told.problem, request, context, kept)
@@ -565,7 +567,7 @@ class Session:
     async def break_off(self, problem: RequestFailed) -> None:
         """Lose the episode, and put on record why."""
         self.lose(problem.problem.code, problem.problem.message)
-        await self._note(make_failed_event(problem.problem, "", self._make_context(self.step_count, None), b"null"))
+        await self._note(make_failed_event(problem.problem, "", self._make_context(None), b"null"))
 
 
 def _find_end_flags(outcome: AnyOutcome) -> tuple[bool, bool]:
