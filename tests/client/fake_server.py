@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 Request = dict[str, Any]
 Answer = Callable[["Fake", Request], Awaitable[None]]
@@ -132,13 +133,14 @@ class Fake:
             await asyncio.wait([news], timeout=data["wait_seconds"])
             news.cancel()
         over = any(self.ended.values())
-        if request["type"] == "wait_end":
-            await self.reply(request, "ended", {"over": over, **self.told_end()})
-            return
         first = max(after, self.forgotten)
-        rows = self.rows[first : first + data["most"]]
         missed = max(0, first - after)
-        await self.reply(request, "watched", {"rows": rows, "last": len(self.rows), "missed": missed, "over": over})
+        told = {"over": over, **self.told_end()}
+        if request["type"] == "watch":
+            rows = self.rows[first : first + data["most"]]
+            told = {"rows": rows, "last": len(self.rows), "missed": missed, "over": over}
+        with suppress(ConnectionClosed):  # whoever asked may have been cut off
+            await self.reply(request, "watched" if request["type"] == "watch" else "ended", told)
 
     def told_end(self) -> dict[str, Any]:
         total = sum(row["reward"] for row in self.rows if row["epoch"] == self.epoch)

@@ -65,12 +65,12 @@ async def test_a_connection_that_is_closed_while_it_is_made_stays_closed() -> No
 
 
 async def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> None:
+    before = asyncio.all_tasks()
     async with Connection(served.url) as connection:
         for _ in range(5):
             await (await connection.session()).reset(b"")
-    result = len(asyncio.all_tasks())
 
-    assert result == 1
+    assert asyncio.all_tasks() == before
     wait_until(lambda: not served.server.sessions.channels)
 
 

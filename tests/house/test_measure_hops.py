@@ -9,7 +9,7 @@ import pytest
 from tools import measure_hops
 
 pytestmark = pytest.mark.anyio
-MOST: dict[str, tuple[int, int]] = {"step": (161, 44), "governed": (820, 75)}
+MOST: dict[str, tuple[int, int]] = {"step": (110, 28), "governed": (820, 75)}
 """Calls and files that each way may take."""
 
 

@@ -403,10 +403,13 @@ class Session:
         context = StepContext(self.name, self.epoch, step, self.episode_id or "", at, request_id, caller)
         data, event = self._responses.build_step(outcome, action, context)
         promise = self._begin_record(event)
-        if promise is not None and pending is None:
-            await self._settle(promise)
-        elif promise is not None and pending is not None:
+        if promise is not None and pending is not None:
             pending.promises.append(promise)
+        elif promise is not None:
+            try:
+                await promise
+            except ComponentError as problem:
+                raise self._recording_failure(problem) from None
         self.step_count += 1
         self.total_steps += 1
         if isinstance(event, EpisodeStepped):
