@@ -142,7 +142,7 @@ def test_frames_in_any_memory_order_are_written(tmp_path: Path) -> None:
 def test_without_imageio_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
 
-    with pytest.raises(MissingExtraError, match=r"proctor\[video\]") as missing:
+    with pytest.raises(MissingExtraError, match=r"proctor-rl\[video\]") as missing:
         write_video(tmp_path / name, frames(), fps=10)
 
     assert missing.value.extra == "video"

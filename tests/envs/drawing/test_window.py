@@ -124,7 +124,7 @@ def test_frames_come_at_the_rate_that_was_asked_for(monkeypatch: pytest.MonkeyPa
 def test_without_pygame_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)
 
-    with pytest.raises(MissingExtraError, match=r"proctor\[human\]") as missing:
+    with pytest.raises(MissingExtraError, match=r"proctor-rl\[human\]") as missing:
         Window("missing", fps=FPS).show(frame())
 
     assert (missing.value.package, missing.value.extra) == ("pygame", "human")

@@ -88,6 +88,11 @@ class Canvas:
     width: int
     height: int
 
+    @property
+    def middle(self) -> Point:
+        """The centre, which may lie between pixels."""
+        return self.width / 2.0, self.height / 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sprite:

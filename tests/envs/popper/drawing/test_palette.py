@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from proctor.envs.drawing.raster import Colour
-from proctor.envs.popper.drawing.palette import BLOCKS, digit_colour
+from proctor.envs.popper.drawing.scene import BLOCKS, digit_colour
 
 Matrix = NDArray[np.float64]
 

@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 
 from proctor.envs.drawing.raster import Colour, Picture, text_mask
 from proctor.envs.plume.drawing.picture import draw as draw_plume
-from proctor.envs.popper.drawing import panel
-from proctor.envs.popper.drawing.palette import AMBER, BLOCKS, CALM, RED, WHITE, digit_colour
-from proctor.envs.popper.drawing.picture import FOOT, MARGIN, BoardLayout, draw, make_layout
+from proctor.envs.popper.drawing.picture import (
+    BAR_HEIGHT,
+    BARS,
+    FOOT,
+    MARGIN,
+    PANEL_WIDTH,
+    BoardLayout,
+    draw,
+    make_layout,
+)
+from proctor.envs.popper.drawing.scene import AMBER, BLOCKS, CALM, RED, WHITE, digit_colour
 from proctor.errors import RenderingError
 from tests.envs.plume.scenes import scene as plume_scene
 from tests.envs.popper.scenes import scene, scenes
@@ -212,14 +220,14 @@ def test_the_banners_of_two_faults_differ() -> None:
 @settings(max_examples=30, deadline=None)
 def test_more_time_is_a_longer_bar(one: int, other: int) -> None:
     left, top = layout(scene()).panel
-    bar = panel.BARS[0].top + panel.BAR_HEIGHT // 2
+    bar = BARS[0].top + BAR_HEIGHT // 2
     lengths = []
     for time_left in sorted((one, other)):
-        row = draw(scene(time_left_ms=time_left))[top + bar, left : left + panel.WIDTH].astype(int)
+        row = draw(scene(time_left_ms=time_left))[top + bar, left : left + PANEL_WIDTH].astype(int)
         lengths.append(int((row.sum(axis=-1) > 200).sum()))
 
     assert lengths[0] <= lengths[1]
-    assert lengths == [pytest.approx(panel.WIDTH * time / 60_000, abs=2) for time in sorted((one, other))]
+    assert lengths == [pytest.approx(PANEL_WIDTH * time / 60_000, abs=2) for time in sorted((one, other))]
 
 
 def test_the_clock_and_the_fall_warn() -> None:

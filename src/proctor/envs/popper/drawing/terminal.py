@@ -17,7 +17,7 @@ from rich.style import Style
 
 from proctor.envs.drawing.console import has_colours, style
 from proctor.envs.drawing.raster import GROUND, MARK, SHADE, Colour
-from proctor.envs.popper.drawing.palette import (
+from proctor.envs.popper.drawing.scene import (
     AMBER,
     BLOCKS,
     CALM,
@@ -27,10 +27,11 @@ from proctor.envs.popper.drawing.palette import (
     RED,
     SLOT,
     WHITE,
+    PopperScene,
     digit_colour,
     find_game_end,
+    read_scene,
 )
-from proctor.envs.popper.drawing.scene import PopperScene, read_scene
 
 Line: TypeAlias = list[Segment]
 
