@@ -33,7 +33,7 @@ from proctor.cli.terminal import OutputFormat
 from proctor.client.operator import JudgedRows
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError
 from proctor.models.operator import Choice, Done
-from proctor.server.sessions.session import RowLog
+from proctor.server.sessions.episode_status import RowLog
 from tests.server.commands import ROOT, variables
 from tests.server.live_server import PATIENCE, until
 from tests.server.operator_server import (

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proctor.client import RemoteEnv, RemoteVectorEnv
 from proctor.client.connection import Connection, ConnectionSettings
-from proctor.client.env_client import EnvClient
+from proctor.client.env_client import EnvClient, GenericClient, JsonAction, JsonObservation, JsonState
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
 from proctor.errors import ComponentError, EpisodeLost, ValidationError
+from proctor.ledger.verify import verify
 from proctor.models.wire import Action, Observation, State
+from tests.client.conftest import QUICK
 from tests.client.counting import Count, Counted, CountState
 from tests.server.live_server import Served, serving, until
 
@@ -217,3 +224,88 @@ def test_a_client_that_was_never_used_is_closed_in_peace() -> None:
 
 def test_the_wire_types_of_a_client_are_models() -> None:
     assert issubclass(CountClient.action_type, Action)  # type: ignore[misc]
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text()
+OBJECTS = st.dictionaries(st.text(), st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3)), max_size=5)
+
+
+@given(OBJECTS)
+def test_an_action_is_its_fields_on_the_wire(fields: dict[str, Any]) -> None:
+    action = JsonAction(fields=fields)
+
+    assert json.loads(action.model_dump_json()) == fields
+
+
+@given(OBJECTS)
+def test_an_observation_keeps_what_it_does_not_know(fields: dict[str, Any]) -> None:
+    beside = {"reward": 1.5, "terminated": True, "truncated": False, "metadata": {"a": 1}}
+    inside = {key: value for key, value in fields.items() if key not in beside and key != "fields"}
+    seen = JsonObservation.model_validate_json(json.dumps({**inside, **beside}))
+
+    assert seen.fields == inside
+    assert (seen.reward, seen.done, seen.metadata) == (1.5, True, {"a": 1})
+    assert all(seen[name] == value for name, value in inside.items())
+
+
+def test_a_state_keeps_what_it_does_not_know() -> None:
+    state = JsonState.model_validate_json('{"episode_id":"e","step_count":3,"score":7}')
+
+    assert (state.episode_id, state.step_count, state["score"]) == ("e", 3, 7)
+
+
+def test_any_server_is_driven_without_its_models() -> None:
+    async def main(url: str) -> list[Any]:
+        async with GenericClient(url) as client:
+            first = await client.reset(seed=1)
+            second = await client.step({"by": 2})
+            third = await client.step(JsonAction(fields={"by": 3}))
+            return [first["total"], second["total"], third["total"], (await client.state())["total"]]
+
+    with serving(QUICK) as there:
+        awaited = asyncio.run(main(there.url))
+        with GenericClient.blocking(there.url) as client:
+            blocked = [client.reset(seed=1)["total"], client.step({"by": 2})["total"]]
+
+    assert awaited == [1, 3, 6, 6]
+    assert blocked == [1, 3]
+
+
+def test_a_reset_and_a_close_bring_heads_that_prove_the_record(tmp_path: Path) -> None:
+    with serving(ledger=tmp_path) as served:
+        client = GenericClient(served.url).sync()
+        client.reset(seed=1)
+        first = client.head
+        client.step({"action": 1})
+        client.reset(seed=2)
+        second = client.head
+        client.close()
+        last = client.head
+
+    assert len({first, second, last}) == 3
+    assert None not in (first, second, last)
+    report = verify(tmp_path, heads=[head for head in (first, second, last) if head is not None])
+    assert report.ok, report.findings
+    assert report.headed
+
+
+def test_gymnasiums_environments_keep_it_too(tmp_path: Path) -> None:
+    with serving(ledger=tmp_path) as served:
+        env, batch = RemoteEnv(served.url), RemoteVectorEnv(2, served.url)
+        env.reset(seed=1)
+        batch.reset(seed=1)
+
+        heads = [env.head, batch.head]
+        env.close()
+        batch.close()
+
+    assert verify(tmp_path, heads=[str(head) for head in heads]).ok
+
+
+def test_where_no_ledger_is_kept_there_is_no_head() -> None:
+    with serving() as served:
+        client = GenericClient(served.url).sync()
+        client.reset(seed=1)
+        client.close()
+
+        assert client.head is None

@@ -29,7 +29,7 @@ from proctor.errors import (
 from proctor.models.control import Code
 from proctor.models.operator import Done
 from proctor.server.runtime.results import make_refusal
-from proctor.server.sessions.session import RowLog
+from proctor.server.sessions.episode_status import RowLog
 from tests.server.live_server import PATIENCE, until
 from tests.server.operator_server import (
     CONTROL_SECRET,

@@ -42,8 +42,8 @@ from proctor.server.net.uvicorn_websocket import QuickWebSocketProtocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import EnvDescription, describe_server, describe_target
 from proctor.server.runtime.results import make_refusal
+from proctor.server.sessions.episode_status import RowLog
 from proctor.server.sessions.recorders import NullRecorder
-from proctor.server.sessions.session import RowLog
 from proctor.server.sessions.session_spec import SessionSpec
 from proctor.server.settings import parse_settings
 from tests.server.live_server import PATIENCE, until

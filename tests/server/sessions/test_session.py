@@ -41,8 +41,9 @@ from proctor.server.runtime.executors import abandoned_threads
 from proctor.server.runtime.results import RequestError
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sessions import session as module
+from proctor.server.sessions.episode_status import MOST_AT_ONCE, RowLog
 from proctor.server.sessions.response_builder import BatchResponseBuilder, SingleResponseBuilder
-from proctor.server.sessions.session import MOST_AT_ONCE, RowLog, Session
+from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_spec import ExecutorKind, SessionSpec, choose_executor_kind
 from tests.server.environments import HIDDEN_TEXT, TROUBLE, children, diary
 from tests.server.live_server import PATIENCE, until

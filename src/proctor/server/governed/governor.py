@@ -38,8 +38,8 @@ from proctor.server.governed.packet_stream import PROCTOR, PacketLimits, PacketS
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.governed.replies import GOVERNED, MOST_TOLD, REPLY_SCHEMA, STATUS_SCHEMA, ReplyBuilder, Tools
 from proctor.server.runtime.results import RequestRefused
-from proctor.server.sessions.episode_status import EpisodeConclusion
-from proctor.server.sessions.session import PendingRecord, RowLog, Session
+from proctor.server.sessions.episode_status import EpisodeConclusion, RowLog
+from proctor.server.sessions.session import PendingRecord, Session
 from proctor.server.sessions.tool_results import ToolResult, make_observation_schema, write_governed_instructions
 
 MARK_DIGITS: Final = 6

@@ -37,7 +37,8 @@ from proctor.models.operator import JudgedRow
 from proctor.server.governed.episode_memory import NOTES, EpisodeMemory, Note, TokenRequest
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.server.runtime.results import RequestFailed, make_failure, make_refusal
-from proctor.server.sessions.session import PendingRecord, RowLog, Session
+from proctor.server.sessions.episode_status import RowLog
+from proctor.server.sessions.session import PendingRecord, Session
 
 LOG: Final = logging.getLogger("proctor.governed")
 OBSERVED_IN: Final = (Position.EXECUTE, Position.VERIFY)

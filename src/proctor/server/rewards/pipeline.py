@@ -17,8 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import ComponentError, StateError, ValidationError
-from proctor.server.rewards.config import parse_transforms
-from proctor.server.rewards.transforms import EpisodeStart, RewardStep, Transform, is_finite, make_not_finite_error
+from proctor.server.rewards.transforms import (
+    EpisodeStart,
+    RewardStep,
+    Transform,
+    is_finite,
+    make_not_finite_error,
+    parse_transforms,
+)
 from proctor.server.rewards.views import ArrayFormat, Mask, Moment, Rewards, View
 
 __all__ = ["NO_TRANSFORMS", "ArrayFormat", "Moment", "Pipeline", "Plan", "TransformedRewards", "View", "plan_of"]

@@ -11,9 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ValidationError
-from proctor.server.rewards.config import KINDS
 from proctor.server.rewards.pipeline import NO_TRANSFORMS, ArrayFormat, Moment, plan_of
-from proctor.server.rewards.transforms import Clip, CustomTransform, Normalise, Potential, RewardStep, Scale, StepCost
+from proctor.server.rewards.transforms import (
+    KINDS,
+    Clip,
+    CustomTransform,
+    Normalise,
+    Potential,
+    RewardStep,
+    Scale,
+    StepCost,
+)
 from tests.server.rewards import reward_functions
 
 YES, NO = np.ones(1, np.bool_), np.zeros(1, np.bool_)
