@@ -338,13 +338,13 @@ def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
     assert "PROCTOR_CANARY" not in told["variables"]
 
 
-def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_else_does(
+async def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_else_does(
     docker: Engine, in_docker: str
 ) -> None:
     target = Target("hostile_env:Hostile")
     limits = SandboxLimits(memory_bytes=200 * MIB)
 
-    async def scenario(found: ContainerPool) -> RequestFailed:
+    with nest(docker, in_docker, target, limits=limits) as found:
         glutton, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
         for place in (glutton, neighbour):
             await place.reset(ORDER)
@@ -352,10 +352,8 @@ def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_nobody_e
             await glutton.step(b'{"action":2}')
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
-        return caught.value
-
-    with nest(docker, in_docker, target, limits=limits) as found:
-        problem = run(scenario(found)).problem
+        result = caught.value
+        problem = result.problem
 
     assert problem.code == Code.EXECUTION_ERROR
     assert problem.lost is True
@@ -382,12 +380,12 @@ async def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(doc
     [(4, Code.TOO_LARGE), (5, Code.TOO_LARGE), (6, Code.EXECUTION_ERROR)],
     ids=["nonsense that reads as a length", "too long", "half a message"],
 )
-def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
+async def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
     docker: Engine, in_docker: str, action: int, code: Code
 ) -> None:
     target = Target("hostile_env:Hostile")
 
-    async def scenario(found: ContainerPool) -> RequestFailed:
+    with nest(docker, in_docker, target) as found:
         liar, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
         for place in (liar, neighbour):
             await place.reset(ORDER)
@@ -395,10 +393,8 @@ def test_an_environment_that_writes_into_the_conversation_ends_its_own_session(
             await liar.step(b'{"action":%d}' % action)
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
-        return caught.value
-
-    with nest(docker, in_docker, target) as found:
-        problem = run(scenario(found)).problem
+        result = caught.value
+        problem = result.problem
 
     assert (problem.code, problem.lost) == (code, True)
     assert "nonsense" not in problem.message

@@ -50,7 +50,6 @@ from proctor.server.sandbox.messages import (
     check_tool_result,
     decode_batch,
     decode_message,
-    decode_reply,
     encode_batch,
     encode_frame,
     read_message,
@@ -82,7 +81,7 @@ def test_an_answer_survives_the_pipe_with_all_that_it_can_hold() -> None:
     outcome = EnvOutcome(b"{}", b"{}", 1.5, True, False)
     answer = WorkerReply(outcome, None, ToolOutcome("t", b"{}", b"1", outcome, [b"2"]), b"{}", b"card", trace="why")
 
-    assert decode_reply(body_of(encode_frame(answer))) == answer
+    assert decode_message(body_of(encode_frame(answer)), WorkerReply) == answer
 
 
 @pytest.mark.parametrize("first", [Work("t", {"a": 1}, True, False, 3, "same_step", True), Describe("t", {})])
@@ -100,7 +99,7 @@ def test_a_number_that_does_not_fit_is_an_overflow() -> None:
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_a_decode_error(body: bytes) -> None:
-    for read_it in (lambda: decode_message(body, WorkerCall), lambda: decode_reply(memoryview(body))):
+    for read_it in (lambda: decode_message(body, WorkerCall), lambda: decode_message(memoryview(body), WorkerReply)):
         try:
             read_it()
         except msgspec.DecodeError:
@@ -114,8 +113,6 @@ def test_no_bytes_raise_anything_but_a_decode_error(body: bytes) -> None:
 def test_what_is_too_deep_or_no_text_is_a_decode_error_too(body: bytes) -> None:
     kind: Any = Any
 
-    with pytest.raises(msgspec.DecodeError):
-        decode_reply(memoryview(body))
     with pytest.raises(msgspec.DecodeError):
         decode_message(body, WorkerReply)
     with pytest.raises(msgspec.DecodeError):
@@ -289,7 +286,7 @@ TOOL: dict[str, Any] = {"text": "t", "content": b"{}"}
     ],
 )
 def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
-    assert decode_reply(body_of(encode_frame(said))) is not None
+    assert decode_message(body_of(encode_frame(said)), WorkerReply) is not None
 
 
 @pytest.mark.parametrize(
@@ -320,14 +317,14 @@ def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
 )
 def test_an_answer_beyond_its_bounds_is_no_answer(said: dict[str, Any]) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode_reply(body_of(encode_frame(said)))
+        decode_message(body_of(encode_frame(said)), WorkerReply)
 
 
 def test_a_problem_is_cut_to_what_a_worker_may_say() -> None:
     error = {"loc": ["x" * 1000, 3] * MOST_PLACES, "msg": "y" * 10_000, "type": "z" * 1000}
     long = Problem("m" * 10**6, "BUSY", errors=[error] * 100, clause="c" * 1000, expected="e" * 10_000)
 
-    said = decode_reply(body_of(encode_frame(WorkerReply(refused=to_worker_problem(long))))).refused
+    said = decode_message(body_of(encode_frame(WorkerReply(refused=to_worker_problem(long)))), WorkerReply).refused
 
     assert said is not None
     assert (len(said.message), len(said.errors), said.incident) == (LONGEST_TRACE, MOST_ERRORS, msgspec.UNSET)

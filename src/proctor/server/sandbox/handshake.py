@@ -10,9 +10,11 @@ Rule 3: descriptors that come with a word unasked are closed, and the word count
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -146,6 +148,20 @@ def printable_line(text: str) -> str:
 def send_handshake(channel: socket.socket, word: bytes, reason: str = "") -> None:
     """Say a word, with a reason that is cut off if it is long."""
     channel.sendall((word + reason.encode("utf-8", "replace"))[:LONGEST])
+
+
+def python_command(entry: str, descriptor: int) -> list[str]:
+    """Return the command line of a Python that runs `entry`, and is told a descriptor and where this one finds its modules."""
+    # Isolated: no variable and no file of the working directory has a say in what is imported. "" is the working directory.
+    return [
+        sys.executable,
+        "-I",
+        "-B",
+        "-c",
+        entry,
+        str(descriptor),
+        *(str(Path(each).absolute()) for each in sys.path),
+    ]
 
 
 def silence_output() -> None:

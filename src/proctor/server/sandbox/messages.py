@@ -12,6 +12,8 @@ import re
 import socket
 import struct
 import time
+from collections.abc import Callable
+from functools import cache
 from itertools import islice
 from math import inf, isfinite
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
@@ -19,7 +21,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
-from numpy.typing import NDArray
 
 from proctor.access.limits import DEEPEST, is_too_deep
 from proctor.models.control import Problem
@@ -123,7 +124,7 @@ class WorkerReply(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 _encode_into: Final = msgspec.msgpack.Encoder().encode_into
 _decode_json: Final = msgspec.json.Decoder().decode
 _skip_json: Final = msgspec.json.Decoder(Raw).decode
-_decode_reply: Final = msgspec.msgpack.Decoder(WorkerReply).decode
+_find_decoder: Final[Callable[[Any], msgspec.msgpack.Decoder[Any]]] = cache(msgspec.msgpack.Decoder)
 
 
 def encode_frame(message: Any) -> bytearray:
@@ -137,17 +138,10 @@ def encode_frame(message: Any) -> bytearray:
 def decode_message(body: bytes | memoryview, kind: type[MessageType]) -> MessageType:
     """Return the message in `body`; a DecodeError if it is none of this kind."""
     try:
-        return msgspec.msgpack.decode(body, type=kind)
+        message: MessageType = _find_decoder(kind).decode(body)
     except (UnicodeDecodeError, RecursionError) as problem:
         raise msgspec.DecodeError("text that is none, or too deep") from problem
-
-
-def decode_reply(body: memoryview) -> WorkerReply:
-    """Return the answer in `body`, as `decode_message` does, but quicker."""
-    try:
-        return _decode_reply(body)
-    except (UnicodeDecodeError, RecursionError) as problem:
-        raise msgspec.DecodeError("text that is none, or too deep") from problem
+    return message
 
 
 def to_worker_problem(problem: Problem) -> WorkerProblem:
@@ -328,10 +322,11 @@ def check_reply(answer: WorkerReply) -> WorkerReply:
 
 def encode_batch(outcome: BatchOutcome) -> BatchArrays:
     """Return the outcome in the form that travels."""
+    arrays = (outcome.rewards, outcome.terminations, outcome.truncations, outcome.begins)
     return BatchArrays(
         outcome.observations,
         outcome.infos,
-        *(_encode_array(each) for each in (outcome.rewards, outcome.terminations, outcome.truncations, outcome.begins)),
+        *(None if each is None else each.tobytes() for each in arrays),
     )
 
 
@@ -351,10 +346,6 @@ def decode_batch(arrays: BatchArrays, num_envs: int, *, stepped: bool) -> BatchO
     if found.rewards is not None and not np.isfinite(found.rewards).all():
         raise msgspec.DecodeError("a reward that is not finite")
     return found
-
-
-def _encode_array(array: NDArray[Any] | None) -> bytes | None:
-    return None if array is None else array.tobytes()
 
 
 def _decode_array(body: bytes | None, dtype: Any, length: int) -> Any:

@@ -281,18 +281,16 @@ def test_an_environment_that_is_not_made_in_time_is_not_waited_for(engine: Stand
     ],
     ids=["no space", "no image", "nonsense", "too long", "hangs"],
 )
-def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_with_the_reason(
+async def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logged_with_the_reason(
     engine: StandIn, caplog: pytest.LogCaptureFixture, script: str, reason: str
 ) -> None:
     engine.runs(script)
 
-    async def scenario(found: ContainerPool) -> RequestRefused:
+    with nest(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
         with pytest.raises(RequestRefused) as caught:
             await found.place(WORK)
-        return caught.value
-
-    with nest(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
-        problem = run(scenario(found)).problem
+        result = caught.value
+        problem = result.problem
 
     assert problem.code == Code.FACTORY_ERROR
     assert reason in caplog.text
@@ -356,17 +354,17 @@ def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- ends
 @pytest.mark.parametrize(("code", "is_memory"), [(137, True), (9, False), (0, False)])
-def test_a_container_that_the_kernel_ended_needed_too_much_memory(engine: StandIn, code: int, is_memory: bool) -> None:
+async def test_a_container_that_the_kernel_ended_needed_too_much_memory(
+    engine: StandIn, code: int, is_memory: bool
+) -> None:
     engine.runs(canned(LOADED, WorkerReply(), code=code))
 
-    async def scenario(found: ContainerPool) -> RequestFailed:
+    with nest(engine) as found:
         place = await found.place(WORK)
         with pytest.raises(RequestFailed) as caught:
             await place.reset(ORDER)
-        return caught.value
-
-    with nest(engine) as found:
-        problem = run(scenario(found)).problem
+        result = caught.value
+        problem = result.problem
 
     assert problem.code == Code.EXECUTION_ERROR
     assert ("more memory" in problem.message) == is_memory

@@ -178,15 +178,15 @@ def test_a_card_comes_from_a_worker(nest: WorkerPool) -> None:
     until(lambda: not nest._processes)
 
 
-def test_a_worker_sees_no_variable_and_no_file_of_the_server(own: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_sees_no_variable_and_no_file_of_the_server(
+    own: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PROCTOR_CONTROL_TOKEN", HIDDEN_TEXT)
 
-    async def scenario() -> Any:
-        async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as place:
-            return await place.reset(ORDER)
-
     ours = set(files().values())
-    seen = json.loads(run(scenario()).metadata)
+    async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as place:
+        found: Any = await place.reset(ORDER)
+    seen = json.loads(found.metadata)
 
     assert seen["pid"] != os.getpid()
     assert "PROCTOR_CONTROL_TOKEN" not in seen["variables"]

@@ -12,22 +12,21 @@ import asyncio
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from proctor.server.sandbox.handshake import python_command
 from proctor.server.sandbox.messages import (
     LENGTH,
     MOST_BYTES,
+    WorkerReply,
     check_reply,
     decode_message,
-    decode_reply,
     encode_frame,
     has_few_headers,
     has_few_values,
@@ -173,10 +172,8 @@ class CheckerProcess:
 
 
 def _start_process(descriptor: int) -> "subprocess.Popen[bytes]":
-    # Isolated: no variable and no file of the working directory has a say in what is imported.
-    paths = [str(Path(each).absolute()) for each in sys.path]
     return subprocess.Popen(  # noqa: S603  # this Python, and its own paths
-        [sys.executable, "-I", "-B", "-c", ENTRY, str(descriptor), *paths],
+        python_command(ENTRY, descriptor),
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -204,7 +201,7 @@ def is_sound(body: memoryview) -> bool:
     The server reads a sound answer on its event loop. Of keys that are repeated only the last counts, but all take time.
     """
     try:
-        answer = check_reply(decode_reply(body))
+        answer = check_reply(decode_message(body, WorkerReply))
     except msgspec.DecodeError:
         return False
     return len(encode_frame(answer)) - LENGTH.size >= body.nbytes

@@ -48,7 +48,7 @@ from proctor.server.sandbox.messages import (
     WorkerReply,
     check_reply,
     decode_batch,
-    decode_reply,
+    decode_message,
     encode_frame,
 )
 from proctor.server.sandbox.pool.answer_checker import AnswerChecker, CheckFailed, is_costly
@@ -230,9 +230,9 @@ class WorkerExecutor(Executor):
     async def _check_reply(self, body: memoryview) -> WorkerReply:
         """Return the answer, or raise a DecodeError; one that takes long is checked elsewhere."""
         if not is_costly(body):
-            return check_reply(decode_reply(body))
+            return check_reply(decode_message(body, WorkerReply))
         self._slow |= await self._checker.check(body, slow=self._slow)
-        return decode_reply(body)
+        return decode_message(body, WorkerReply)
 
     def _raise_problem(self, answer: WorkerReply) -> None:
         said = answer.failed or answer.refused

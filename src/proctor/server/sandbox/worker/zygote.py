@@ -32,8 +32,8 @@ from proctor.server.sandbox.handshake import (
     HERE,
     LOAD,
     READY,
-    LoadReport,
     StartMessage,
+    python_command,
     send_handshake,
     silence_output,
 )
@@ -93,13 +93,7 @@ one is installed here and was imported when Python started."""
 
 def command(descriptor: int) -> list[str]:
     """Return the command line of a zygote that talks over this descriptor."""
-    # Isolated: no variable and no file of the working directory has a say in what is imported.
-    return [sys.executable, "-I", "-B", "-c", ENTRY, str(descriptor), *_module_paths()]
-
-
-def _module_paths() -> list[str]:
-    """Return where this process finds modules; "" is the working directory."""
-    return [str(Path(path).absolute()) for path in sys.path]
+    return python_command(ENTRY, descriptor)
 
 
 def main(descriptor: int) -> None:
@@ -112,7 +106,9 @@ def main(descriptor: int) -> None:
             start = decode_message(body, StartMessage)
             _drop_rights(start)
             target = Target(start.target, start.settings)
-            if _send_report(control, worker.load_target(target)):
+            loaded = worker.load_target(target)
+            control.sendall(encode_frame(loaded))
+            if loaded.problem is None:
                 warm_up_environment(target)
                 _serve_forks(control, start, target)
 
@@ -137,11 +133,6 @@ def _choose_filter(start: StartMessage) -> FilterUse:
     if start.tier is Tier.BWRAP:
         return FilterUse.SHARED
     return FilterUse.ALONE if start.alone else FilterUse.ZYGOTE
-
-
-def _send_report(control: socket.socket, answer: LoadReport) -> bool:
-    control.sendall(encode_frame(answer))
-    return answer.problem is None
 
 
 def _serve_forks(control: socket.socket, start: StartMessage, target: Target) -> None:
