@@ -1,8 +1,12 @@
 """A ledger as pages read it, old or live."""
 
+from __future__ import annotations
+
 import sqlite3
+import struct
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -11,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from msgspec import Raw
 
 from proctor.errors import ValidationError
@@ -19,11 +27,12 @@ from proctor.ledger.export import write_bundle
 from proctor.ledger.prune import prune
 from proctor.ledger.reader import Ledger, build_summaries
 from proctor.ledger.storage.ledger_file import ChainEntry
+from proctor.models.arrays import is_pixels, pack_array
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event
 from proctor.viewer import catalog as shelf_module
 from proctor.viewer import followed_file as volume_module
 from proctor.viewer import slices
-from proctor.viewer.catalog import EpisodeCatalog
+from proctor.viewer.catalog import NO_PIXELS, EpisodeCatalog, encode_png, png_from_scene
 from proctor.viewer.documents import EpisodeLine
 from proctor.viewer.followed_file import FRESH_SECONDS, MOST_BODY, FollowedFile
 from tests.ledger.hostile import many_ways
@@ -836,3 +845,180 @@ def test_a_thin_slice_counts_steps_and_not_rows(tmp_path: Path) -> None:
         found = shelf.slice("s.1", after=3, most=20, thin=True)
 
     assert (found.thinned, len(found.steps.step)) == (1, 20)
+
+
+# ---------------------------------------------------------------------------- an episode on one line of the list
+def line_of(path: Path, chain: str = "s.1") -> EpisodeLine:
+    shelf = EpisodeCatalog(path)
+    try:
+        return next(line for line in shelf.lines() if line.chain == chain)
+    finally:
+        shelf.close()
+
+
+@pytest.mark.parametrize(
+    ("rest", "state", "outcome", "reason"),
+    [
+        ([], "ready", None, ""),
+        ([step(terminated=True)], "terminated", "terminated", ""),
+        ([step(truncated=True)], "truncated", "truncated", ""),
+        ([step(truncated=True, terminated=True)], "terminated", "terminated", ""),
+        ([failure(epoch=1)], "ready", None, ""),
+        ([failure(epoch=1, lost=True)], "lost", None, ""),
+        ([closed(reason="lost")], "lost", None, "lost"),
+        ([closed()], "closed", None, "closed"),
+        ([step(terminated=True), closed(steps=1, reason="reset")], "terminated", "terminated", "reset"),
+        ([left()], "closed", None, None),
+    ],
+)
+def test_a_free_episode_is_where_its_environment_is(
+    tmp_path: Path, rest: list[Event], state: str, outcome: str | None, reason: str | None
+) -> None:
+    line = line_of(written(tmp_path, [opened(), reset(), *rest]))
+
+    assert (line.state, line.outcome, line.reason) == (state, outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("rest", "state", "outcome"),
+    [
+        ([], "S0_IDLE", "open"),
+        ([step(terminated=True)], "S0_IDLE", "open"),
+        ([closed(outcome="violated", state="S3_DECIDE")], "S3_DECIDE", "violated"),
+    ],
+)
+def test_a_governed_episode_is_where_its_machine_is(
+    tmp_path: Path, rest: list[Event], state: str, outcome: str
+) -> None:
+    line = line_of(written(tmp_path, [opened(policy={"name": "p"}), reset(), *rest]))
+
+    assert (line.governed, line.state, line.outcome) == (True, state, outcome)
+
+
+def test_a_line_says_what_the_ledgers_own_list_says(tmp_path: Path) -> None:
+    chains = [plume_episode(tmp_path, 20), governed_episode(tmp_path)]
+    same = ("chain", "session", "epoch", "episode_id", "environment", "agent", "steps", "total_reward", "refusals")
+    more = (
+        "tier",
+        "opened_at",
+        "closed_at",
+        "reason",
+        "governed",
+        "num_envs",
+        "seed",
+        "terminated",
+        "truncated",
+        "rows",
+    )
+
+    for chain in chains:
+        line = line_of(tmp_path, chain)
+        with Ledger.open(tmp_path) as ledger:
+            told = ledger.find(chain)
+            rows = list(ledger.rows(chain))
+
+        assert [getattr(line, name) for name in same + more] == [getattr(told, name) for name in same + more]
+        last: Any = rows[-1]
+        assert (line.last, line.last_at) == (last.number, last.event.at)
+
+
+def test_a_batch_has_no_return(tmp_path: Path) -> None:
+    line = line_of(written(tmp_path, [opened(num_envs=2), batch_reset(), batch_step()]))
+
+    assert (line.num_envs, line.total_reward, line.steps, line.state) == (2, None, 1, "ready")
+
+
+def test_what_no_server_writes_any_more_is_not_live(tmp_path: Path) -> None:
+    path = written(tmp_path, [opened(), reset(at=time.time())])
+
+    assert not line_of(path).live
+    assert line_of(path).closed_at is None
+    assert line_of(path).opened_at > NOON
+
+
+def test_a_governed_episode_that_was_lost_is_lost(tmp_path: Path) -> None:
+    policy = {"name": "p"}
+    closed_as_lost = line_of(written(tmp_path / "one", [opened(policy=policy), reset(), closed(reason="lost")]))
+    failed = line_of(written(tmp_path / "two", [opened(policy=policy), reset(), failure(epoch=1, lost=True)]))
+
+    assert (closed_as_lost.state, failed.state) == ("lost", "lost")
+
+
+@pytest.mark.parametrize(("seed", "said"), [(7, 7), (2**53, 2**53), (2**53 + 1, str(2**53 + 1)), (None, None)])
+def test_a_seed_that_a_browser_would_round_is_a_text(tmp_path: Path, seed: int | None, said: int | str | None) -> None:
+    line = line_of(written(tmp_path, [opened(), reset(seed=seed)]))
+
+    assert line.seed == said
+    assert type(line.seed) is type(said)
+
+
+# -------------------------------------------------------------------- pixels on record as pictures for a browser
+PICTURES = hnp.arrays(
+    np.uint8,
+    st.tuples(st.integers(1, 9), st.integers(1, 9))
+    | st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3, 4])),
+)
+
+
+def unpainted(file: bytes) -> Any:
+    """Return the pixels of a PNG file whose rows have no filter, with every chunk's sum looked at."""
+    found: dict[bytes, bytes] = {}
+    place = 8
+    while place < len(file):
+        (length,) = struct.unpack(">I", file[place : place + 4])
+        kind, content = file[place + 4 : place + 8], file[place + 8 : place + 8 + length]
+        assert struct.unpack(">I", file[place + 8 + length : place + 12 + length]) == (zlib.crc32(kind + content),)
+        found[kind] = content
+        place += 12 + length
+    width, height, depth, colour = struct.unpack(">IIBB", found[b"IHDR"][:10])
+    channels = {0: 1, 2: 3, 6: 4}[colour]
+    rows = np.frombuffer(zlib.decompress(found[b"IDAT"]), np.uint8).reshape(height, 1 + width * channels)
+    assert depth == 8
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, channels)
+
+
+@settings(max_examples=40)
+@given(PICTURES)
+def test_a_picture_comes_out_of_its_file_as_it_went_in(picture: Any) -> None:
+    file = encode_png(picture)
+
+    assert file.startswith(b"\x89PNG\r\n\x1a\n")
+    assert file.endswith(b"IEND\xaeB`\x82")
+    assert np.array_equal(unpainted(file).reshape(picture.shape), picture)
+
+
+def test_a_scene_and_a_frame_hold_the_same_picture() -> None:
+    picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    frame = {"pixels": pack_array(picture)}
+
+    whole = png_from_scene(Raw(msgspec.json.encode({"environment": "pixels", "frame": frame})))
+
+    assert whole == png_from_scene(Raw(msgspec.json.encode(frame))) == encode_png(picture)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"pixels":true}',
+        b'{"pixels":{"dtype":"<f8","shape":[1,1],"data":"AAAAAAAAAAA="}}',
+        b'{"pixels":{"dtype":"|u1","shape":[0,1],"data":""}}',
+        b'{"pixels":{"dtype":"|u1","shape":[1,1,2],"data":"AAA="}}',
+        b'{"pixels":{"dtype":"|u1","shape":[99999,99999],"data":"","zip":"zlib"}}',
+        b'{"frame":{"pixels":7}}',
+        b"{",
+    ],
+)
+def test_what_is_no_picture_is_refused(scene: bytes) -> None:
+    with pytest.raises(ValidationError):
+        png_from_scene(Raw(scene))
+
+
+def test_only_a_scene_of_pixels_is_one() -> None:
+    others = (b'{"environment":"plume"}', b"null", b'{"environment":["pixels"]}', b'{"environment":"pix')
+
+    assert is_pixels(NO_PIXELS)
+    assert not any(is_pixels(Raw(other)) for other in others)

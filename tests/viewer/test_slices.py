@@ -1,5 +1,7 @@
 """A chain's rows as columns, packets and notes; slices fit together wherever they are cut."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +15,27 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from proctor.models.arrays import SOME_PIXELS, pack_array
-from proctor.models.events import AgentGranted, AgentRevoked, BatchStepped, Event, PacketJudged, encode_event
+from proctor.models.events import (
+    AgentGranted,
+    AgentRevoked,
+    BatchStepped,
+    Event,
+    PacketJudged,
+    SessionResumed,
+    encode_event,
+)
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.documents import EpisodeSlice, StepColumns
-from proctor.viewer.slices import MOST_BYTES, MOST_FRAME, MOST_REWARDS, MOST_SLICE, SliceBuilder, mean_of_array
+from proctor.viewer.slices import (
+    MOST_BYTES,
+    MOST_FRAME,
+    MOST_REWARDS,
+    MOST_SLICE,
+    NOTE_SENTENCES,
+    SliceBuilder,
+    StepCount,
+    mean_of_array,
+)
 from tests.ledger.session_events import (
     NOON,
     batch_reset,
@@ -387,3 +406,75 @@ def test_a_sum_that_is_no_number_is_null() -> None:
     found = gathered(*(body(step(number=n, reward=1e308)) for n in (1, 2)))
 
     assert found.steps.total == [1e308, None]
+
+
+# ----------------------------------------------- what happened besides steps and packets is told in one sentence
+def resumed(lost: str | None) -> SessionResumed:
+    return SessionResumed(session="s", at=NOON, epoch=1, step=3, boot="b", server="1", lost=lost)
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        (
+            failure(request="step", clause="ENV-STEP-P1"),
+            "failed",
+            "The request step was refused by ENV-STEP-P1: VALIDATION_ERROR.",
+        ),
+        (
+            failure(code="EXECUTION_ERROR", lost=True, incident="i7"),
+            "failed",
+            "The server failed and the episode was lost: EXECUTION_ERROR, incident i7.",
+        ),
+        (
+            AgentGranted(session="s", at=NOON, epoch=1, grant="g", agent="fox", tools=["move", "sniff"]),
+            "granted",
+            "The agent fox was granted tools: move, sniff.",
+        ),
+        (
+            AgentGranted(session="s", at=NOON, epoch=1, grant="g", tools=[]),
+            "granted",
+            "An agent without a name was granted tools: none.",
+        ),
+        (AgentRevoked(session="s", at=NOON, epoch=1, grant="g"), "revoked", "The grant g was taken back."),
+        (resumed(None), "resumed", "Another run of the server took the session up and rebuilt the episode."),
+        (
+            resumed("it differs"),
+            "resumed",
+            "Another run of the server took the session up, and the episode could not go on: it differs.",
+        ),
+        (batch_reset(mask=b"[true,false]"), "reset", "Some of the batch began another episode."),
+        (reset(), "reset", "Another episode began."),
+        (closed(steps=1), "closed", "The episode was closed (closed) after 1 step."),
+        (
+            closed(steps=2, outcome="open", state="S6_EXECUTE", obligations=["a token", "a report"]),
+            "closed",
+            "The episode was closed (closed) after 2 steps, judged open in S6_EXECUTE; still owed: a token, a report.",
+        ),
+    ],
+)
+def test_every_kind_of_note_has_its_sentence(event: Event, kind: str, text: str) -> None:
+    named, sentence = NOTE_SENTENCES[type(event)]
+
+    assert (named, sentence(event)) == (kind, text)
+
+
+# ----------------------------------------------------------- steps are counted from the reset that began a chain
+def test_steps_go_on_where_a_batch_begins_anew() -> None:
+    steps = StepCount()
+    found = [steps.count_step(own) for own in (1, 2, 3)]
+    steps.restart()
+
+    assert [*found, steps.count_step(1), steps.count_step(2)] == [1, 2, 3, 4, 5]
+
+
+def test_a_step_whose_row_is_missing_counts_as_far_as_that_can_be_seen() -> None:
+    steps = StepCount()
+
+    assert [steps.count_step(own) for own in (1, 3, 4, 1, 2)] == [1, 3, 4, 5, 6]
+
+
+def test_who_begins_in_the_middle_counts_on() -> None:
+    steps = StepCount(7, None)
+
+    assert [steps.count_step(own) for own in (3, 4)] == [8, 9]

@@ -69,7 +69,7 @@ export function matcher(filters) {
     (!filters.governed || line.governed) &&
     (!filters.refused || line.refusals > 0) &&
     (filters.environment === "" || line.environment === filters.environment) &&
-    (words.length === 0 || hasAll(textOf(line), words));
+    words.every((word) => textOf(line).includes(word));
 }
 
 /** Return lines in the order of `{key, direction}`. */
@@ -95,7 +95,7 @@ function compared(one, other, sign) {
     return 0;
   }
   if (isMissing(one) || isMissing(other)) {
-    return isMissing(one) && isMissing(other) ? 0 : isMissing(one) ? 1 : -1;
+    return Number(isMissing(one)) - Number(isMissing(other));
   }
   return one < other ? -sign : sign;
 }
@@ -111,10 +111,6 @@ function settled(one, other) {
 function textOf(line) {
   const fields = [line.environment, line.agent, line.state, line.outcome, line.reason, line.tier, line.chain];
   return `${fields.join("\n")}\n${line.episode_id}\n${line.seed ?? ""}`.toLowerCase();
-}
-
-function hasAll(text, words) {
-  return words.every((word) => text.includes(word));
 }
 
 /** A row's number alone is not enough: a session may be found to be lost without a new row. */

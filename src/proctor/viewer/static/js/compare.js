@@ -10,7 +10,7 @@ import { button, clear, el } from "./dom.js";
 import { shortChain } from "./format.js";
 import { loadEpisode } from "./loading.js";
 import { Pair, SIDES, originOf, turned } from "./pair.js";
-import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
+import { Player, StepKeeper, listenForKeys, playerKeys, showKeys } from "./player.js";
 import { compareAddress, keepAddress, readdress } from "./router.js";
 import { UNREACHABLE } from "./source.js";
 import { Stage } from "./stage.js";
@@ -31,7 +31,7 @@ class ComparePage {
   constructor(context, wanted) {
     Object.assign(this, {
       context,
-      wanted,
+      keeper: { step: 0, wanted },
       difference: null,
       ends: [],
       loads: [],
@@ -41,7 +41,6 @@ class ComparePage {
       problem: null,
       closed: false,
       frame: null,
-      step: 0,
       forked: null,
     });
     this.timer = setInterval(() => document.hidden || this.compareAgain(), ASKED_AGAIN);
@@ -66,7 +65,7 @@ class ComparePage {
       throw failed.reason;
     }
     this.use(...this.loads.map(({ head, track }) => ({ head, track, fork: false })));
-    this.seekWanted();
+    this.keeper.grow();
     this.compare();
   }
 
@@ -89,8 +88,8 @@ class ComparePage {
   use(one, other, step = null) {
     this.strip();
     this.pair = new Pair(one, other);
-    this.generation = this.pair.lead.track.generation;
     this.player = this.newPlayer();
+    this.keeper = new StepKeeper(this.player, this.pair.lead.track, this.keeper.wanted);
     this.build();
     if (step !== null && !this.player.follow) this.player.seek(this.pair.cursorAt(step));
     this.choose();
@@ -168,7 +167,7 @@ class ComparePage {
   // ------------------------------------------------------------------------------------------------------- moving
   point() {
     const { index } = this.player;
-    this.step = this.pair.lead.track.step(Math.min(index, this.pair.length - 1));
+    this.keeper.remember();
     this.facts.point(index);
     this.form?.follow(this.pair.sides[0].track.step(this.pair.indexOf(this.pair.sides[0], index)));
   }
@@ -179,7 +178,8 @@ class ComparePage {
     const chains = pair.sides.map(({ head }) => head.line.chain);
     const isOurs = ({ name, arguments: shown }) => name === "compare" && chains.every((each, i) => shown[i] === each);
     const isHere = (route) => pair.sides.every(({ fork }) => !fork) && isOurs(route);
-    const address = (follows) => compareAddress(...chains) + (follows ? "" : `?step=${player.wanted ?? this.step}`);
+    const step = () => `?step=${player.wanted ?? this.keeper.step}`;
+    const address = (follows) => compareAddress(...chains) + (follows ? "" : step());
     return keepAddress(player, { isHere, address }).close;
   }
 
@@ -192,32 +192,12 @@ class ComparePage {
     this.frame = null;
     if (this.pair === undefined || this.closed) return;
     if (this.pair.isOvertaken) {
-      this.use(...this.pair.sides, this.step);
+      this.use(...this.pair.sides, this.keeper.step);
       if (this.difference !== null) this.differ(this.difference);
-    } else {
-      this.keepStep();
-      for (const panel of this.panels) panel.update();
     }
+    this.keeper.grow();
+    for (const panel of this.panels) panel.update();
     this.facts.update();
-    this.seekWanted();
-  }
-
-  /** Goes to the step of the address as soon as it is there. */
-  seekWanted() {
-    const { track } = this.pair.lead;
-    const isThere = this.wanted !== null && (track.step(track.length - 1) >= this.wanted || !track.more);
-    if (!isThere) return;
-    this.player.seek(this.pair.cursorAt(this.wanted), this.wanted);
-    this.wanted = null;
-  }
-
-  /** Steps may have been dropped from a long track: the cursor stays at its step. */
-  keepStep() {
-    const { step } = this;
-    this.player.grow(this.pair.length);
-    const { generation } = this.pair.lead.track;
-    if (generation !== this.generation && !this.player.follow) this.player.relocate(this.pair.cursorAt(step));
-    this.generation = generation;
   }
 
   // -------------------------------------------------------------------------------------------------- differences
@@ -307,7 +287,7 @@ class ComparePage {
 
   swap() {
     const [one, other] = this.pair.sides;
-    const { step } = this;
+    const { step } = this.keeper;
     if (this.difference !== null) this.difference = turned(this.difference);
     this.use(other, one, step);
     if (this.difference !== null) this.differ(this.difference);

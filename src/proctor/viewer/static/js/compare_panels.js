@@ -169,7 +169,7 @@ function row(fact) {
 const SUGGESTED = 5;
 const made = { forms: 0 };
 
-/** `fork(step, actions)` is async and throws what is refused; `last` is what the last fork was made of, to be changed. */
+/** `fork(step, actions)` is async and throws what is refused; `last` is what the last fork was made of. */
 export class ForkForm {
   constructor({ head, track, fork, last = null, ask = confirmed }) {
     made.forms += 1;

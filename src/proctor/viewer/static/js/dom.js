@@ -32,6 +32,12 @@ export function button(words, act, props = {}) {
   return el("button", { type: "button", ...props, on: { click: act } }, words);
 }
 
+/** Return a page that is only words. */
+export function messagePage(title, children) {
+  const element = el("div", { class: "card message" }, el("h1", { tabindex: "-1" }, title), children);
+  return { element, title, close: () => {} };
+}
+
 /** Return something to be filled in, below its name. */
 export function field(name, control) {
   return el("label", { class: "field" }, el("span", { class: "field-name" }, name), control);

@@ -17,7 +17,7 @@ import { loadEpisode } from "./loading.js";
 import { MachinePanel } from "./machine.js";
 import { EpisodeOperator } from "./operator.js";
 import { PacketsPanel } from "./packets.js";
-import { Player, listenForKeys, playerKeys, showKeys } from "./player.js";
+import { Player, StepKeeper, listenForKeys, playerKeys, showKeys } from "./player.js";
 import { compareAddress, episodeAddress, keepAddress } from "./router.js";
 import { Stage } from "./stage.js";
 import { Timeline, toRefusal } from "./timeline.js";
@@ -180,8 +180,7 @@ class EpisodePage {
   #loaded = null;
   #address = null;
   #frame = null;
-  #generation = 0;
-  #at = 0; // the cursor's step, for when steps are dropped and indexes mean others
+  #keeper = null;
 
   constructor(context, chain, step) {
     this.#context = context;
@@ -197,7 +196,8 @@ class EpisodePage {
     this.#player.follow = head.line.live && this.#step === null;
     this.#player.grow(track.length);
     this.#build({ head, track, player: this.#player, context: this.#context });
-    this.#ends.push(listenForKeys(this.#acts(track)), this.#player.subscribe(() => this.#remember(track)));
+    this.#keeper = new StepKeeper(this.#player, track, this.#step);
+    this.#ends.push(listenForKeys(this.#acts(track)), this.#player.subscribe(() => this.#keeper.remember()));
     this.#address = this.#keepAddress(track);
     this.#ends.push(this.#address.close);
     this.#grow();
@@ -270,30 +270,11 @@ class EpisodePage {
 
   #grow() {
     this.#frame = null;
-    const { track } = this.#loaded;
-    this.#player.grow(track.length);
-    if (track.generation !== this.#generation && !this.#player.follow) {
-      this.#player.relocate(track.indexOfStep(this.#at));
-    }
-    this.#generation = track.generation;
-    this.#seekWanted(track);
-    this.trouble.hidden = true;
-    this.#panels.forEach((panel) => panel.update());
-  }
-
-  #remember(track) {
-    if (track.generation === this.#generation) {
-      this.#at = track.step(Math.min(this.#player.index, track.length - 1));
-    }
-  }
-
-  #seekWanted(track) {
-    const isThere = this.#step !== null && (track.step(track.length - 1) >= this.#step || !track.more);
-    if (isThere) {
-      this.#player.seek(track.indexOfStep(this.#step), this.#step);
-      this.#step = null;
+    if (this.#keeper.grow()) {
       this.#address.settle();
     }
+    this.trouble.hidden = true;
+    this.#panels.forEach((panel) => panel.update());
   }
 
   /** The address follows the cursor when it rests. */

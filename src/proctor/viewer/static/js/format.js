@@ -45,7 +45,7 @@ export function number(value, digits = 2) {
   if (!Number.isFinite(value)) {
     return value > 0 ? "∞" : "−∞";
   }
-  return minus(written(value, digits));
+  return written(value, digits).replace("-", "−");
 }
 
 /** Return a number in at most eight characters, as there is room for beside a chart. */
@@ -153,10 +153,6 @@ function grouped(text) {
   const [whole, part] = text.split(".");
   const groups = whole.replace(/\B(?=(\d{3})+$)/g, "\u202f");
   return part === undefined ? groups : `${groups}.${part}`;
-}
-
-function minus(text) {
-  return text.replace("-", "−");
 }
 
 function rounded(seconds) {

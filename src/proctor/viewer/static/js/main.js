@@ -12,7 +12,7 @@
 import { dismissDialogs } from "./acting.js";
 import { mountThemeButton } from "./canvas.js";
 import { comparePage } from "./compare.js";
-import { button, el, setAttribute, setText, svg, visible } from "./dom.js";
+import { button, el, messagePage, setAttribute, setText, svg, visible } from "./dom.js";
 import { episodePage } from "./episode.js";
 import { counted, number } from "./format.js";
 import { listPage } from "./list.js";
@@ -156,7 +156,7 @@ function entrancePage(trouble = null) {
     ["A server that runs here: ask it for a link, and open it in this browser.", "proctor operator link"],
     ["A ledger on disk: open it, and follow the address that is printed.", "proctor view LEDGER"],
   ];
-  return words("How to get in", [
+  return messagePage("How to get in", [
     trouble === null ? null : el("p", { class: "notice warn" }, trouble),
     el("p", {}, "This page opens with a link that works once. Whoever runs the server can make one:"),
     el("ul", {}, commands.map(([text, command]) => el("li", {}, text, el("code", { class: "command" }, command)))),
@@ -166,7 +166,7 @@ function entrancePage(trouble = null) {
 /** Return the page for what went wrong; `again` tries once more. */
 function errorPage(error, again) {
   const pressed = button("Try again", again, { class: "primary" });
-  return words(titleOf(error), [
+  return messagePage(titleOf(error), [
     el("p", { class: "notice bad" }, error.message || String(error)),
     el("p", {}, whatToDo(error)),
     el("div", { class: "buttons" }, pressed, el("a", { class: "button", href: "#/" }, "All episodes")),
@@ -175,7 +175,7 @@ function errorPage(error, again) {
 
 /** Return the page for an address that means nothing. */
 function unknownPage() {
-  return words("There is no such page", [
+  return messagePage("There is no such page", [
     el("p", {}, "The address is not one of ours; it may have been cut off when it was copied."),
     el("div", { class: "buttons" }, el("a", { class: "button primary", href: "#/" }, "All episodes")),
   ]);
@@ -209,11 +209,6 @@ function whatToDo(error) {
 
 function isServersFailure(error) {
   return error.code === TOO_LATE || error.status >= 500;
-}
-
-function words(title, children) {
-  const element = el("div", { class: "card message" }, el("h1", { tabindex: "-1" }, title), children);
-  return { element, title, close: () => {} };
 }
 
 const PAGES = {

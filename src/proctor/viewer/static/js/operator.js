@@ -9,7 +9,7 @@
  */
 
 import { Acting, ActsPanel, closable, toHeading } from "./acting.js";
-import { clear, el, field } from "./dom.js";
+import { clear, el, field, messagePage } from "./dom.js";
 import { shortChain } from "./format.js";
 import { Sessions, WaitingCard, questionKey } from "./operator_cards.js";
 import { episodeAddress } from "./router.js";
@@ -21,7 +21,9 @@ const AGES_EVERY = 5_000; // ms
 /** Open the operator's page. */
 export async function operatorPage(context) {
   if (!context.source.canAct) {
-    return noOperator();
+    const words = "This page shows a record. Acts are possible where `proctor serve` runs governed episodes.";
+    const home = el("div", { class: "buttons" }, el("a", { class: "button", href: "#/" }, "All episodes"));
+    return { ...messagePage("There is nobody to act upon", [el("p", {}, words), home]), title: "Operator" };
   }
   const sessions = await context.source.governed();
   const [waiting, standing] = [new WaitingPanel(context), new Sessions(context, sessions)];
@@ -111,17 +113,6 @@ function draftBox(card) {
   const about = el("blockquote", {}, card.waiting.question);
   const kind = ["notice", "warn", "draft", "waiting-form"];
   return closable(kind, el("p", {}, NO_LONGER), about, field("What you had typed", typed));
-}
-
-function noOperator() {
-  const element = el(
-    "div",
-    { class: "card message" },
-    el("h1", { tabindex: "-1" }, "There is nobody to act upon"),
-    el("p", {}, "This page shows a record. Acts are possible where `proctor serve` runs governed episodes."),
-    el("div", { class: "buttons" }, el("a", { class: "button", href: "#/" }, "All episodes")),
-  );
-  return { element, title: "Operator", close: () => {} };
 }
 
 /** A Panel that hides itself where there is nothing to act upon. */

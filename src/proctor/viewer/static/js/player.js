@@ -65,7 +65,7 @@ export class Player {
     this.#move(target);
     if (wanted !== this.wanted) {
       this.wanted = wanted;
-      this.#tellSoon();
+      this.refresh();
     }
   }
 
@@ -91,7 +91,7 @@ export class Player {
     this.playing = true;
     this.#played = null;
     this.#due = 0;
-    this.#tellSoon();
+    this.refresh();
   }
 
   pause() {
@@ -99,12 +99,12 @@ export class Player {
       return;
     }
     this.playing = false;
-    this.#tellSoon();
+    this.refresh();
   }
 
   setSpeed(speed) {
     this.speed = speed;
-    this.#tellSoon();
+    this.refresh();
   }
 
   /** Makes it faster (1) or slower (-1) by one place. */
@@ -119,7 +119,7 @@ export class Player {
       this.playing = false;
       this.#move(this.length - 1);
     }
-    this.#tellSoon();
+    this.refresh();
   }
 
   /** Says that there are `length` indexes now; one who follows moves on, nobody else does. */
@@ -128,23 +128,13 @@ export class Player {
     if (this.follow) {
       this.#move(length - 1);
     } else {
-      this.#shift(this.index);
+      this.relocate(this.index);
     }
-  }
-
-  /** Moves the cursor to where the same step is now, after others were dropped; what was asked for stays known. */
-  relocate(index) {
-    this.#shift(index);
   }
 
   subscribe(listener) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
-  }
-
-  /** Tells everyone in the next frame, though the cursor did not move. */
-  refresh() {
-    this.#tellSoon();
   }
 
   close() {
@@ -156,8 +146,8 @@ export class Player {
     this.#handle = null;
   }
 
-  /** Indexes mean other steps: the cursor is told its new one, and what was asked for is still that. */
-  #shift(index) {
+  /** Moves the cursor to where the same step is now, after others were dropped; what was asked for stays known. */
+  relocate(index) {
     const { wanted } = this;
     this.#move(clamped(index, this.length));
     this.wanted = wanted;
@@ -169,10 +159,11 @@ export class Player {
     }
     this.index = index;
     this.wanted = null;
-    this.#tellSoon();
+    this.refresh();
   }
 
-  #tellSoon() {
+  /** Tells everyone in the next frame, though the cursor may not have moved. */
+  refresh() {
     this.#changed = true;
     this.#request();
   }
@@ -226,6 +217,37 @@ export class Player {
       performance.clearMeasures("proctor:draw");
     }
     performance.measure("proctor:draw", { start, end: performance.now() });
+  }
+}
+
+/** Keeps a player at its step while a track grows: indexes move with what is dropped, and a wanted step may yet come. */
+export class StepKeeper {
+  constructor(player, track, wanted = null) {
+    Object.assign(this, { player, track, wanted, step: 0, generation: track.generation });
+  }
+
+  /** Take note of the step at the cursor. */
+  remember() {
+    const { player, track } = this;
+    if (track.generation === this.generation) {
+      this.step = track.step(Math.min(player.index, track.length - 1));
+    }
+  }
+
+  /** Take in what came; returns whether the wanted step was among it, where the cursor is then. */
+  grow() {
+    const { player, track, wanted } = this;
+    player.grow(track.length);
+    if (track.generation !== this.generation && !player.follow) {
+      player.relocate(track.indexOfStep(this.step));
+    }
+    this.generation = track.generation;
+    const isThere = wanted !== null && (track.step(track.length - 1) >= wanted || !track.more);
+    if (isThere) {
+      player.seek(track.indexOfStep(wanted), wanted);
+      this.wanted = null;
+    }
+    return isThere;
   }
 }
 

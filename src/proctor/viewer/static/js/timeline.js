@@ -8,7 +8,7 @@
  */
 
 import { Surface, colour, onTheme } from "./canvas.js";
-import { el, setAttribute, setText, svg } from "./dom.js";
+import { button, el, setAttribute, setText, svg } from "./dom.js";
 import { choosePacket, packetsPassed, packetsSeen } from "./packet_words.js";
 import { SPEEDS } from "./player.js";
 import { lengthWords, missedWords } from "./stage.js";
@@ -208,7 +208,7 @@ export class Timeline {
       },
     });
     this.length = el("span", { class: "quiet step-length" });
-    this.play = button("Play", "play", () => player.toggle(), "play-button");
+    this.play = signButton("Play", "play", () => player.toggle(), "play-button");
     this.element = el(
       "section",
       { class: "panel timeline", "aria-label": "Timeline" },
@@ -222,13 +222,13 @@ export class Timeline {
     return el(
       "div",
       { class: "moves", role: "group", "aria-label": "Move" },
-      button("To the beginning", "start", () => player.seek(0), "edge"),
-      button("Back ten steps", "backTen", () => player.step(-10), "ten"),
-      button("Back one step", "back", () => player.step(-1)),
+      signButton("To the beginning", "start", () => player.seek(0), "edge"),
+      signButton("Back ten steps", "backTen", () => player.step(-10), "ten"),
+      signButton("Back one step", "back", () => player.step(-1)),
       this.play,
-      button("Forward one step", "forth", () => player.step(1)),
-      button("Forward ten steps", "forthTen", () => player.step(10), "ten"),
-      button("To the end", "end", () => player.seek(player.length - 1), "edge"),
+      signButton("Forward one step", "forth", () => player.step(1)),
+      signButton("Forward ten steps", "forthTen", () => player.step(10), "ten"),
+      signButton("To the end", "end", () => player.seek(player.length - 1), "edge"),
     );
   }
 
@@ -249,8 +249,8 @@ export class Timeline {
 
   #refusals() {
     const { track, player } = this.#given;
-    this.before = button("Previous refusal", "refusedBefore", () => toRefusal(track, player, -1));
-    this.after = button("Next refusal", "refusedAfter", () => toRefusal(track, player, 1));
+    this.before = signButton("Previous refusal", "refusedBefore", () => toRefusal(track, player, -1));
+    this.after = signButton("Next refusal", "refusedAfter", () => toRefusal(track, player, 1));
     const props = { class: "moves refusals", role: "group", "aria-label": "Refusals" };
     this.refusals = el("div", props, this.before, this.after);
     return this.refusals;
@@ -323,12 +323,8 @@ export class Timeline {
   }
 }
 
-function button(name, sign, act, kind = "") {
-  return el(
-    "button",
-    { type: "button", class: ["move", kind], "aria-label": name, title: name, on: { click: act } },
-    icon(sign),
-  );
+function signButton(name, sign, act, kind = "") {
+  return button(icon(sign), act, { class: ["move", kind], "aria-label": name, title: name });
 }
 
 function setName(node, name) {
