@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from proctor.server.governed.governor import MARK_DIGITS
 from proctor.viewer.first_difference import (
+    AS_PAID,
     END,
     ENDS,
     GOES_ON,
+    OUTCOME_FIELDS,
     SILENCE,
     EpisodeMoment,
     FirstDifference,
@@ -31,19 +33,17 @@ def digest(value: bytes) -> str:
     return sha256(value).hexdigest()
 
 
+OUTCOME = [b'{"action":1}', b"0.5", b"{}", b"0.5", b"false", b"false"]
+
+
 def moment(step: int, seen: Any = 0.5, picture: Any = None, number: int | None = None) -> EpisodeMoment:
     observation, scene = msgspec.json.encode(seen), msgspec.json.encode(picture)
     shown = "" if picture is None else digest(scene)
     return EpisodeMoment(
         step + 10 if number is None else number,
         step,
-        b'{"action":1}' if step else b"null",
+        dict(zip(OUTCOME_FIELDS, OUTCOME if step else [b"null"] * 6, strict=True)),
         digest(observation),
-        b"0.5",
-        b"{}",
-        b"0.5",
-        b"false",
-        b"false",
         shown,
         lambda: (observation, None if picture is None else scene),
     )
@@ -57,19 +57,18 @@ def seen_else(each: EpisodeMoment) -> EpisodeMoment:
     return replace(each, observation=digest(b"[1]"), values=lambda: (b"[1]", b"null"))
 
 
+def done_else(name: str) -> Callable[[EpisodeMoment], EpisodeMoment]:
+    return lambda each: replace(each, outcome=each.outcome | {name: b"1.5"})
+
+
 def pictured_else(each: EpisodeMoment) -> EpisodeMoment:
     return replace(each, scene=digest(b"[1]"), values=lambda: (b"null", b"[1]"))
 
 
 CHANGES = {
-    "action": lambda each: replace(each, action=b'{"action":2}'),
     "observation": seen_else,
-    "reward": lambda each: replace(each, reward=b"1.5"),
-    "reward's parts": lambda each: replace(each, parts=b'{"step_cost":-0.5}'),
-    "raw reward": lambda each: replace(each, raw_reward=b"1.5"),
-    "terminated": lambda each: replace(each, terminated=b"true"),
-    "truncated": lambda each: replace(each, truncated=b"true"),
     "picture": pictured_else,
+    **{name: done_else(name) for name in OUTCOME_FIELDS},
 }
 
 
@@ -134,7 +133,10 @@ def test_a_picture_that_only_one_has_is_no_difference() -> None:
 
 
 def test_rewards_that_nobody_knows_are_not_compared() -> None:
-    assert find_moment_difference([replace(moment(1), reward=None)], [replace(moment(1), reward=b"9.0")]) is None
+    whole = moment(1)
+    unpaid = replace(whole, outcome={name: said for name, said in whole.outcome.items() if name not in AS_PAID})
+
+    assert find_moment_difference([unpaid], [done_else("reward")(moment(1))]) is None
 
 
 # ------------------------------------------------------------------------------------------------------------- lines

@@ -38,6 +38,17 @@ NoteUnread: TypeAlias = Callable[[int], object]
 """Is told the number of a row that cannot be read."""
 MomentEvent: TypeAlias = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
 
+OUTCOME_FIELDS: Final = {
+    "action": ("action", "actions"),
+    "reward": ("reward", "rewards"),
+    "reward's parts": ("parts", "parts"),
+    "raw reward": ("raw_reward", "raw_rewards"),
+    "terminated": ("terminated", "terminations"),
+    "truncated": ("truncated", "truncations"),
+}
+"""What is compared of a step besides what it shows, in the order in which people ask: the fields of a step, and of a batch's."""
+AS_PAID: Final = ("reward", "reward's parts")
+"""What is not compared where nobody knows what was paid."""
 NO_BODY: Final = EventRow()
 """Of a row that was not read because it is no line."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -54,16 +65,10 @@ class EpisodeMoment:
     number: int
     step: int
     """Counted from the reset that began the chain."""
-    action: bytes
+    outcome: dict[str, bytes]
+    """What was done and what was given for it, as JSON, by `OUTCOME_FIELDS`; what only one has is not compared."""
     observation: str
     """Its digest."""
-    reward: bytes | None
-    """As it was paid; None: nobody knows, and it is not compared."""
-    parts: bytes
-    """Of the reward; compared where that is."""
-    raw_reward: bytes
-    terminated: bytes
-    truncated: bytes
     scene: str
     """The digest of the picture; empty: there is none, and it is not compared."""
     values: Callable[[], StoredValues]
@@ -142,34 +147,16 @@ def read_lines(rows: Iterable[StoredRow], unread: NoteUnread = ignore_row) -> It
 def _build_moment(
     number: int, step: int, event: MomentEvent, body: EventRow, lookup: FindValue, paid: bool, gap: bool
 ) -> EpisodeMoment:
-    action, reward, raw_reward, terminated, truncated = _encode_outcome(event)
+    names = [name for name in OUTCOME_FIELDS if paid or name not in AS_PAID]
+    outcome = dict.fromkeys(names, NULL)
+    if isinstance(event, EpisodeStepped | BatchStepped):
+        is_batch = isinstance(event, BatchStepped)
+        outcome = {name: _encode(getattr(event, OUTCOME_FIELDS[name][is_batch])) for name in names}
     scene = b"" if isinstance(event, BatchReset | BatchStepped) else bytes(event.scene)
+    shown = body.scene or (sha256(scene).hexdigest() if scene not in (b"", NULL) else "")
     return EpisodeMoment(
-        number,
-        step,
-        action,
-        body.digest or "",
-        reward if paid else None,
-        _encode({}) if isinstance(event, EpisodeReset | BatchReset) else _encode(event.parts),
-        raw_reward,
-        terminated,
-        truncated,
-        body.scene or (sha256(scene).hexdigest() if scene not in (b"", NULL) else ""),
-        lambda: _load_values(event, body, lookup),
-        gap,
+        number, step, outcome, body.digest or "", shown, lambda: _load_values(event, body, lookup), gap
     )
-
-
-def _encode_outcome(event: MomentEvent) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """Return what was done, and what was given for it, as JSON; a reset says null."""
-    if isinstance(event, EpisodeStepped):
-        flags = (_encode(event.terminated), _encode(event.truncated))
-        return bytes(event.action), _encode(event.reward), _encode(event.raw_reward), *flags
-    if isinstance(event, BatchStepped):
-        arrays = (event.actions, event.rewards, event.raw_rewards, event.terminations, event.truncations)
-        action, reward, raw_reward, terminated, truncated = map(bytes, arrays)
-        return action, reward, raw_reward, terminated, truncated
-    return NULL, NULL, NULL, NULL, NULL
 
 
 def _load_values(event: MomentEvent, body: EventRow, lookup: FindValue) -> StoredValues:
@@ -274,15 +261,11 @@ def _find_place(left: EpisodeMoment, right: EpisodeMoment) -> Place | None:
 
 def _find_places(left: EpisodeMoment, right: EpisodeMoment) -> Iterator[Place | None]:
     """Yield where two moments differ, in the order in which people ask."""
-    yield find_difference("action", left.action, right.action)
-    if left.observation != right.observation:
-        yield _compare_stored_values("observation", left, right, 0)
-    if left.reward is not None and right.reward is not None:
-        yield find_difference("reward", left.reward, right.reward)
-        yield find_difference("reward's parts", left.parts, right.parts)
-    yield find_difference("raw reward", left.raw_reward, right.raw_reward)
-    yield find_difference("terminated", left.terminated, right.terminated)
-    yield find_difference("truncated", left.truncated, right.truncated)
+    for name, value in left.outcome.items():
+        if name in right.outcome:
+            yield find_difference(name, value, right.outcome[name])
+        if name == "action" and left.observation != right.observation:
+            yield _compare_stored_values("observation", left, right, 0)
     if left.scene and right.scene and left.scene != right.scene:
         yield _compare_stored_values("picture", left, right, 1)
 
