@@ -191,8 +191,11 @@ class _EpisodeCollector:
         """Return the rows, packed."""
         kept = _RowThinner()
         unread = 0
-        for done, row in enumerate(self._readable(line.chain), start=1):
-            if row is None:
+        file, found = self._ledger.find_chain(line.chain)
+        for done, stored in enumerate(file.read_chain_rows(found), start=1):
+            try:
+                row = file.row(line.chain, stored)
+            except ValidationError:  # the slice has a note of it
                 unread += 1
             else:
                 kept.add(row, pictured)
@@ -203,16 +206,6 @@ class _EpisodeCollector:
         if kept.too_large:
             self.remarks.append(f"Raw rows of {line.chain} that are too large for this file: {kept.too_large:,}.")
         return b64encode(gzip.compress(b"".join(kept.lines()), mtime=0)).decode()
-
-    def _readable(self, chain: str) -> Iterator[Row | None]:
-        """Yield the rows of a chain, None for one that cannot be read: the slice has a note of it."""
-        file, found = self._ledger.find_chain(chain)
-        for stored in file.read_chain_rows(found):
-            try:
-                row = file.row(chain, stored)
-            except ValidationError:
-                row = None
-            yield row
 
     def _remark(self, chain: str, every: int, what: str) -> None:
         if every > 1:
@@ -301,13 +294,9 @@ def _take_every(numbers: Sequence[int], nth: int) -> list[int]:
 def _load_picture(catalog: EpisodeCatalog, chain: str, number: int) -> str | None:
     """Return the address that holds a picture, None if it cannot be read."""
     try:
-        return _encode_data_url(catalog.pixels(chain, number))
+        return f"data:image/png;base64,{b64encode(catalog.pixels(chain, number)).decode()}"
     except ValidationError:
         return None
-
-
-def _encode_data_url(picture: bytes) -> str:
-    return f"data:image/png;base64,{b64encode(picture).decode()}"
 
 
 def _format_ordinal(count: int) -> str:
@@ -347,7 +336,8 @@ def build_page(
 
 def assemble_page(contents: PageContents, title: str | None = None, static: Path = STATIC) -> str:
     """Return the page of `contents`, made of the files in `static`."""
-    contents = replace(contents, title=None if title is None else _replace_surrogates(title))
+    # A command line may have signs that cannot be written down.
+    contents = replace(contents, title=None if title is None else title.encode("utf-8", "replace").decode())
     skeleton = _read_file(static / "index.html")
     style = "\n".join(_read_stylesheet(static, link) for link in _STYLE.findall(skeleton))
     script = _check_embeddable(bundle_modules(static / "js"), "script")
@@ -373,11 +363,6 @@ def embed_json(contents: object) -> str:
         text = text.replace(said, escaped)
     # What is spliced in from a record was never decoded: bytes that are no text are shown as such.
     return text.decode("utf-8", "replace")
-
-
-def _replace_surrogates(said: str) -> str:
-    """Return what can be written down: a command line may have signs that are none."""
-    return said.encode("utf-8", "replace").decode()
 
 
 def _write_security_policy(script: str, style: str) -> str:

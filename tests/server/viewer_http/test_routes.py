@@ -17,7 +17,7 @@ from proctor.access.browser_visits import CODE_SECONDS, VISIT_SECONDS
 from proctor.errors import ValidationError
 from proctor.server.viewer_http.endpoints import LedgerSource
 from proctor.server.viewer_http.feed import COMMENT_SECONDS
-from proctor.server.viewer_http.readers import Reader, ReaderProcess, ReadOutcome, ReadRequest
+from proctor.server.viewer_http.readers import Reader, ReaderAnswer, ReaderProcess, ReadRequest
 from proctor.server.viewer_http.responses import CONTENT_SECURITY_POLICY
 from proctor.viewer.catalog import EpisodeCatalog
 from tests.server.live_server import until
@@ -42,7 +42,7 @@ def fresh(tmp_path: Path) -> Iterator[Viewed]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads for the pages does so in this process, where a test can change what is read."""
 
-    def told(self: ReaderProcess, asked: ReadRequest) -> ReadOutcome:
+    def told(self: ReaderProcess, asked: ReadRequest) -> ReaderAnswer:
         source = LedgerSource(Path(self._opening.path), live=self._opening.live)
         try:
             return Reader(source).answer(asked)

@@ -52,6 +52,8 @@ OPENED, LINES, WHOLE, NEWS = "opened", "lines", "whole", "news"
 NEWLY: Final = b"newly"
 """The query that goes with `WHOLE` where nobody listens yet, so that nobody need be told what all lines say anyway."""
 KINDS: Final = {kind.__name__: kind for kind in (ValidationError, StateError, ComponentError, RenderingError)}
+CUT_OFF: Final = (OSError, EOFError, msgspec.DecodeError)
+"""What is raised where a process has ended in the middle of its answer."""
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 encode: Final = msgspec.json.encode
@@ -73,13 +75,6 @@ class ReadRequest(Struct):
     packs: bool = False
 
 
-class ReaderAnswer(Struct):
-    """The bytes that are sent, and whether they are packed."""
-
-    body: bytes
-    is_packed: bool = False
-
-
 class ReadProblem(Struct):
     """Why there is no answer: an error of ours, or, where `kind` is none of these, a text for the log."""
 
@@ -89,10 +84,11 @@ class ReadProblem(Struct):
     clause: str | None = None
 
 
-class ReadOutcome(Struct):
-    """What came of a request: one of the two."""
+class ReaderAnswer(Struct):
+    """The bytes that are sent, and whether they are packed; or why there are none."""
 
-    answer: ReaderAnswer | None = None
+    body: bytes = b""
+    is_packed: bool = False
     problem: ReadProblem | None = None
 
 
@@ -182,12 +178,12 @@ class ReaderProcess:
     def ask(self, asked: ReadRequest) -> ReaderAnswer:
         """Return the answer, or raise the error that it is."""
         with self._turn:
-            outcome = self._exchange_twice(asked)
-        problem = outcome.problem
-        if outcome.answer is not None:
-            return outcome.answer
-        if problem is None or problem.kind not in KINDS:
-            raise ReadingFailed("no answer" if problem is None else problem.message)
+            answer = self._exchange_twice(asked)
+        problem = answer.problem
+        if problem is None:
+            return answer
+        if problem.kind not in KINDS:
+            raise ReadingFailed(problem.message)
         raise KINDS[problem.kind](problem.message, expected=problem.expected, clause=problem.clause)
 
     def close(self) -> None:
@@ -201,23 +197,21 @@ class ReaderProcess:
             with self._turn:
                 self._reap(process)
 
-    def _exchange_twice(self, asked: ReadRequest) -> ReadOutcome:
-        for is_last in (False, True):
-            try:
-                return self._exchange(asked)
-            except (OSError, EOFError, msgspec.DecodeError) as problem:
-                if is_last:
-                    raise ReadingFailed(
-                        f"the process that reads for the pages ended twice over {asked.name}"
-                    ) from problem
-                LOG.warning("a process that reads for the pages has ended; another one is started")
-        raise AssertionError  # one of the two returns or raises
+    def _exchange_twice(self, asked: ReadRequest) -> ReaderAnswer:
+        try:
+            return self._exchange(asked)
+        except CUT_OFF:
+            LOG.warning("a process that reads for the pages has ended; another one is started")
+        try:
+            return self._exchange(asked)
+        except CUT_OFF as problem:
+            raise ReadingFailed(f"the process that reads for the pages ended twice over {asked.name}") from problem
 
-    def _exchange(self, asked: ReadRequest) -> ReadOutcome:
+    def _exchange(self, asked: ReadRequest) -> ReaderAnswer:
         process = self._ensure_running()
         try:
             write_message(_pipe(process.stdin), asked)
-            return read_message(_pipe(process.stdout), ReadOutcome)
+            return read_message(_pipe(process.stdout), ReaderAnswer)
         except BaseException:
             # Whatever came between question and answer, the next one must not be taken for this one's.
             process.kill()
@@ -365,16 +359,16 @@ class Reader:
         self._source = source
         self._lister = EpisodeLister(source)
 
-    def answer(self, asked: ReadRequest) -> ReadOutcome:
+    def answer(self, asked: ReadRequest) -> ReaderAnswer:
         """Return what came of it: an answer, or why there is none."""
         try:
-            return ReadOutcome(ReaderAnswer(*gzip_if_large(self._read(asked), asked.packs)))
+            return ReaderAnswer(*gzip_if_large(self._read(asked), asked.packs))
         except Exception as problem:  # noqa: BLE001  # an entry: what is wrong here goes to the server's log
             if isinstance(problem, ProctorError) and type(problem).__name__ in KINDS:
                 said = ReadProblem(type(problem).__name__, problem.message, problem.expected, problem.clause)
             else:
                 said = ReadProblem("", traceback.format_exc().encode(errors="replace").decode())
-            return ReadOutcome(problem=said)
+            return ReaderAnswer(problem=said)
 
     def _read(self, asked: ReadRequest) -> bytes:
         match asked.name:
