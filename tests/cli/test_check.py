@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.cli.main import main
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
+from tests.cli.said import Run
 
 PARTS = """
 import gymnasium as gym
@@ -90,29 +90,18 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-@dataclass(frozen=True)
-class Said:
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def run(run_command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `proctor check` on a wide terminal."""
     monkeypatch.setenv("COLUMNS", "200")
+    return partial(run_command, "check")
 
-    def call(*arguments: str) -> Said:
-        code = main(["check", *arguments])
-        return Said(code, *capsys.readouterr())
 
-    return call
+Read = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture
-def report_of(run: Callable[..., Said]) -> Callable[[str], dict[str, Any]]:
+def report_of(run: Run) -> Read:
     """Return what `--json` says about a target."""
 
     def read(target: str) -> dict[str, Any]:
@@ -120,10 +109,6 @@ def report_of(run: Callable[..., Said]) -> Callable[[str], dict[str, Any]]:
         return report
 
     return read
-
-
-Run = Callable[..., Said]
-Read = Callable[[str], dict[str, Any]]
 
 
 def test_our_environment_keeps_every_clause(run: Run) -> None:

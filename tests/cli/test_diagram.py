@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from proctor.cli.main import main
 from proctor.episode import Author
 from proctor.episode.diagram import Notation, draw_machine
 from proctor.episode.packets.fields import ExecutionMetadata
+from tests.cli.said import Run, Said
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 
-@dataclass(frozen=True)
-class Said:
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Said]
-
-
 @pytest.fixture
-def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
-    def call(*arguments: str) -> Said:
-        code = main(["diagram", *arguments])
-        captured = capsysbinary.readouterr()
-        return Said(code, captured.out.decode(), captured.err.decode())
-
-    return call
+def run(run_command: Run) -> Run:
+    return partial(run_command, "diagram")
 
 
 @pytest.fixture
@@ -111,10 +92,8 @@ def test_a_name_that_is_empty_names_no_episode(run: Run, both: str) -> None:
     assert "there is no episode ''" in said.err
 
 
-def test_a_walk_is_drawn_from_standard_input_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_of(conforming()))))
-
-    assert "14 close" in run("-").out
+def test_a_walk_is_drawn_from_standard_input_too(run: Run) -> None:
+    assert "14 close" in run("-", stdin=text_of(conforming())).out
 
 
 def test_a_picture_can_be_written_to_a_file(run: Run, tmp_path: Path) -> None:

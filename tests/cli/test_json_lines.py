@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.cli import json_lines as reading
-from proctor.cli.json_lines import MOST_LINE_BYTES, InputLine, LineSource, check_sources, read_lines
+from proctor.cli import judge as reading
+from proctor.cli.judge import MOST_LINE_BYTES, InputLine, LineSource, check_sources, read_lines
 from proctor.errors import ValidationError
 
 PARTS = st.lists(st.sampled_from([b"a", b"bc", b" ", b"\t", b"\n", b"\r\n", b"\xff", b"{}", b"x" * 9]), max_size=40)

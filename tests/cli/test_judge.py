@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli import json_lines as reading
+from proctor.cli import judge as reading
 from proctor.cli import output as writing
-from proctor.cli.json_lines import InputLine
-from proctor.cli.judge import NUMBER, PATH, VERDICT, TextPrinter
-from proctor.cli.main import main
+from proctor.cli.judge import NUMBER, PATH, VERDICT, InputLine, TextPrinter
 from proctor.cli.output import Output
 from proctor.cli.terminal import OutputFormat
 from proctor.episode import Author
@@ -33,6 +31,7 @@ from proctor.episode.rules.catalogue import SENTENCES
 from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.transition_table import Event, ProtocolState
 from proctor.episode.verdicts import Verdict
+from tests.cli.said import Run, Said
 from tests.cli.streams import NOON, conforming, text_of, violated, written
 
 KEYS = [
@@ -51,33 +50,9 @@ KEYS = [
 COMMAND = [sys.executable, "-m", "proctor", "judge"]
 
 
-@dataclass(frozen=True)
-class Said:
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Said]
-
-
 @pytest.fixture
-def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `proctor judge` in this process, with `stdin` as its standard input."""
-
-    def call(*arguments: str, stdin: bytes = b"") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(["judge", *arguments])
-        captured = capsysbinary.readouterr()
-        return Said(code, captured.out.decode(), captured.err.decode())
-
-    return call
+def run(run_command: Run) -> Run:
+    return partial(run_command, "judge")
 
 
 @pytest.fixture

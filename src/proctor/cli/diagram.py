@@ -10,14 +10,15 @@ from typing import Annotated, Final
 
 import typer
 
-from proctor.cli.json_lines import check_sources, read_lines
 from proctor.cli.judge import (
     InitialBeliefsOption,
     LayerRulesOption,
     OnOverrunOption,
     ProfileOption,
     RulesOption,
+    check_sources,
     make_judge,
+    read_lines,
 )
 from proctor.cli.output import standard_output
 from proctor.episode.diagram import Notation, draw_machine, draw_walk

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -179,23 +178,21 @@ def _replay_each(
             if each.chain in unread:
                 yield Replayed(each, ReplayResult(each.chain, 0, identical=False, why_not=unread[each.chain]))
                 continue
-            progress = partial(_tick_from, done, tick)
-            result = replay_episode(ledger, each.chain, progress=progress, driver_cache=driver_cache)
-            batch = alone and each.num_envs is not None and not result.why_not
-            yield Replayed(each, result, _replay_alone(ledger, each.chain) if batch else ())
+            result = replay_episode(
+                ledger,
+                each.chain,
+                progress=lambda steps, before=done: tick(before + steps),  # type: ignore[misc]  # bound now
+                driver_cache=driver_cache,
+            )
+            subs: list[SubEpisodeReplay] = []
+            if alone and each.num_envs is not None and not result.why_not:
+                with open_rows(ledger, each.chain) as rows:
+                    subs = list(replay_sub_episodes(rows))
+            yield Replayed(each, result, subs)
             done += each.steps
             tick(done)
     finally:
         driver_cache.drop()
-
-
-def _tick_from(start: int, tick: Tick, steps: int) -> None:
-    tick(start + steps)
-
-
-def _replay_alone(ledger: Ledger, chain: str) -> list[SubEpisodeReplay]:
-    with open_rows(ledger, chain) as rows:
-        return list(replay_sub_episodes(rows))
 
 
 def _format_table(results: Sequence[Replayed]) -> str:

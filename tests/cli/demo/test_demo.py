@@ -190,7 +190,7 @@ def test_an_agent_that_fails_is_told(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('lost my way')")
-    monkeypatch.setattr("proctor.cli.demo.processes.agent_file", lambda: broken)
+    monkeypatch.setattr("proctor.cli.demo.agent_file", lambda: broken)
 
     code = main(["demo", *QUICK])
 

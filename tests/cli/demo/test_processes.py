@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.cli.demo.processes import DemoFolder, agent_file, check_exit, run_agent
+from proctor.cli.demo import DemoFolder, agent_file, check_exit, run_agent
 from proctor.client import Grant
 from proctor.errors import ComponentError, ValidationError
 
@@ -41,7 +41,7 @@ def test_the_public_key_is_written_and_the_secret_one_stays_private(tmp_path: Pa
 def test_the_agent_is_given_its_grant_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "shows.py"
     script.write_text(SHOWS)
-    monkeypatch.setattr("proctor.cli.demo.processes.agent_file", lambda: script)
+    monkeypatch.setattr("proctor.cli.demo.agent_file", lambda: script)
     place = DemoFolder(tmp_path)
 
     with run_agent(place, GRANT, []) as process:
@@ -57,7 +57,7 @@ def test_the_agent_is_given_its_grant_and_nothing_else(tmp_path: Path, monkeypat
 def test_a_process_that_does_not_end_is_ended_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "waits.py"
     script.write_text("import signal; signal.pause()")
-    monkeypatch.setattr("proctor.cli.demo.processes.agent_file", lambda: script)
+    monkeypatch.setattr("proctor.cli.demo.agent_file", lambda: script)
 
     with run_agent(DemoFolder(tmp_path), GRANT, []) as process:
         pass

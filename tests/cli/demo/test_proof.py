@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from proctor.cli.demo import EpisodeProof, print_commands, print_summary, prove_episode
+from proctor.cli.demo import DemoFolder, EpisodeProof, agent_file, print_commands, print_summary, prove_episode
 from proctor.cli.demo.display import EpisodeStory
-from proctor.cli.demo.processes import DemoFolder, agent_file
 from proctor.errors import ComponentError
 from proctor.ledger.verify import VerificationReport
 from proctor.replay.replayer import ReplayResult

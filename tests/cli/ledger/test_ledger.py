@@ -10,56 +10,31 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from proctor.cli import terminal as progress
 from proctor.cli.ledger_key import load_signing_key, parse_public_key
-from proctor.cli.main import main
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written
+from tests.cli.said import Run
 from tests.ledger import session_events
 
 PUBLIC = SIGNER.public.hex()
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True)
-class Said:
-    """What the command answered."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Said]
-
-
 @pytest.fixture
-def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run_command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run `proctor ledger` in this process, with a state folder of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PROCTOR_TRACEBACK", "")
     monkeypatch.delenv("PROCTOR_LEDGER_KEY", raising=False)
-
-    def call(*arguments: object, command: str = "ledger", stdin: bytes = b"") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main([command, *map(str, arguments)])
-        captured = capsysbinary.readouterr()
-        return Said(code, captured.out.decode(), captured.err.decode())
-
-    return call
+    return partial(run_command, "ledger")
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +286,7 @@ def test_what_is_no_key_is_refused(run: Run, folder: Path, key: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- export
-def test_the_packets_of_governed_episodes_can_be_judged_again(run: Run, folder: Path) -> None:
+def test_the_packets_of_governed_episodes_can_be_judged_again(run: Run, run_command: Run, folder: Path) -> None:
     packets = run("export", folder, "--packets").out
     recorded = [
         each["event"]["accepted"]
@@ -319,7 +294,7 @@ def test_the_packets_of_governed_episodes_can_be_judged_again(run: Run, folder: 
         if each["event"].get("judged") and each["event"]["event"] == "packet_judged"
     ]
 
-    judged = run("-", "--json", command="judge", stdin=packets.encode())
+    judged = run_command("judge", "-", "--json", stdin=packets.encode())
 
     assert [each["verdict"] == "accepted" for each in judged.objects] == recorded
     assert len(recorded) == 20
