@@ -116,7 +116,7 @@ def test_without_the_extra_otlp_is_there_and_the_sdk_is_named(ledger: Ledger, mo
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     assert list(otlp_lines(ledger, [ledger.find("free.1")]))
-    with pytest.raises(MissingExtraError, match=r"proctor\[otel\]"):
+    with pytest.raises(MissingExtraError, match=r"proctor-rl\[otel\]"):
         export_spans(ledger, ["free.1"], Deaf())
 
 

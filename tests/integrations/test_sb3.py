@@ -100,7 +100,7 @@ def test_without_stable_baselines3_the_extra_is_named(monkeypatch: pytest.Monkey
         monkeypatch.setitem(sys.modules, module, None)
     sb3._vec_env_class.cache_clear()
 
-    with pytest.raises(MissingExtraError, match=r"proctor\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"proctor-rl\[train\]"):
         as_sb3(plumes())
 
 

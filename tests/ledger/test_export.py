@@ -57,7 +57,7 @@ def test_an_episode_that_is_named_twice_is_chosen_once(tmp_path: Path) -> None:
 def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    with pytest.raises(MissingExtraError, match=r"an export needs the package 'pyarrow'.*proctor\[export\]"):
+    with pytest.raises(MissingExtraError, match=r"an export needs the package 'pyarrow'.*proctor-rl\[export\]"):
         import_extra("pyarrow", "an export")
 
 

@@ -60,7 +60,7 @@ def test_without_the_extra_nothing_is_written(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with (
         Ledger.open(written(tmp_path / "ledger", free())) as ledger,
-        pytest.raises(MissingExtraError, match=r"proctor\[export\]"),
+        pytest.raises(MissingExtraError, match=r"proctor-rl\[export\]"),
     ):
         write_parquet(ledger, select_episodes(ledger, []), tmp_path / "steps.parquet")
 
