@@ -118,7 +118,6 @@ def environments() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(("target", "settings"), environments())
 def test_minari_reads_the_values_that_were_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, settings: dict[str, Any]
@@ -149,7 +148,6 @@ def stacked(space: Any, values: list[Any]) -> Any:
     return {key: np.stack(each) for key, each in found.items()} if isinstance(found, dict) else np.stack(found)
 
 
-@pytest.mark.system
 def test_the_environment_can_be_made_again_from_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"action": {"type": "oriented_grid"}, "grid_size": [16, 16]}
     with Ledger.open(written(tmp_path / "ledger", real("s", PLUME, settings=settings))) as ledger:
@@ -160,7 +158,6 @@ def test_the_environment_can_be_made_again_from_the_dataset(tmp_path: Path, monk
     env.close()
 
 
-@pytest.mark.system
 def test_an_episode_without_a_step_is_left_out_by_name(tmp_path: Path) -> None:
     empty: list[Event] = [opened("e"), reset("e"), closed("e", 0), ended("e")]
     with Ledger.open(written(tmp_path / "ledger", empty, real("s", PLUME, seeds=[1]))) as ledger:
@@ -169,7 +166,6 @@ def test_an_episode_without_a_step_is_left_out_by_name(tmp_path: Path) -> None:
     assert (made.episodes, made.left_out) == (1, ("e.1",))
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("story", "says"), [(batch, "a batch is no single episode"), (lambda: [opened("e")], "no episode")]
 )
@@ -177,14 +173,12 @@ def test_what_makes_no_dataset_is_refused(tmp_path: Path, story: Any, says: str)
     refused(written(tmp_path / "ledger", story()), tmp_path / "made-v0", says)
 
 
-@pytest.mark.system
 def test_observations_that_were_not_kept_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "ledger", real("s", PLUME, seeds=[1]), observations="digest")
 
     refused(folder, tmp_path / "made-v0", "by their digest alone")
 
 
-@pytest.mark.system
 def test_a_picture_comes_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     said = [Raw(msgspec.json.encode({"observation": each.tolist()})) for each in pictures]
@@ -197,7 +191,6 @@ def test_a_picture_comes_back_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_array_equal(episode.observations, pictures)
 
 
-@pytest.mark.system
 def test_an_episode_that_minari_would_misread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrow = import_module("pyarrow")
     write = import_module("pyarrow.dataset").write_dataset
@@ -211,7 +204,6 @@ def test_an_episode_that_minari_would_misread_is_refused(tmp_path: Path, monkeyp
     refused(written(tmp_path / "ledger", free()), tmp_path / "made-v0", "does not read free.1 back whole")
 
 
-@pytest.mark.system
 def test_a_space_that_minari_cannot_hold_is_named(tmp_path: Path) -> None:
     odd = EpisodeSpaces(spaces.Discrete(2), spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}))
     with (

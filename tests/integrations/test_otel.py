@@ -127,7 +127,6 @@ class Deaf:
         return import_module("opentelemetry.sdk.trace.export").SpanExportResult.FAILURE
 
 
-@pytest.mark.system
 def test_an_exporter_of_the_sdk_takes_the_spans(ledger: Ledger) -> None:
     memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
 
@@ -144,7 +143,6 @@ def test_an_exporter_of_the_sdk_takes_the_spans(ledger: Ledger) -> None:
     assert [each.status.is_ok for each in taken if each.name == "DecisionPacket"] == [False, True]
 
 
-@pytest.mark.system
 def test_an_exporter_that_takes_nothing_is_told(ledger: Ledger) -> None:
     with pytest.raises(ComponentError, match="did not take the spans"):
         export_spans(ledger, ["free.1"], Deaf())

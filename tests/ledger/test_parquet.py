@@ -67,7 +67,6 @@ def test_without_the_extra_nothing_is_written(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "steps.parquet").exists()
 
 
-@pytest.mark.system
 def test_pyarrow_reads_the_columns_with_their_types(tmp_path: Path) -> None:
     path = tmp_path / "steps.parquet"
     with Ledger.open(written(tmp_path / "ledger", free(), played(), batch())) as ledger:
@@ -91,7 +90,6 @@ def test_pyarrow_reads_the_columns_with_their_types(tmp_path: Path) -> None:
     assert rows[-1]["rewards"] == [0.0, 1.0]
 
 
-@pytest.mark.system
 def test_more_rows_than_a_group_holds_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.ledger.parquet.ROWS_PER_GROUP", 2)
     with Ledger.open(written(tmp_path / "ledger", free())) as ledger:
