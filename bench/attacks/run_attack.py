@@ -1,10 +1,10 @@
-"""An attacker as a child: `python -m bench.attacks.run_attack NAME URL AGENT_PORT`, which waits until it is told to begin.
+"""An attacker as a child: `python -m bench.attacks.run_attack NAME URL AGENT_PORT [PROCESSOR]`, which waits until it is told to begin.
 
 It answers every `go SECONDS` with how much it did in that time: bytes sent, requests answered, connections held. The URL is the
 control plane's, credential included.
 
-Rule 1: it runs only when a processor has nothing else to do (SCHED_IDLE): in truth an attacker has a machine of its own, and takes no
-    processor from the server.
+Rule 1: it runs on the processor that it is told, which nobody else uses: in truth an attacker has a machine of its own, and takes no
+    processor from the server. Without one it runs only when a processor has nothing else to do (SCHED_IDLE).
 Rule 2: every attack is bounded in time. One that the server ends begins anew.
 """
 
@@ -274,9 +274,12 @@ ATTACKS: Final[dict[str, Attack]] = {
 }
 
 
-def main(name: str, url: str, agent_port: str) -> None:
+def main(name: str, url: str, agent_port: str, processor: str = "") -> None:
     """Attack whenever it is told to, until the input ends."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if processor:
+        os.sched_setaffinity(0, {int(processor)})
+    else:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     victim = Victim(url, int(agent_port))
     asyncio.run(answer_rates(lambda seconds: ATTACKS[name](victim, seconds)))
 

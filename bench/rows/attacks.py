@@ -2,7 +2,8 @@
 
 Rule 1: the witness is one session of the same server that steps; see `bench.witness_client`. Its quiet value, the anchor, is measured
     by turns with the attacked one, on a server like it.
-Rule 2: attackers run in a process of their own at the lowest priority, see `bench.attacks.run_attack`. An attack that does nothing
+Rule 2: the attacker is a process of its own and has a processor of its own, see `bench.attacks.run_attack`; server, environments and
+    witness share the others, whether somebody attacks or not. An attack that does nothing
     is an error.
 Rule 3: memory is the highest that the server's own processes had during the attack, above what they had before. A hostile environment's worker
     is not one of them: the sandbox limits it. Every sample has a new server, because memory that was freed hides what is taken next.
@@ -10,6 +11,7 @@ Rule 3: memory is the highest that the server's own processes had during the att
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +43,7 @@ FEW_DESCRIPTORS: Final = 1024
 RESET_PEAK: Final = "5"
 """What `clear_refs` takes so that the system forgets how much memory a process once had."""
 SANDBOX: Final = "bwrap"
+PROCESSORS: Final = sorted(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,22 @@ def opened(stack: ExitStack, setup: Setup, attack: str) -> Scene:
     """Return a scene that `stack` ends; a tier that this host does not enforce is a Gap."""
     if setup.tier is not Tier.NONE:
         enforced(setup.tier)
+    processor = reserve_processor(stack)
     port = free_port()
     server = started(stack, setup.kind(stack, port))
     witness = Peer(own_python(), "bench.witness_client", "the witness", server.url, setup.action)
     stack.enter_context(witness)
-    attacker = Peer(own_python(), "bench.attacks.run_attack", "the attacker", attack, server.url, str(port))
+    attacker = Peer(own_python(), "bench.attacks.run_attack", "the attacker", attack, server.url, str(port), processor)
     return Scene(server, witness, stack.enter_context(attacker))
+
+
+def reserve_processor(stack: ExitStack) -> str:
+    """Keep this process and its children off one processor until `stack` ends; return its number, or nothing where there is one only."""
+    if len(PROCESSORS) == 1:
+        return ""
+    os.sched_setaffinity(0, PROCESSORS[:-1])
+    stack.callback(os.sched_setaffinity, 0, PROCESSORS)
+    return str(PROCESSORS[-1])
 
 
 # ---------------------------------------------------------------------------------------------------------------- memory
