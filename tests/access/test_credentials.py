@@ -27,7 +27,6 @@ from proctor.access.credentials import (
     default_state_file,
     find_credential,
     generate_secret,
-    generate_token,
     read_presented_secret,
 )
 from proctor.errors import ValidationError
@@ -147,7 +146,7 @@ def _look_alike(rng: random.Random) -> str:
 
 
 def test_a_secret_of_another_session_or_of_an_earlier_one_is_refused() -> None:
-    secrets, credentials = zip(*(generate_token() for _ in range(50)), strict=True)
+    secrets, credentials = zip(*(generate_secret() for _ in range(50)), strict=True)
 
     crossed = [(i, j) for i, c in enumerate(credentials) for j, s in enumerate(secrets) if accepts(c, s)]
 

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.access.log_lines import LONGEST, MOST_ITEMS, JsonLines, PlainLines, RedactingFilter
-from proctor.access.redaction import HIDDEN, Redactor
+from proctor.access.redaction import HIDDEN, LONGEST, MOST_ITEMS, JsonLines, PlainLines, RedactingFilter, Redactor
 
 SECRETS = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~+/=@:%", min_size=16, max_size=50)
 SECRET = "q7-Tz_W0.kL9/v+R4=xY8"

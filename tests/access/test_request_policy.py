@@ -19,7 +19,6 @@ from proctor.access.request_policy import (
     parse_host,
     parse_origin,
     policy_for,
-    policy_for_unix,
 )
 from proctor.errors import ValidationError
 
@@ -27,7 +26,7 @@ SECRET = "a-secret-for-the-tests"
 CREDENTIAL = Credential.of(SECRET)
 LOCAL = policy_for("127.0.0.1", 8000, CREDENTIAL)
 OPEN = policy_for("127.0.0.1", 8000, None)
-UNIX = policy_for_unix(CREDENTIAL)
+UNIX = policy_for("127.0.0.1", None, CREDENTIAL)
 GOOD = (b"authorization", b"Bearer " + SECRET.encode())
 
 
@@ -309,14 +308,14 @@ def test_on_a_unix_socket_every_loopback_name_is_right_whatever_its_port(host: s
 @pytest.mark.parametrize("host", ["evil.example", "10.1.2.3", "unix"])
 def test_on_a_unix_socket_no_other_name_is_right(host: str) -> None:
     assert judged(UNIX, host) is AccessVerdict.FOREIGN_HOST
-    assert judged(policy_for_unix(CREDENTIAL, allow_hosts=[host]), host) is AccessVerdict.ALLOWED
+    assert judged(policy_for("127.0.0.1", None, CREDENTIAL, allow_hosts=[host]), host) is AccessVerdict.ALLOWED
 
 
 def test_without_a_credential_host_and_origin_are_still_judged() -> None:
     assert judged(OPEN, credential=False) is AccessVerdict.ALLOWED
     assert judged(OPEN, "evil.example", credential=False) is AccessVerdict.FOREIGN_HOST
     assert judged(OPEN, origin="http://evil.example", credential=False) is AccessVerdict.FOREIGN_ORIGIN
-    assert judged(policy_for_unix(None), "localhost", credential=False) is AccessVerdict.ALLOWED
+    assert judged(policy_for("127.0.0.1", None, None), "localhost", credential=False) is AccessVerdict.ALLOWED
 
 
 @pytest.mark.parametrize(

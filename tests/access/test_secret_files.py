@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.access import secret_files
-from proctor.access.secret_files import MOST_BYTES, read_or_make_private, read_private
+from proctor.access import credentials
+from proctor.access.credentials import MOST_FILE_BYTES, read_or_make_private, read_private
 from proctor.errors import ValidationError
 
 TEXT = "a-secret-for-the-tests"
@@ -126,7 +126,7 @@ def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
             read_private(path, follow_links=True)
 
 
-@pytest.mark.parametrize("content", [b"a" * (MOST_BYTES + 1), "schlüssel-des-hauses".encode(), b"\xff" * 40])
+@pytest.mark.parametrize("content", [b"a" * (MOST_FILE_BYTES + 1), "schlüssel-des-hauses".encode(), b"\xff" * 40])
 def test_a_file_that_cannot_hold_a_secret_is_refused(tmp_path: Path, content: bytes) -> None:
     path = private(tmp_path / "token", content)
 
@@ -170,7 +170,7 @@ def test_whoever_comes_second_takes_the_secret_of_the_first(tmp_path: Path) -> N
 
 def test_a_file_that_vanishes_in_between_is_a_clear_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "token"
-    monkeypatch.setattr(secret_files, "_place_file", lambda *_: False)
+    monkeypatch.setattr(credentials, "_place_file", lambda *_: False)
 
     with pytest.raises(ValidationError, match="was removed"):
         read_or_make_private(path, lambda: TEXT)
@@ -195,7 +195,7 @@ def test_threads_that_start_at_once_end_with_one_secret(tmp_path: Path) -> None:
 PROCESS = """
 import sys
 from pathlib import Path
-from proctor.access.secret_files import read_or_make_private
+from proctor.access.credentials import read_or_make_private
 print("ready", flush=True)
 sys.stdin.readline()
 print(read_or_make_private(Path(sys.argv[1]), lambda: "secret-of-process-" + sys.argv[2])[0], flush=True)

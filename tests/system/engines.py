@@ -11,12 +11,12 @@ import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import proctor
 from proctor.errors import ComponentError
-from proctor.server.sandbox.pool.engine import Engine
+from proctor.server.sandbox.pool.container_pool import Engine
 from tests.server.live_server import until
 
 PATIENCE = 120.0
@@ -46,7 +46,7 @@ def own_docker() -> Iterator[Engine]:
         with (folder / "log").open("wb") as log:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
-            until(lambda: engine.answers() or daemon.poll() is not None, PATIENCE)
+            until(lambda: _answers(engine) or daemon.poll() is not None, PATIENCE)
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
             yield engine
         finally:
@@ -138,3 +138,10 @@ def derive(engine: Engine, base: str, name: str, *changes: str, files: Path | No
     finally:
         engine.remove(["deriving"])
     return name
+
+
+def _answers(engine: Engine) -> bool:
+    with suppress(ComponentError):
+        engine.check()
+        return True
+    return False

@@ -23,12 +23,10 @@ from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestFailed, new_incident
 from proctor.server.sandbox.messages import Work
-from proctor.server.sandbox.pool.container_pool import ContainerPool, server_mark
-from proctor.server.sandbox.pool.engine import SERVER_LABEL, Engine
+from proctor.server.sandbox.pool.container_pool import SERVER_LABEL, ContainerPool, Engine, server_mark
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
 from proctor.server.sandbox.pool.worker_process import FIRST_USER, MOST_USERS
-from proctor.server.sandbox.probe.attacks import AttackResult
-from proctor.server.sandbox.probe.report import SandboxProbe
+from proctor.server.sandbox.probe.attacks import AttackResult, SandboxProbe
 from proctor.server.sandbox.probe.run import LIMITS, Decoys, lay_out_decoys
 from proctor.server.sandbox.probe.run import TARGET as PROBING
 from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxRequest, Tier

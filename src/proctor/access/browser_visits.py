@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Final
 
 from proctor.access.credentials import SECRET_BYTES, DrawSecret, Headers, accepts, read_presented_secret
-from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, is_own_page, judge_address
+from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, is_own_page, judge_address, read_values
 
 CODE_SECONDS: Final = 3600.0
 VISIT_SECONDS: Final = 12 * 3600.0
@@ -36,14 +36,13 @@ LONGEST: Final = 256
 class Visits:
     """Who may come in with a code, and who has. It is used by one thread at a time."""
 
-    __slots__ = ("_clock", "_codes", "_draw", "_key", "_visits")
+    __slots__ = ("_codes", "_draw", "_key", "_visits")
 
     def __init__(self, *, clock: Callable[[], float], draw: DrawSecret | None = None) -> None:
-        self._clock = clock
         self._draw = secrets.token_urlsafe if draw is None else draw
         self._key = self._draw(SECRET_BYTES).encode()
-        self._codes = _ExpiringDigests(MOST_CODES, CODE_SECONDS)
-        self._visits = _ExpiringDigests(MOST_VISITS, VISIT_SECONDS)
+        self._codes = _ExpiringDigests(MOST_CODES, CODE_SECONDS, clock)
+        self._visits = _ExpiringDigests(MOST_VISITS, VISIT_SECONDS, clock)
 
     def __repr__(self) -> str:
         return f"<Visits: {len(self._visits)} visits, {len(self._codes)} codes>"
@@ -53,7 +52,7 @@ class Visits:
 
     def __len__(self) -> int:
         """Return how many visits there are that have not expired."""
-        return self._visits.live(self._clock())
+        return len(self._visits)
 
     def code(self) -> str:
         """Return a new code, for whoever may come in."""
@@ -61,18 +60,17 @@ class Visits:
 
     def enter(self, code: str) -> str | None:
         """Return the cookie of a new visit, and spend the code; None if it is not a good one."""
-        if not self._codes.take(_digest(code), self._clock()):
+        if not self._codes.take(_digest(code)):
             return None
         return self._issue_secret(self._visits)
 
     def has(self, cookie: str | None) -> bool:
         """Return whether this is the cookie of a visit; takes as long for none as for a wrong one."""
-        found = self._visits.has(_digest(cookie or ""), self._clock())
-        return found and cookie is not None
+        return self._visits.has(_digest(cookie or "")) and cookie is not None
 
     def leave(self, cookie: str) -> bool:
         """End a visit; False if there was none."""
-        return self._visits.take(_digest(cookie), self._clock())
+        return self._visits.take(_digest(cookie))
 
     def csrf(self, cookie: str) -> str:
         """Return the token that this visit's posts carry; of a cookie of no visit it is good for nothing."""
@@ -85,45 +83,43 @@ class Visits:
 
     def _issue_secret(self, to: "_ExpiringDigests") -> str:
         secret = self._draw(SECRET_BYTES)
-        to.add(_digest(secret), self._clock())
+        to.add(_digest(secret))
         return secret
 
 
 class _ExpiringDigests:
     """Digests, each for some time, the oldest first."""
 
-    __slots__ = ("_ends", "_life", "_most")
+    __slots__ = ("_clock", "_ends", "_life", "_most")
 
-    def __init__(self, most: int, life: float) -> None:
+    def __init__(self, most: int, life: float, clock: Callable[[], float]) -> None:
         self._ends: dict[bytes, float] = {}
         self._most = most
         self._life = life
+        self._clock = clock
 
     def __len__(self) -> int:
+        self._forget()
         return len(self._ends)
 
-    def live(self, now: float) -> int:
-        self._forget(now)
-        return len(self._ends)
-
-    def add(self, digest: bytes, now: float) -> None:
-        self._forget(now)
-        while len(self._ends) >= self._most:
+    def add(self, digest: bytes) -> None:
+        while len(self) >= self._most:
             del self._ends[next(iter(self._ends))]
-        self._ends[digest] = now + self._life
+        self._ends[digest] = self._clock() + self._life
 
-    def has(self, digest: bytes, now: float) -> bool:
-        self._forget(now)
+    def has(self, digest: bytes) -> bool:
+        self._forget()
         # Not `any`, which would end with the first: with all, none is told by the time that it takes.
         return sum(hmac.compare_digest(digest, each) for each in self._ends) > 0
 
-    def take(self, digest: bytes, now: float) -> bool:
-        found = self.has(digest, now)
+    def take(self, digest: bytes) -> bool:
+        found = self.has(digest)
         if found:
             del self._ends[digest]
         return found
 
-    def _forget(self, now: float) -> None:
+    def _forget(self) -> None:
+        now = self._clock()
         self._ends = {digest: end for digest, end in self._ends.items() if now < end}
 
 
@@ -144,7 +140,7 @@ ENTER_PATH: Final = "/viewer/enter"
 OPERATOR_PATH: Final = "/operator/"
 OPERATOR_LINK_PATH: Final = "/operator/link"
 CSRF_HEADER: Final = "x-proctor-csrf"
-OWN_SITES: Final = frozenset({b"same-origin", b"none"})
+OWN_SITES: Final = frozenset({"same-origin", "none"})
 
 
 def cookie_name(port: int | None) -> str:
@@ -192,17 +188,12 @@ def find_cookie(port: int | None, headers: Headers) -> str | None:
 def _judge_visit(visits: Visits, cookie: str | None, method: str, path: str, headers: Headers) -> AccessVerdict:
     if not visits.has(cookie) or path == OPERATOR_LINK_PATH:
         return AccessVerdict.NO_CREDENTIAL
-    sites = _read_values(headers, b"sec-fetch-site")
-    if not is_own_page(headers) or not OWN_SITES.issuperset(sites):
+    if not is_own_page(headers) or not OWN_SITES.issuperset(read_values(headers, b"sec-fetch-site")):
         return AccessVerdict.FOREIGN_ORIGIN
     if method in READING:
         return AccessVerdict.ALLOWED
-    if not _read_values(headers, b"origin"):
+    if not read_values(headers, b"origin"):
         return AccessVerdict.FOREIGN_ORIGIN
-    tokens = _read_values(headers, CSRF_HEADER.encode())
-    token = tokens[0].decode("latin-1") if len(tokens) == 1 else None
+    tokens = read_values(headers, CSRF_HEADER.encode())
+    token = tokens[0] if len(tokens) == 1 else None
     return AccessVerdict.ALLOWED if visits.accepts(cookie, token) else AccessVerdict.NO_TOKEN
-
-
-def _read_values(headers: Headers, wanted: bytes) -> list[bytes]:
-    return [value.strip(b" \t") for name, value in headers if name.lower() == wanted]

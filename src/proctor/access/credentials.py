@@ -4,6 +4,8 @@ Rule 1: a secret is given out once, by the call that made it or read it; what is
 Rule 2: what was presented is compared in constant time, and compared with something even if nothing was presented.
 Rule 3: no repr, pickle or error text shows a secret.
 Rule 4: a secret is presented in exactly one Authorization header, never in a path, a query or a cookie.
+Rule 5: a file that anybody else can read, write or replace holds no secret: it is refused, with the command that mends it.
+Rule 6: a file appears whole or not at all, and the first one stays: two processes that start at once end with the same secret.
 
 Where a server's own secret comes from, the first that is there:
 
@@ -15,8 +17,10 @@ Where a server's own secret comes from, the first that is there:
 import base64
 import binascii
 import hmac
+import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,7 +28,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from proctor.access.secret_files import read_or_make_private, read_private
 from proctor.errors import ValidationError
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -103,11 +106,6 @@ def generate_secret(*, draw: DrawSecret | None = None) -> tuple[str, Credential]
     return secret, Credential.of(secret)
 
 
-def generate_token(*, draw: DrawSecret | None = None) -> tuple[str, Credential]:
-    """Return a secret for one session or one episode and its credential: as strong as any other, kept in no file."""
-    return generate_secret(draw=draw)
-
-
 def accepts(credential: Credential, presented: str | None) -> bool:
     """Return whether exactly the secret was presented; takes as long for none as for a wrong one."""
     usable = None if presented is None or len(presented) > MOST_HEADER_BYTES else presented
@@ -157,31 +155,21 @@ def find_credential(
     `hide` is called with the secret wherever it came from, so that a redactor knows what must never be logged.
     A source that is there and not acceptable is a ValidationError: the next one is not tried in silence.
     """
-    secret, source, path, made = _find_secret(kind, environment, file, state_file, draw)
+    path, made = file, False
+    if kind.variable in environment:
+        secret, source, path = environment[kind.variable], SecretSource.ENVIRONMENT, None
+    elif file is not None:
+        try:
+            secret, source = read_private(file, follow_links=True), SecretSource.FILE
+        except FileNotFoundError:
+            raise ValidationError(f"there is no file {file}", expected="a file that holds the secret") from None
+    else:
+        source, path = SecretSource.STATE_FILE, state_file
+        secret, made = read_or_make_private(state_file, lambda: generate_secret(draw=draw)[0])
     check_secret(secret, where=f"the secret in {kind.variable if path is None else path}")
     if hide is not None:
         hide(secret)
     return ServerCredential(secret if made else None, Credential.of(secret), source, path)
-
-
-def _find_secret(
-    kind: CredentialKind, environment: Mapping[str, str], file: Path | None, state_file: Path, draw: DrawSecret | None
-) -> tuple[str, SecretSource, Path | None, bool]:
-    """Return the secret, its source, the file that holds it, and whether it was made now."""
-    named = environment.get(kind.variable)
-    if named is not None:
-        return named, SecretSource.ENVIRONMENT, None, False
-    if file is not None:
-        return _read_named_file(file), SecretSource.FILE, file, False
-    secret, made = read_or_make_private(state_file, lambda: generate_secret(draw=draw)[0])
-    return secret, SecretSource.STATE_FILE, state_file, made
-
-
-def _read_named_file(file: Path) -> str:
-    try:
-        return read_private(file, follow_links=True)
-    except FileNotFoundError:
-        raise ValidationError(f"there is no file {file}", expected="a file that holds the secret") from None
 
 
 def default_state_file(environment: Mapping[str, str], kind: CredentialKind = CONTROL) -> Path:
@@ -198,3 +186,107 @@ def default_state_file(environment: Mapping[str, str], kind: CredentialKind = CO
 def _digest(secret: str) -> bytes:
     # A peer's text may hold lone surrogates, which are no reason to fail.
     return sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+MOST_FILE_BYTES: Final = 4096
+"""More than this is not a secret but some other file."""
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make the server wait for its writer
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def read_private(path: Path, *, follow_links: bool, most: int = MOST_FILE_BYTES) -> str:
+    """Return the text of a file that only its owner, who is us, can read, without the newline at its end.
+
+    Raises FileNotFoundError where there is none, and a ValidationError for anything that is not such a file.
+    """
+    try:
+        descriptor = os.open(path, _READ if follow_links else _READ | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = ": it is a symbolic link" if path.is_symlink() else f" ({_reason(error)})"
+        raise ValidationError(f"{path} cannot be read{reason}", expected="a regular file with mode 0600") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValidationError(f"{path} is not a regular file", expected="a regular file with mode 0600")
+        _check_owner(path, found)
+        if found.st_mode & 0o077:
+            expected = f"mode 0600: run  chmod 600 {path}"
+            raise ValidationError(f"others can read {path}", found=_mode(found), expected=expected)
+        content = os.read(descriptor, most + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > most or not content.isascii():
+        raise ValidationError(f"{path} does not hold a secret", expected=f"at most {most} ASCII characters")
+    return content.decode("ascii").removesuffix("\n").removesuffix("\r")
+
+
+def read_or_make_private(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
+    """Return the text of `path` and whether it was made now; where there is no file, one is made with `make()`."""
+    _make_folder(path.parent)
+    try:
+        return read_private(path, follow_links=False), False
+    except FileNotFoundError:
+        text = make()
+    try:
+        first = _place_file(path, text)
+    except OSError as error:
+        reason = f"{path} could not be written ({_reason(error)})"
+        raise ValidationError(reason, expected="a folder in which files can be made") from None
+    if first:
+        return text, True
+    try:
+        return read_private(path, follow_links=False), False
+    except FileNotFoundError:
+        raise ValidationError(f"{path} was removed while it was read", expected="a file that stays") from None
+
+
+def _place_file(path: Path, text: str) -> bool:
+    """Return whether `text` is now in `path`; False if a file was there first."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, _MAKE, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask takes away
+            file.write(text.encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # A link, not a rename: it never replaces what another process has placed meanwhile.
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder and those above it for us alone, or refuse one in which others could replace a file."""
+    try:
+        for each in (*reversed(folder.parents), folder):
+            if not each.exists():
+                each.mkdir(mode=0o700, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        reason = f"the folder {folder} cannot be made ({_reason(error)})"
+        raise ValidationError(reason, expected="a folder of our own") from None
+    _check_owner(folder, found)
+    if found.st_mode & 0o022:
+        expected = f"mode 0700: run  chmod 700 {folder}"
+        raise ValidationError(f"others can write in {folder}", found=_mode(found), expected=expected)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    own = os.geteuid()
+    if found.st_uid != own:
+        expected = f"the user {own}: run  chown {own} {path}"
+        raise ValidationError(f"{path} belongs to another user", found=found.st_uid, expected=expected)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else type(error).__name__
+
+
+def _mode(found: os.stat_result) -> str:
+    return f"mode {stat.S_IMODE(found.st_mode):04o}"

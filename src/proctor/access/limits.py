@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,43 +89,34 @@ def is_too_deep(raw: bytes, limit: int) -> bool:
     # No text is deeper than it has opening brackets, wherever they stand: this settles nearly every message.
     if raw.count(b"[") + raw.count(b"{") <= limit:
         return False
-    return _depth(raw, limit) > limit
+    depth = 0
+    for marks in _find_marks(raw, _NOT_STRUCTURE):
+        levels = np.cumsum(_CHANGE[marks], dtype=np.int32)
+        if depth + int(levels.max()) > limit:
+            return True
+        depth += int(levels[-1])
+    return False
 
 
-def measure_depth(raw: bytes) -> int:
-    """Return how deep arrays and objects are nested in a JSON text; a lone number or string has depth 0."""
-    return _depth(raw, len(raw))
-
-
-def _depth(raw: bytes, enough: int) -> int:
-    """Return the depth, or one that is more than `enough`."""
-    marks = np.frombuffer(_without_escapes(raw).translate(None, _NOT_STRUCTURE), np.uint8)
-    depth, deepest, inside = 0, 0, False
+def _find_marks(raw: bytes, others: bytes) -> Iterator[NDArray[np.uint8]]:
+    """Yield what is left of a JSON text without strings and `others`, some at a time."""
+    marks = np.frombuffer(_remove_escapes(raw).translate(None, others), np.uint8)
+    inside = False
     for start in range(0, marks.size, _BLOCK):
         block = marks[start : start + _BLOCK]
-        levels, inside = _levels(block, inside)
-        deepest = max(deepest, depth + int(levels.max()))
-        if deepest > enough:
-            break
-        depth += int(levels[-1])
-    return deepest
+        quotes = block == _QUOTE
+        if inside or quotes.any():
+            within = np.logical_xor.accumulate(quotes) ^ inside
+            inside = bool(within[-1])
+            block = block[~(within | quotes)]
+        if block.size:
+            yield block
 
 
-def _without_escapes(raw: bytes) -> bytes:
+def _remove_escapes(raw: bytes) -> bytes:
     """Return a JSON text in which every quote begins or ends a string."""
     # Pairs first, so that the quote after an escaped backslash still ends its string.
     return raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
-
-
-def _levels(marks: NDArray[np.uint8], inside: bool) -> tuple[NDArray[np.int32], bool]:
-    """Return the depth after each mark, from 0, and whether the last one leaves a string open."""
-    changes = _CHANGE[marks]
-    quotes = marks == _QUOTE
-    if inside or quotes.any():
-        within = np.logical_xor.accumulate(quotes) ^ inside
-        changes[within] = 0
-        inside = bool(within[-1])
-    return np.cumsum(changes, dtype=np.int32), inside
 
 
 def has_more_values(raw: bytes, limit: int) -> bool:
@@ -136,13 +127,9 @@ def has_more_values(raw: bytes, limit: int) -> bool:
     # Wherever they stand: this settles nearly every message.
     if len(raw) - len(raw.translate(None, _MARKS)) <= limit:
         return False
-    marks = np.frombuffer(_without_escapes(raw).translate(None, _NOT_MARKS), np.uint8)
-    count, inside = 0, False
-    for start in range(0, marks.size, _BLOCK):
-        quotes = marks[start : start + _BLOCK] == _QUOTE
-        within = np.logical_xor.accumulate(quotes) ^ inside
-        inside = bool(within[-1])
-        count += quotes.size - int(np.count_nonzero(within | quotes))
+    count = 0
+    for marks in _find_marks(raw, _NOT_MARKS):
+        count += marks.size
         if count > limit:
             return True
     return False

@@ -77,7 +77,7 @@ _CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="proctor"'),)
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """Who is answered. Made by `policy_for` and `policy_for_unix`.
+    """Who is answered. Made by `policy_for`.
 
     `hosts` are the addresses that the server is known by; `any_address` also takes every IP address with `port` (a
     number cannot be rebound); `pages` allows the origin that is the server itself, for a socket that serves pages.
@@ -103,7 +103,7 @@ class AccessPolicy:
 
 def policy_for(
     host: str,
-    port: int,
+    port: int | None,
     credential: Credential | None,
     *,
     allow_hosts: Iterable[str] = (),
@@ -111,14 +111,15 @@ def policy_for(
     pages: bool = False,
     many_tokens: bool = False,
 ) -> AccessPolicy:
-    """Return the policy of a server that is bound to `host` and `port`.
+    """Return the policy of a server that is bound to `host` and `port`; None for a Unix socket, for which loopback names stand.
 
     An allowed host is `name` (any port) or `name:port`; an allowed origin is `scheme://name` or `scheme://name:port`.
     """
     own = parse_host(f"[{host}]" if ":" in host and not host.startswith("[") else host)[0]
-    everywhere = _is_wildcard(own)
-    names = set() if everywhere else {own}
-    if everywhere or is_loopback(own):
+    number = _parse_ip(own)
+    everywhere = port is not None and number is not None and number.is_unspecified
+    names = set() if everywhere or port is None else {own}
+    if everywhere or port is None or is_loopback(own):
         names.update(LOOPBACK_NAMES)
     return AccessPolicy(
         hosts=frozenset({(name, port) for name in names} | {parse_host(each) for each in allow_hosts}),
@@ -131,22 +132,6 @@ def policy_for(
     )
 
 
-def policy_for_unix(
-    credential: Credential | None,
-    *,
-    allow_hosts: Iterable[str] = (),
-    allow_origins: Iterable[str] = (),
-    pages: bool = False,
-) -> AccessPolicy:
-    """Return the policy of a server on a Unix socket, which has no port: every loopback name is its own."""
-    return AccessPolicy(
-        hosts=frozenset({(name, None) for name in LOOPBACK_NAMES} | {parse_host(each) for each in allow_hosts}),
-        credential=credential,
-        origins=frozenset(parse_origin(each) for each in allow_origins),
-        pages=pages,
-    )
-
-
 def judge_request(policy: AccessPolicy, method: str, path: str, headers: Headers) -> AccessVerdict:
     """Return the verdict on a request; never raises.
 
@@ -155,11 +140,8 @@ def judge_request(policy: AccessPolicy, method: str, path: str, headers: Headers
     verdict = judge_address(policy, path, headers)
     if not verdict.allowed or policy.credential is None or is_open_path(policy, method, path):
         return verdict
-    return (
-        AccessVerdict.ALLOWED
-        if accepts(policy.credential, read_presented_secret(headers))
-        else AccessVerdict.NO_CREDENTIAL
-    )
+    known = accepts(policy.credential, read_presented_secret(headers))
+    return AccessVerdict.ALLOWED if known else AccessVerdict.NO_CREDENTIAL
 
 
 def is_open_path(policy: AccessPolicy, method: str, path: str) -> bool:
@@ -176,18 +158,18 @@ def judge_address(policy: AccessPolicy, path: str, headers: Headers) -> AccessVe
         return AccessVerdict.BAD_HOST
     if not _is_known(policy, host):
         return AccessVerdict.FOREIGN_HOST
-    refusal = _judge_origin(policy, host, _read_values(headers, b"origin"))
+    refusal = _judge_origin(policy, host, read_values(headers, b"origin"))
     return AccessVerdict.ALLOWED if refusal is None else refusal
 
 
 def is_own_page(headers: Headers) -> bool:
     """Return whether a request whose address was judged names no page that it comes from, or one of the very address that it asks."""
-    host, origins = _read_host(headers), _read_values(headers, b"origin")
+    host, origins = _read_host(headers), read_values(headers, b"origin")
     return host is not None and all(origin is not None and _is_own(origin.lower(), host) for origin in origins)
 
 
 def _read_host(headers: Headers) -> Address | None:
-    values = _read_values(headers, b"host")
+    values = read_values(headers, b"host")
     return _parse_address(values[0]) if len(values) == 1 else None
 
 
@@ -212,19 +194,14 @@ def _judge_origin(policy: AccessPolicy, host: Address, values: Sequence[str | No
 
 
 def _is_own(origin: str, host: Address) -> bool:
-    """Return whether a page of `origin` was served by the very address that it asks now."""
     match = _ORIGIN.fullmatch(origin)
     return match is not None and match["scheme"] in {"http", "https"} and _parse_address(match["authority"]) == host
 
 
-def _read_values(headers: Headers, wanted: bytes) -> list[str | None]:
+def read_values(headers: Headers, wanted: bytes) -> list[str | None]:
     """Return the values of a header; None for one that is not visible ASCII or is too long."""
-    return [_decode_value(value) for name, value in headers if name.lower() == wanted]
-
-
-def _decode_value(value: bytes) -> str | None:
-    value = value.strip(b" \t")
-    return value.decode("ascii") if value.isascii() and len(value) <= _LONGEST else None
+    values = [value.strip(b" \t") for name, value in headers if name.lower() == wanted]
+    return [value.decode("ascii") if value.isascii() and len(value) <= _LONGEST else None for value in values]
 
 
 def _parse_address(text: str | None) -> Address | None:
@@ -261,11 +238,6 @@ def is_loopback(name: str) -> bool:
     """Return whether only this machine answers to the name."""
     number = _parse_ip(name)
     return name == "localhost" if number is None else number.is_loopback
-
-
-def _is_wildcard(name: str) -> bool:
-    number = _parse_ip(name)
-    return number is not None and number.is_unspecified
 
 
 def _parse_ip(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proctor.access.credentials import check_secret
-from proctor.access.secret_files import read_private
+from proctor.access.credentials import check_secret, read_private
 from proctor.errors import ValidationError
 
 MOST_BYTES: Final = 256 * 1024

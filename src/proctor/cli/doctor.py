@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proctor.server.sandbox.probe.report import (
+from proctor.server.sandbox.probe.attacks import SandboxProbe
+from proctor.server.sandbox.probe.run import (
     ProbeVerdict,
-    SandboxProbe,
     SandboxReport,
     find_next_tier,
+    full_report,
     strongest,
 )
-from proctor.server.sandbox.probe.run import full_report
 from proctor.server.sandbox.tiers import Tier
 
 BROKEN: Final = "bold red"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from proctor.access.credentials import LEDGER_KEY, default_state_file
-from proctor.access.secret_files import read_or_make_private
+from proctor.access.credentials import LEDGER_KEY, default_state_file, read_or_make_private
 from proctor.errors import ValidationError
 from proctor.ledger.keys import Signer, new_seed
 from proctor.small_files import read_small_text

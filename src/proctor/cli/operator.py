@@ -27,8 +27,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.access.credentials import OPERATOR, default_state_file
-from proctor.access.secret_files import read_private
+from proctor.access.credentials import OPERATOR, default_state_file, read_private
 from proctor.cli.output import encode_line, open_in_browser, printable, standard_output
 from proctor.cli.terminal import OutputFormat, clip, format_cells, stdout_format
 from proctor.client.operator import WAIT_SECONDS, JudgedRows, OperatorClient, next_after

@@ -34,7 +34,7 @@ from proctor.cli.output import printable
 from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
-from proctor.server.net.listeners import RememberedPorts, bind_unix, port_of, remove_socket_path
+from proctor.server.net.listeners import bind_remembered_port, bind_unix, port_of
 from proctor.server.settings import ServerSettings, parse_settings, read_settings_file
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _run_server(settings: ServerSettings, credentials: ServerCredentials, *, as_
         for each in (listener, *(agents or ())):
             each.close()
         if settings.unix_socket is not None:
-            remove_socket_path(settings.unix_socket)
+            settings.unix_socket.unlink(missing_ok=True)
 
 
 def _open_listener(settings: ServerSettings) -> socket.socket:
@@ -210,7 +210,7 @@ def _open_listener(settings: ServerSettings) -> socket.socket:
         if settings.workers > 1:
             raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
         return bind_unix(settings.unix_socket)
-    return RememberedPorts(settings.ledger).bind("control", settings.host, settings.port)
+    return bind_remembered_port(settings.ledger, "control", settings.host, settings.port)
 
 
 def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
@@ -218,9 +218,9 @@ def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     first = settings.agent_port or 0
     if first + settings.workers - 1 > HIGHEST_PORT:
         raise ValidationError("not enough ports for all workers", found=first, expected="a lower agent port, or 0")
-    ports = RememberedPorts(settings.ledger)
     return [
-        ports.bind(f"agents-{index}", settings.host, first + index if first else 0) for index in range(settings.workers)
+        bind_remembered_port(settings.ledger, f"agents-{index}", settings.host, first + index if first else 0)
+        for index in range(settings.workers)
     ]
 
 

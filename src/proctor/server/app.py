@@ -23,7 +23,7 @@ import uvicorn
 from proctor import __version__
 from proctor.access.browser_visits import Visits
 from proctor.access.credentials import Credential
-from proctor.access.request_policy import AccessPolicy, policy_for, policy_for_unix
+from proctor.access.request_policy import AccessPolicy, policy_for
 from proctor.contracts.recorder import Recorder
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
@@ -435,10 +435,7 @@ def _make_policies(
     settings: ServerSettings, credential: Credential | None, sockets: Sequence[socket.socket], *, pages: bool = False
 ) -> dict[int | None, AccessPolicy]:
     hosts, origins = settings.allow_hosts, settings.allow_origins
-
-    def policy(port: int | None) -> AccessPolicy:
-        if port is None:
-            return policy_for_unix(credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
-        return policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
-
-    return {port: policy(port) for port in map(port_of, sockets)}
+    return {
+        port: policy_for(settings.host, port, credential, allow_hosts=hosts, allow_origins=origins, pages=pages)
+        for port in map(port_of, sockets)
+    }

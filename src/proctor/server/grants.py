@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from proctor.access.credentials import Credential, generate_token
+from proctor.access.credentials import Credential, generate_secret
 from proctor.access.limits import TokenBucket
 from proctor.contracts.tools import Tool
 from proctor.errors import ValidationError
@@ -101,7 +101,7 @@ class GrantRegistry:
         address = self.check(session, wish)
         if session.over:
             raise make_refusal(Code.STATE_ERROR, "no episode runs that could be granted", expected="a reset before")
-        secret, credential = generate_token()
+        secret, credential = generate_secret()
         now = self._clock()
         grant = AgentGrant(
             name=secrets.token_hex(6),
@@ -222,7 +222,7 @@ class GrantRegistry:
         grant = next((each for each in self._by_session.get(session.name, ()) if each.name == name), None)
         if grant is None or self._address is None or not grant.holds(now):
             raise make_refusal(Code.STATE_ERROR, "this grant is dead", expected="another grant, with another request")
-        secret, credential = generate_token()
+        secret, credential = generate_secret()
         del self._by_digest[grant.digest]
         grant.digest = credential.digest
         self._by_digest[grant.digest] = grant

@@ -4,8 +4,7 @@ import logging
 import sys
 from typing import Final
 
-from proctor.access.log_lines import JsonLines, PlainLines, RedactingFilter
-from proctor.access.redaction import SHORTEST, Redactor, find_secrets
+from proctor.access.redaction import SHORTEST, JsonLines, PlainLines, RedactingFilter, Redactor, find_secrets
 from proctor.server.settings import ServerSettings
 
 QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "websockets")

@@ -31,7 +31,7 @@ from proctor.envs.targets import Target
 from proctor.server.app import Keys, Listening, Server, run
 from proctor.server.isolation import choose_isolation
 from proctor.server.logs import set_up_logs
-from proctor.server.net.listeners import RememberedPorts, port_of
+from proctor.server.net.listeners import bind_remembered_port, port_of
 from proctor.server.net.metrics import FOLDER
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.settings import ServerSettings
@@ -77,8 +77,10 @@ class _WorkerGroup:
         self._keys = keys
         self._shared = shared
         self._agents: Sequence[socket.socket | None] = agents or [None] * settings.workers
-        ports = RememberedPorts(settings.ledger)
-        self._own = [ports.bind(f"worker-{index}", settings.host, 0) for index in range(settings.workers)]
+        self._own = [
+            bind_remembered_port(settings.ledger, f"worker-{index}", settings.host, 0)
+            for index in range(settings.workers)
+        ]
         self._context = multiprocessing.get_context("spawn")
         self._ready = self._context.Semaphore(0)
         self._workers: list[BaseProcess] = []

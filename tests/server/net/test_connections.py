@@ -60,7 +60,7 @@ class Later:
 
 
 def kept(most: int = 10, most_unauthenticated: int = 3) -> Connections:
-    return Connections(most, most_unauthenticated, RefusalLog(LOG, Later()))
+    return Connections(most, most_unauthenticated, RefusalLog(LOG))
 
 
 def added(there: Connections, count: int) -> list[Wire]:
@@ -339,28 +339,15 @@ def test_a_listener_leaves_file_descriptors_to_the_rest(
 
 # -------------------------------------------------------------------------------------------------------------- the log
 def test_many_refusals_are_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
-    later = Later()
-    log = RefusalLog(LOG, later)
+    now = 0.0
+    log = RefusalLog(LOG, lambda: now)
     with caplog.at_level(logging.INFO, LOG.name):
         for number in range(MOST_LINES + 1234):
             log.write("refused %d", number, extra={"peer": "somebody"})
-        [(seconds, _)] = later.waiting
-        later.pass_time()
+        now = LOG_SECONDS
+        for _ in range(MOST_LINES + 1):
+            log.write("refused again")
 
-    assert seconds == LOG_SECONDS
-    assert caplog.messages[:-1] == [f"refused {number}" for number in range(MOST_LINES)]
-    assert caplog.messages[-1] == "... and 1234 more refusals in the last 10 s"
+    assert caplog.messages == [f"refused {number}" for number in range(MOST_LINES)] + ["refused again"] * MOST_LINES
     assert vars(caplog.records[0])["peer"] == "somebody"
-
-
-def test_a_few_refusals_need_no_count_and_the_next_ones_are_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    later = Later()
-    log = RefusalLog(LOG, later)
-    with caplog.at_level(logging.INFO, LOG.name):
-        for _ in range(3):
-            for _ in range(MOST_LINES):
-                log.write("refused")
-            later.pass_time()
-
-    assert caplog.messages == ["refused"] * (3 * MOST_LINES)
-    assert later.waiting == []
+    assert [vars(record).get("left_out") for record in caplog.records] == [None] * 50 + [1234] + [None] * 49

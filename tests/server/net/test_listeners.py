@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import ValidationError
-from proctor.server.net.listeners import FILE, RememberedPorts, bind_tcp, bind_unix, port_of, remove_socket_path
+from proctor.server.net.listeners import FILE, bind_remembered_port, bind_tcp, bind_unix, port_of
 from tests.server.live_server import PATIENCE
 
 
@@ -106,16 +106,6 @@ def test_a_socket_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     assert path.is_socket()
 
 
-def test_a_sockets_path_is_removed_with_its_server(tmp_path: Path) -> None:
-    path = tmp_path / "socket"
-    bind_unix(path).close()
-
-    remove_socket_path(path)
-    remove_socket_path(path)
-
-    assert not path.exists()
-
-
 def test_a_refused_address_leaves_no_file_open(tmp_path: Path) -> None:
     def held() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
@@ -135,7 +125,7 @@ HERE = "127.0.0.1"
 
 
 def chosen(folder: Path | None, name: str = "control", port: int = 0) -> int | None:
-    with RememberedPorts(folder).bind(name, HERE, port) as listener:
+    with bind_remembered_port(folder, name, HERE, port) as listener:
         return port_of(listener)
 
 
@@ -149,7 +139,7 @@ def test_the_next_run_has_the_same_ports(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_meanwhile_is_replaced_for_this_run_only(tmp_path: Path) -> None:
     before = chosen(tmp_path)
-    with RememberedPorts(tmp_path).bind("control", HERE, 0):
+    with bind_remembered_port(tmp_path, "control", HERE, 0):
         other = chosen(tmp_path)
 
     assert other != before
@@ -166,7 +156,7 @@ def test_what_is_remembered_is_for_the_owner_only(tmp_path: Path) -> None:
 
 def test_a_port_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
     before = chosen(tmp_path)
-    with RememberedPorts(tmp_path).bind("agents-0", HERE, 0) as listener:
+    with bind_remembered_port(tmp_path, "agents-0", HERE, 0) as listener:
         taken = port_of(listener) or 0
         with pytest.raises(ValidationError):
             chosen(tmp_path, port=taken)

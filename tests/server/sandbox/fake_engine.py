@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.server.sandbox.messages import encode_frame
-from proctor.server.sandbox.pool.engine import Engine
+from proctor.server.sandbox.pool.container_pool import Engine
 from proctor.server.sandbox.worker.worker import MODULE
 
 SCRIPT = """#!/bin/sh

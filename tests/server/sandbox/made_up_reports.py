@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from proctor.server.sandbox.probe.report import (
+from proctor.server.sandbox.probe.attacks import SandboxProbe
+from proctor.server.sandbox.probe.run import (
     CHOICES,
     HostFacts,
     ProbeFinding,
     ProbeVerdict,
-    SandboxProbe,
     SandboxReport,
     TierReport,
 )

@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.server.sandbox import handshake
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox import messages
+from proctor.server.sandbox.messages import (
     HERE,
-    LONGEST,
+    LONGEST_WORD,
     READY,
     UNFIT,
     HandshakeMessage,
-    disable_peer_identity,
-    enable_peer_identity,
     printable_line,
     receive_handshake,
     send_handshake,
+    set_peer_identity,
 )
 from proctor.server.sandbox.pool.worker_process import find_pid
 from tests.server.live_server import PATIENCE
@@ -33,7 +32,7 @@ def test_a_word_comes_with_the_very_process_that_spoke() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(PATIENCE)
-        enable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
         speaking = f"import socket; socket.socket(fileno={theirs.fileno()}).send(b'h')"
         child = subprocess.Popen([sys.executable, "-c", speaking], pass_fds=[theirs.fileno()])
         with receive_handshake(ours) as word:
@@ -47,10 +46,10 @@ def test_a_word_comes_with_the_very_process_that_spoke() -> None:
 
 
 def test_an_older_kernel_names_the_process_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "SO_PASSPIDFD", 9999)
+    monkeypatch.setattr(messages, "SO_PASSPIDFD", 9999)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        enable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
         send_handshake(theirs, HERE)
         with receive_handshake(ours) as word:
             assert find_pid(word.speaker) == os.getpid()
@@ -60,11 +59,11 @@ def test_a_process_that_is_gone_has_no_descriptor_on_an_older_kernel(monkeypatch
     def gone(_: int) -> int:
         raise ProcessLookupError
 
-    monkeypatch.setattr(handshake, "SO_PASSPIDFD", 9999)
+    monkeypatch.setattr(messages, "SO_PASSPIDFD", 9999)
     monkeypatch.setattr(os, "pidfd_open", gone)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        enable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
         send_handshake(theirs, HERE)
 
         assert receive_handshake(ours) == HandshakeMessage(HERE)
@@ -75,7 +74,7 @@ def test_descriptors_that_come_with_a_word_are_closed_and_the_word_counts_for_no
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if listens:
-            enable_peer_identity(ours)
+            set_peer_identity(ours, wanted=True)
         before = files()
         for _ in range(3):
             socket.send_fds(theirs, [HERE], [0, 1, 2, theirs.fileno()])
@@ -89,14 +88,14 @@ def test_descriptors_that_come_with_a_word_are_closed_and_the_word_counts_for_no
 def test_nobody_is_named_once_the_words_are_over() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        enable_peer_identity(ours)
-        disable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
+        set_peer_identity(ours, wanted=False)
         send_handshake(theirs, READY)
 
         assert receive_handshake(ours) == HandshakeMessage(READY)
 
 
-@given(st.text(max_size=2 * LONGEST))
+@given(st.text(max_size=2 * LONGEST_WORD))
 def test_a_reason_is_read_as_it_was_said_and_cut_off_if_it_is_long(reason: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -104,8 +103,8 @@ def test_a_reason_is_read_as_it_was_said_and_cut_off_if_it_is_long(reason: str) 
         word = receive_handshake(ours)
 
     assert word.kind == UNFIT
-    assert len(word.reason) <= LONGEST
-    if len(reason.encode("utf-8", "replace")) < LONGEST:
+    assert len(word.reason) <= LONGEST_WORD
+    if len(reason.encode("utf-8", "replace")) < LONGEST_WORD:
         assert word.reason == printable_line(reason.encode("utf-8", "replace").decode())
     assert word.reason.isprintable()
 

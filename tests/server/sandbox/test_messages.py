@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.access.limits import DEEPEST, measure_depth
+from proctor.access.limits import DEEPEST, is_too_deep
 from proctor.models.control import Problem
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import (
@@ -202,7 +202,7 @@ def is_json(text: bytes) -> bool:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return measure_depth(text) <= DEEPEST
+    return not is_too_deep(text, DEEPEST)
 
 
 def is_believed(text: bytes) -> bool:

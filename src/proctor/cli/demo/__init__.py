@@ -27,8 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 import proctor
-from proctor.access.credentials import CONTROL, OPERATOR, CredentialKind, default_state_file
-from proctor.access.secret_files import read_private
+from proctor.access.credentials import CONTROL, OPERATOR, CredentialKind, default_state_file, read_private
 from proctor.cli.demo.display import READING_SECONDS, DemoOperator, EpisodeStory, RowFollower, show_episode
 from proctor.cli.ledger_key import load_signing_key
 from proctor.cli.output import printable

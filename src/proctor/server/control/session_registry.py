@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from proctor.access.credentials import Credential, accepts, generate_token
+from proctor.access.credentials import Credential, accepts, generate_secret
 from proctor.contracts.recorder import Recorder
 from proctor.ledger.writer import UnfinishedSession
 from proctor.ledger.writing.storage_limits import DiskSpace
@@ -155,7 +155,7 @@ class SessionRegistry:
 
     async def open(self, wish: Open, outlet: Outlet, encoding: Encoding) -> tuple[SessionChannel, Opened]:
         """Open a session for a client that said hello, or raise a refusal."""
-        secret, credential = generate_token()
+        secret, credential = generate_secret()
         session = self._openings.create(wish, encoding, credential.digest.hex())
         await self._make_ready(session)
         channel = self._channel(session, outlet, credential)

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from uvicorn.server import ServerState
 
-from proctor.access.limits import Throttle, TokenBucket
+from proctor.access.limits import LogBudget, Throttle, TokenBucket
 
 LOG: Final = logging.getLogger("proctor.server")
 MOST_OPEN_FILES: Final = 65536
@@ -38,7 +38,6 @@ FEWEST_OF_ONE_AGENT: Final = 4
 """One agent has an eighth of a listener's connections at most, but four are always its own: a client holds a stream besides its calls."""
 FEWEST: Final = 16
 MOST_LINES: Final = 50
-"""Refusals that are logged one by one in `LOG_SECONDS`; the rest of them is one line."""
 LOG_SECONDS: Final = 10.0
 REFUSALS_AT_ONCE: Final = 50
 REFUSALS_PER_SECOND: Final = 200.0
@@ -52,8 +51,6 @@ UNREAD_BYTES: Final = 8 * 1024
 """Of each connection without a credential may wait to be parsed, whatever the others do."""
 MOST_UNREAD_BYTES: Final = 4 * 2**20
 """What may wait of those that have more, all of a listener together."""
-
-
 SMALL_PIECE_BYTES: Final = 1024
 """What is parsed at once of a peer that has sent small frames or chunks; as frames of 6 bytes this takes about a millisecond."""
 SMALL_BYTES: Final = 1024
@@ -106,31 +103,17 @@ class SmallPieceCounter:
 
 
 class RefusalLog:
-    """Logs refusals: the first `MOST_LINES` in `LOG_SECONDS`, then how many more there were.
+    """Logs refusals: `MOST_LINES` at once, and as many more in `LOG_SECONDS`; a line says how many were left out before it."""
 
-    `call_later` is the running event loop's unless another one is given.
-    """
-
-    def __init__(
-        self, logger: logging.Logger, call_later: Callable[[float, Callable[[], None]], object] | None = None
-    ) -> None:
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
-        self._call_later = call_later
-        self._count = 0
+        self._budget = LogBudget(MOST_LINES / LOG_SECONDS, MOST_LINES, clock)
 
     def write(self, message: str, *values: object, extra: Mapping[str, object] | None = None) -> None:
         """Log a refusal, or count it."""
-        self._count += 1
-        if self._count == 1:
-            call_later = self._call_later or asyncio.get_running_loop().call_later
-            call_later(LOG_SECONDS, self._start_again)
-        if self._count <= MOST_LINES:
-            self._logger.info(message, *values, extra=extra)
-
-    def _start_again(self) -> None:
-        more, self._count = self._count - MOST_LINES, 0
-        if more > 0:
-            self._logger.info("... and %d more refusals in the last %d s", more, LOG_SECONDS)
+        fields = self._budget.take()
+        if fields is not None:
+            self._logger.info(message, *values, extra={**(extra or {}), **fields})
 
 
 def make_refusal_pace(clock: Callable[[], float] = time.monotonic) -> Throttle:
@@ -165,7 +148,6 @@ class RateLimitedQueue:
         return turn
 
     def _give(self) -> None:
-        """Give all turns that are due, and come back for the next one."""
         while self._waiting:
             if not self._waiting[0].done():
                 seconds = self._bucket.take()

@@ -44,7 +44,15 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 def bind_unix(path: Path) -> socket.socket:
     """Return a socket at `path` that only its owner can connect to; a dead one in its place is removed."""
     if path.is_socket():
-        _remove_dead(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+            except OSError:
+                pass  # what it is, `bind` will say
+            else:
+                raise ValidationError(f"somebody listens on {path} already", expected="another path")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
@@ -57,67 +65,37 @@ def bind_unix(path: Path) -> socket.socket:
     return listener
 
 
-def _remove_dead(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        except OSError:
-            return
-    raise ValidationError(f"somebody listens on {path} already", expected="another path")
-
-
-def remove_socket_path(path: Path) -> None:
-    """Remove a socket's path when the server has gone."""
-    with suppress(FileNotFoundError):
-        path.unlink()
-
-
 def port_of(listener: socket.socket) -> int | None:
     """Return the port that was really taken; None for a Unix socket."""
-    if listener.family == socket.AF_UNIX:
-        return None
-    port: int = listener.getsockname()[1]
-    return port
+    return None if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
 
 
-class RememberedPorts:
-    """The ports of the server that keeps its ledger in `folder`; without one nothing is remembered."""
+def bind_remembered_port(folder: Path | None, name: str, host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the port; for port 0, on the one that `name` had before, if it is free.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._file = None if folder is None else folder / FILE
+    What was had before is kept in the ledger's `folder`; without one nothing is remembered.
+    """
+    if port != 0 or folder is None:
+        return bind_tcp(host, port)
+    file = folder / FILE
+    remembered: dict[str, int] = {}
+    with suppress(OSError, msgspec.DecodeError):  # what cannot be read was not written down
+        remembered = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+    before = remembered.get(name, 0)
+    if 0 < before <= HIGHEST_PORT:
+        with suppress(ValidationError):
+            return bind_tcp(host, before)
+        return bind_tcp(host, 0)
+    listener = bind_tcp(host, 0)
+    _write_ports(file, remembered | {name: listener.getsockname()[1]})
+    return listener
 
-    def bind(self, name: str, host: str, port: int) -> socket.socket:
-        """Return a socket that listens on the port; for port 0, on the one that `name` had before, if it is free."""
-        if port != 0 or self._file is None:
-            return bind_tcp(host, port)
-        remembered = self._read_ports(self._file)
-        before = remembered.get(name, 0)
-        listener = self._bind_again(host, before) or bind_tcp(host, 0)
-        if not 0 < before <= HIGHEST_PORT:
-            self._write_ports(self._file, remembered | {name: port_of(listener) or 0})
-        return listener
 
-    def _bind_again(self, host: str, port: int) -> socket.socket | None:
-        if 0 < port <= HIGHEST_PORT:
-            with suppress(ValidationError):
-                return bind_tcp(host, port)
-        return None
-
-    def _read_ports(self, file: Path) -> dict[str, int]:
-        """Return what was written down; what cannot be read was not."""
-        try:
-            return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.DecodeError):
-            return {}
-
-    def _write_ports(self, file: Path, ports: dict[str, int]) -> None:
-        """Write the ports down; where that is not possible, the ledger itself will say so."""
-        beside = file.with_name(f"{file.name}.new")
-        with suppress(OSError):
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.touch(mode=0o600)
-            beside.write_text(json.dumps(ports, indent=1))
-            beside.replace(file)
+def _write_ports(file: Path, ports: dict[str, int]) -> None:
+    """Write the ports down; where that is not possible, the ledger itself will say so."""
+    beside = file.with_name(f"{file.name}.new")
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside.touch(mode=0o600)
+        beside.write_text(json.dumps(ports, indent=1))
+        beside.replace(file)

@@ -59,7 +59,7 @@ class FairListener:
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)
         listener.listen(backlog)
-        self._resume()
+        self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
         """Accept no more; the socket is not closed."""
@@ -71,9 +71,6 @@ class FairListener:
         """Return when no connection is about to be made."""
         if self._connecting:
             await asyncio.wait(self._connecting)
-
-    def _resume(self) -> None:
-        self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -94,7 +91,7 @@ class FairListener:
 
     def _wait(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener)
-        self._pause = self._loop.call_later(seconds, self._resume)
+        self._pause = self._loop.call_later(seconds, self._loop.add_reader, self._listener, self._accept)
 
     async def _connect(self, peer: socket.socket) -> None:
         try:

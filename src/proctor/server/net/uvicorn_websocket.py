@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from types import coroutine
 from typing import Any, Final
 
 from uvicorn import Config
@@ -332,36 +333,29 @@ def choose_websocket_protocol(find_version: Callable[[str], str] = version) -> t
     return QuickWebSocketProtocol
 
 
-class _StartedCoroutine:
-    """A coroutine that was begun outside a task and waits for something."""
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                value = yield waits_for
-            except BaseException as problem:  # noqa: BLE001  # a cancellation too is for the coroutine
-                step = partial(self._work.throw, problem)
-            else:
-                step = partial(self._work.send, value)
-            try:
-                waits_for = step()
-            except StopIteration:
-                return
-
-
-async def _finish_coroutine(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    await _StartedCoroutine(work, waits_for)
-
-
 def run_first_part(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
     """Run a coroutine until it waits for something; return a task for the rest of it, None if it has ended."""
     try:
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return asyncio.create_task(_finish_coroutine(work, waits_for))
+
+    async def finish() -> None:
+        await _run_rest(work, waits_for)
+
+    return asyncio.create_task(finish())
+
+
+@coroutine
+def _run_rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            value = yield waits_for
+        except BaseException as problem:  # noqa: BLE001  # a cancellation too is for the coroutine
+            step = partial(work.throw, problem)
+        else:
+            step = partial(work.send, value)
+        try:
+            waits_for = step()
+        except StopIteration:
+            return

@@ -1,21 +1,31 @@
-"""What the server and an environment's process say to each other: msgpack, each message with its length in front.
+"""What the server and an environment's process say to each other: a few words, then msgpack, each message with its length in front.
 
 Rule 1: nothing here is pickled. A process that runs somebody's environment is not trusted to build objects in ours.
 Rule 2: a message is bounded, and one that does not decode ends the conversation. Whatever a peer says, reading it raises
     a DecodeError and nothing else.
-Rule 3: the server speaks first and a worker answers, one message for one. Before the first message stand the words of
-    `handshake`.
+Rule 3: the server speaks first and a worker answers, one message for one.
+Rule 4: before the first message stand words: a process says that it is there, and learns that it may go on. A word is one
+    byte, and where something is wrong a short reason after it. A process says one word and waits.
+Rule 5: whoever listens for words learns from the kernel, never from the speaker, which process spoke: by a descriptor of that very
+    process (`SCM_PIDFD`), where the kernel has them. An older one gives a number (`SCM_CREDENTIALS`), which may be another
+    process's by the time it is opened. So who listens has to check where the process comes from.
+Rule 6: descriptors that come with a word unasked are closed, and the word counts for nothing.
 """
 
 import json
+import os
 import re
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from math import inf, isfinite
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -26,6 +36,7 @@ from proctor.access.limits import DEEPEST, is_too_deep
 from proctor.models.control import Problem
 from proctor.server.runtime.env_adapter import NO_SCENE, ResetRequest
 from proctor.server.runtime.results import MOST_CONTAINERS, MOST_ERRORS, BatchOutcome, EnvOutcome, ToolOutcome
+from proctor.server.sandbox.tiers import NOBODY, SandboxLimits, Tier
 
 LENGTH: Final = struct.Struct("!I")
 MOST_BYTES: Final = 32 * 2**20
@@ -146,29 +157,28 @@ def decode_message(body: bytes | memoryview, kind: type[MessageType]) -> Message
 
 def to_worker_problem(problem: Problem) -> WorkerProblem:
     """Return a problem as a worker says it: what is too long is cut off."""
-    errors = problem.errors or []
+
+    def cut(text: str | UnsetType, most: int) -> str | UnsetType:
+        return text if text is UNSET else text[:most]
+
+    errors = [
+        WorkerError(
+            [part if isinstance(part, int) else str(part)[:LONGEST_NAME] for part in error["loc"][:MOST_PLACES]],
+            str(error["msg"])[:LONGEST_MESSAGE],
+            str(error["type"])[:LONGEST_NAME],
+        )
+        for error in (problem.errors or [])[:MOST_ERRORS]
+    ]
     return WorkerProblem(
         problem.message[:LONGEST_TRACE],
         problem.code,
-        [
-            WorkerError(
-                [part if isinstance(part, int) else str(part)[:LONGEST_NAME] for part in error["loc"][:MOST_PLACES]],
-                str(error["msg"])[:LONGEST_MESSAGE],
-                str(error["type"])[:LONGEST_NAME],
-            )
-            for error in errors[:MOST_ERRORS]
-        ],
-        _cut(problem.clause, LONGEST_NAME),
-        _cut(problem.expected, LONGEST_MESSAGE),
-        _cut(problem.incident, LONGEST_NAME),
+        errors,
+        cut(problem.clause, LONGEST_NAME),
+        cut(problem.expected, LONGEST_MESSAGE),
+        cut(problem.incident, LONGEST_NAME),
     )
 
 
-def _cut(text: str | UnsetType, most: int) -> str | UnsetType:
-    return text if text is UNSET else text[:most]
-
-
-# ------------------------------------------------------------------------------------------------------- sound answers
 SHORT: Final = 256
 """Bytes of a text whose values are quickly built, whatever they are; it cannot be too deep."""
 FEW: Final = 500
@@ -323,11 +333,8 @@ def check_reply(answer: WorkerReply) -> WorkerReply:
 def encode_batch(outcome: BatchOutcome) -> BatchArrays:
     """Return the outcome in the form that travels."""
     arrays = (outcome.rewards, outcome.terminations, outcome.truncations, outcome.begins)
-    return BatchArrays(
-        outcome.observations,
-        outcome.infos,
-        *(None if each is None else each.tobytes() for each in arrays),
-    )
+    sent = (None if each is None else each.tobytes() for each in arrays)
+    return BatchArrays(outcome.observations, outcome.infos, *sent)
 
 
 def decode_batch(arrays: BatchArrays, num_envs: int, *, stepped: bool) -> BatchOutcome:
@@ -357,6 +364,11 @@ def _decode_array(body: bytes | None, dtype: Any, length: int) -> Any:
     return np.frombuffer(body, np.uint8).astype(np.bool_) if dtype is np.bool_ else np.frombuffer(body, dtype)
 
 
+def is_whole_frame(piece: bytes) -> bool:
+    """Whether these bytes are exactly one message."""
+    return len(piece) >= LENGTH.size and LENGTH.unpack_from(piece)[0] == len(piece) - LENGTH.size
+
+
 def read_message(channel: socket.socket, most: int = MOST_BYTES, deadline: float | None = None) -> memoryview | None:
     """Return the next message's body from a socket that blocks; None when the other side has closed it.
 
@@ -367,7 +379,10 @@ def read_message(channel: socket.socket, most: int = MOST_BYTES, deadline: float
     wanted = LENGTH.size
     while len(frame) < wanted:
         if deadline is not None:
-            _apply_deadline(channel, deadline)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            channel.settimeout(left)
         piece = channel.recv(max(PIECE, min(wanted - len(frame), 2**20)))
         if not piece:
             return None
@@ -381,13 +396,143 @@ def read_message(channel: socket.socket, most: int = MOST_BYTES, deadline: float
     return memoryview(frame)[LENGTH.size : wanted]
 
 
-def _apply_deadline(channel: socket.socket, deadline: float) -> None:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    channel.settimeout(left)
+HERE: Final = b"h"
+"""I was started, and have not begun yet."""
+GO: Final = b"g"
+"""Go on: the answer to HERE and to UNMAPPED."""
+UNMAPPED: Final = b"u"
+"""I have a user namespace of my own, in which no user is known yet."""
+READY: Final = b"r"
+"""I have taken from myself what had to be taken; what comes now are messages."""
+NO_NAMESPACES: Final = b"n"
+"""The kernel gives me no namespaces of my own; the reason follows."""
+UNFIT: Final = b"x"
+"""I could not take from myself what had to be taken; the reason follows."""
+FORK: Final = b"f"
+"""To a zygote, with a descriptor: a worker for this socket."""
+COMPILE: Final = b"c"
+"""To a zygote, with a descriptor and a mode: a process that compiles what steps batches, and says READY or ends."""
+LOAD: Final = b"l"
+"""To a zygote, with a mode: load what was compiled, so that workers to come share it."""
+
+LONGEST_WORD: Final = 1024
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+_DESCRIPTOR: Final = struct.Struct("i")
+SO_PASSPIDFD: Final = 76
+SCM_PIDFD: Final = 4
+"""Since Linux 6.5; Python does not know them yet."""
 
 
-def is_whole_frame(piece: bytes) -> bool:
-    """Whether these bytes are exactly one message."""
-    return len(piece) >= LENGTH.size and LENGTH.unpack_from(piece)[0] == len(piece) - LENGTH.size
+class StartMessage(msgspec.Struct, frozen=True):
+    """What a zygote is told; `alone`: its worker gets no namespaces of its own, it has the sandbox for itself."""
+
+    target: str
+    settings: dict[str, Any]
+    tier: Tier
+    limits: SandboxLimits
+    network: bool = False
+    alone: bool = False
+    user: int = NOBODY
+    """Who the zygote becomes, if it can choose."""
+    own_users: bool = False
+    """Whether the server gives each worker a user of its own; only root can."""
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    """What a zygote answers: the target's module is imported, or why it is not; `threads` run beside the import."""
+
+    problem: str | None = None
+    threads: int = 0
+    version: str = ""
+    """Of Proctor, where the worker may have another one than the server: in a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeMessage:
+    """What was said, by whom; an empty `kind`: the other side has gone. A `with` block closes the descriptor."""
+
+    kind: bytes
+    speaker: int = -1
+    """A descriptor of the process that spoke; -1: it is not known."""
+    reason: str = ""
+
+    def __enter__(self) -> "HandshakeMessage":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.speaker >= 0:
+            os.close(self.speaker)
+
+
+def set_peer_identity(channel: socket.socket, *, wanted: bool) -> None:
+    """Have the kernel say who speaks on the other end, or say it no more: the words are over."""
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, wanted)
+    with suppress(OSError):  # an older kernel
+        channel.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, wanted)
+
+
+def receive_handshake(channel: socket.socket) -> HandshakeMessage:
+    """Return the next word; on a socket that does not block only if there is one."""
+    room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
+    try:
+        said, ancillary, _, _ = channel.recvmsg(LONGEST_WORD, room, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return HandshakeMessage(b"")
+    found = [(kind, value) for level, kind, value in ancillary if level == socket.SOL_SOCKET]
+    speaker = _find_speaker(dict(found))
+    gifts = [value for kind, value in found if kind == socket.SCM_RIGHTS]
+    for value in gifts:
+        for (descriptor,) in _DESCRIPTOR.iter_unpack(value[: len(value) // _DESCRIPTOR.size * _DESCRIPTOR.size]):
+            os.close(descriptor)
+    if gifts:
+        with HandshakeMessage(b"", speaker):
+            return HandshakeMessage(b"")
+    return HandshakeMessage(said[:1], speaker, printable_line(said[1:].decode("utf-8", "replace")))
+
+
+def _find_speaker(values: dict[int, bytes]) -> int:
+    """Return a descriptor of who spoke, -1 if the kernel does not say or if it has ended."""
+    if SCM_PIDFD in values:
+        return max(-1, int(_DESCRIPTOR.unpack(values[SCM_PIDFD])[0]))
+    pid = _CREDENTIALS.unpack(values[socket.SCM_CREDENTIALS])[0] if socket.SCM_CREDENTIALS in values else 0
+    with suppress(OSError):
+        return os.pidfd_open(pid) if pid > 0 else -1
+    return -1
+
+
+def send_handshake(channel: socket.socket, word: bytes, reason: str = "") -> None:
+    """Say a word, with a reason that is cut off if it is long."""
+    channel.sendall((word + reason.encode("utf-8", "replace"))[:LONGEST_WORD])
+
+
+def python_command(entry: str, descriptor: int) -> list[str]:
+    """Return the command line of a Python that runs `entry`, and is told a descriptor and where this one finds its modules."""
+    # Isolated: no variable and no file of the working directory has a say in what is imported. "" is the working directory.
+    return [
+        sys.executable,
+        "-I",
+        "-B",
+        "-c",
+        entry,
+        str(descriptor),
+        *(str(Path(each).absolute()) for each in sys.path),
+    ]
+
+
+def silence_output() -> None:
+    """Let nothing that this process writes go anywhere: it cannot fill a log."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    if nowhere > 2:
+        os.close(nowhere)
+
+
+def printable_text(text: str) -> str:
+    """Return a text that steers no terminal; it keeps its lines."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+
+
+def printable_line(text: str) -> str:
+    """Return what somebody said as it may stand in a log: in one line, and without what steers a terminal."""
+    return printable_text(text).replace("\n", "?")

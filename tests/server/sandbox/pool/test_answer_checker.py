@@ -12,13 +12,19 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from proctor.server.runtime.results import EnvOutcome
-from proctor.server.sandbox.messages import LENGTH, WorkerReply, decode_message, encode_frame, read_message
+from proctor.server.sandbox.messages import (
+    LENGTH,
+    WorkerReply,
+    decode_message,
+    encode_frame,
+    python_command,
+    read_message,
+)
 from proctor.server.sandbox.pool import answer_checker as checker_module
 from proctor.server.sandbox.pool.answer_checker import (
     LARGE,
@@ -226,18 +232,13 @@ async def test_a_process_that_was_killed_is_replaced() -> None:
 async def test_a_process_that_ends_while_it_checks_is_replaced_and_asked_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    good = checker_module.ENTRY
-    monkeypatch.setattr(checker_module, "ENTRY", "raise SystemExit")
     starts: list[int] = []
-    start = checker_module._start_process
 
-    def start_well_next_time(descriptor: int) -> Any:
-        process = start(descriptor)
-        starts.append(process.pid)
-        monkeypatch.setattr(checker_module, "ENTRY", good)
-        return process
+    def start_well_next_time(entry: str, descriptor: int) -> list[str]:
+        starts.append(descriptor)
+        return python_command(entry if len(starts) > 1 else "raise SystemExit", descriptor)
 
-    monkeypatch.setattr(checker_module, "_start_process", start_well_next_time)
+    monkeypatch.setattr(checker_module, "python_command", start_well_next_time)
 
     async with checkers() as checker:
         found = await verdict(checker, GOOD)

@@ -28,17 +28,16 @@ from proctor.models.control import Code
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.env_description import EnvDescription
 from proctor.server.runtime.results import RequestFailed, RequestRefused
-from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
-from proctor.server.sandbox.messages import Work, WorkerProblem, WorkerReply
+from proctor.server.sandbox.messages import LoadReport, StartMessage, Work, WorkerProblem, WorkerReply, printable_text
 from proctor.server.sandbox.pool import container_pool as container_module
 from proctor.server.sandbox.pool.container_pool import (
     Container,
     ContainerPool,
+    Engine,
     find_orphans,
     find_start_ticks,
     server_mark,
 )
-from proctor.server.sandbox.pool.engine import Engine
 from proctor.server.sandbox.tiers import SandboxLimits, SandboxRequest, Tier
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.fake_engine import StandIn, canned, stand_in

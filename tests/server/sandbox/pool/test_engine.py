@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.server.sandbox.pool.engine import (
+from proctor.server.sandbox.pool.container_pool import (
     Engine,
     EngineFacts,
     ImageFacts,

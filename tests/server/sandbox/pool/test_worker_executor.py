@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.access.log_lines import PlainLines
-from proctor.access.redaction import Redactor
+from proctor.access.redaction import PlainLines, Redactor
 from proctor.models.control import Code, Problem
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused, ToolOutcome

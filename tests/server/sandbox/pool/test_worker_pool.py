@@ -542,7 +542,7 @@ def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
 
     async def scenario() -> list[str]:
         async with at_work(nest) as one, at_work(nest) as other:
-            pids = (pid_of(one), pid_of(other), nest._zygotes.current()._zygote)
+            pids = (pid_of(one), pid_of(other), nest._zygotes.current().pid)
             return [Path(f"/proc/{pid}/status").read_text() for pid in pids]
 
     try:

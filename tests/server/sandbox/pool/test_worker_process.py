@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.server.sandbox.handshake import enable_peer_identity, receive_handshake
+from proctor.server.sandbox.messages import receive_handshake, set_peer_identity
 from proctor.server.sandbox.pool import worker_process as hold_module
 from proctor.server.sandbox.pool.cgroups import Cgroups
 from proctor.server.sandbox.pool.worker_process import (
@@ -329,7 +329,7 @@ def test_a_number_that_became_another_process_is_not_taken_for_the_one_that_spok
 ) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        enable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
         speaking = f"import socket; socket.socket(fileno={theirs.fileno()}).send(b'h')"
         speaker = subprocess.Popen([sys.executable, "-c", speaking], pass_fds=[theirs.fileno()])
         speaker.wait(PATIENCE)

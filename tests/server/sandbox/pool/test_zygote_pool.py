@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ComponentError
-from proctor.server.sandbox.handshake import READY, LoadReport, StartMessage
+from proctor.server.sandbox.messages import READY, LoadReport, StartMessage
 from proctor.server.sandbox.pool import zygote_pool as module
 from proctor.server.sandbox.pool.zygote_pool import (
     LONGEST_PAUSE,

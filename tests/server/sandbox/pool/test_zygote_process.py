@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.handshake import HERE, LoadReport, StartMessage, enable_peer_identity, receive_handshake
+from proctor.server.sandbox.messages import HERE, LoadReport, StartMessage, receive_handshake, set_peer_identity
 from proctor.server.sandbox.pool.worker_process import find_pid
 from proctor.server.sandbox.pool.zygote_pool import ZygotePlan, ZygoteProcess
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
@@ -62,7 +62,7 @@ def test_a_zygote_is_ready_forks_and_is_gone_when_it_was_killed() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(PATIENCE)
-        enable_peer_identity(ours)
+        set_peer_identity(ours, wanted=True)
         with theirs:
             keeper.fork(theirs)
         with receive_handshake(ours) as word:
@@ -200,7 +200,7 @@ import sys, time
 from proctor.server.sandbox.worker import zygote
 from proctor.server.sandbox.pool.zygote_pool import ZygoteProcess, ZygotePlan
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
-from proctor.server.sandbox.handshake import StartMessage
+from proctor.server.sandbox.messages import StartMessage
 
 keeper = ZygoteProcess(ZygotePlan(zygote.command, StartMessage("CartPole-v1", {}, Tier.PROCESS, SandboxLimits())), "trial")
 keeper.ready.result(300)

@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 from proctor.server.sandbox.probe import attacks
-from proctor.server.sandbox.probe.attacks import ATTEMPTS, AttackTargets, Probing, find_left_file, try_attack
-from proctor.server.sandbox.probe.report import SandboxProbe
+from proctor.server.sandbox.probe.attacks import (
+    ATTEMPTS,
+    AttackTargets,
+    Probing,
+    SandboxProbe,
+    find_left_file,
+    try_attack,
+)
 from proctor.server.sandbox.probe.run import LIMITS, VARIABLE, Decoys, lay_out_decoys
 from proctor.server.sandbox.tiers import MIB
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.server.sandbox.probe.report import (
+from proctor.server.sandbox.probe.attacks import SandboxProbe
+from proctor.server.sandbox.probe.run import (
     CHOICES,
     ProbeFinding,
     ProbeVerdict,
-    SandboxProbe,
     SandboxReport,
     TierReport,
     find_next_tier,

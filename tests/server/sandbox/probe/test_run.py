@@ -17,17 +17,20 @@ from proctor.server.sandbox.pool import bubblewrap, cgroups
 from proctor.server.sandbox.pool.cgroups import limit_settings
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sandbox.probe import run
-from proctor.server.sandbox.probe.attacks import AttackResult, find_left_file
-from proctor.server.sandbox.probe.report import (
+from proctor.server.sandbox.probe.attacks import AttackResult, SandboxProbe, find_left_file
+from proctor.server.sandbox.probe.run import (
     CHOICES,
+    ENDING,
     ProbeVerdict,
-    SandboxProbe,
     SandboxReport,
     TierReport,
+    full_report,
+    lay_out_decoys,
+    quick_report,
     refusal,
+    run_probe,
     strongest,
 )
-from proctor.server.sandbox.probe.run import ENDING, full_report, lay_out_decoys, quick_report, run_probe
 from proctor.server.sandbox.tiers import SandboxLimits, SandboxRequest, Tier
 from proctor.server.sandbox.worker import zygote
 

@@ -141,7 +141,7 @@ def test_a_step_that_fails_says_which() -> None:
 def test_a_path_in_the_list_of_mounts_is_read_as_it_was(raw: bytes) -> None:
     written = b"".join(b"\\%03o" % each if each in b" \t\n\\" else bytes([each]) for each in raw)
 
-    assert os.fsencode(confine._decode_path(b"/tmp/" + written)) == os.fsencode(Path(os.fsdecode(b"/tmp/" + raw)))
+    assert os.fsencode(confine.decode_mount_point(b"/tmp/" + written)) == os.fsencode(Path(os.fsdecode(b"/tmp/" + raw)))
 
 
 INSIDE = """

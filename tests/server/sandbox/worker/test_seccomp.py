@@ -277,12 +277,11 @@ def test_the_numbers_of_x86_64_are_those_of_the_headers_where_there_are_headers(
 TRYING = """
 import ctypes, json, os, sys
 from proctor.server.sandbox.worker import confine
-from proctor.server.sandbox.worker import seccomp
 from proctor.server.sandbox.worker.seccomp import NUMBERS, here
 
 libc = ctypes.CDLL(None, use_errno=True)
 confine.no_new_privileges()
-seccomp.load(seccomp.program(here()))
+confine.load_filter("worker")
 
 def tried(name, *arguments):
     if (child := os.fork()) == 0:
@@ -325,11 +324,9 @@ USING = """
 import asyncio, mmap, multiprocessing, os, shutil, socket, subprocess, sys, tempfile, threading, time
 import numpy
 from proctor.server.sandbox.worker import confine
-from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.seccomp import here
 
 confine.no_new_privileges()
-seccomp.load(seccomp.program(here()))
+confine.load_filter("worker")
 
 async def spoken():
     left, right = socket.socketpair()
@@ -363,11 +360,9 @@ def test_what_environments_do_works_under_the_filter() -> None:
 LARGE = """
 import sys
 from proctor.server.sandbox.worker import confine
-from proctor.server.sandbox.worker import seccomp
-from proctor.server.sandbox.worker.seccomp import here
 
 confine.no_new_privileges()
-seccomp.load(seccomp.program(here()))
+confine.load_filter("worker")
 import numba, torch
 
 assert numba.njit(lambda x: x + 1)(1) == 2

@@ -26,28 +26,26 @@ from proctor.server.runtime.results import (
     RequestRefused,
     ToolOutcome,
 )
-from proctor.server.sandbox.handshake import GO as GO_ON
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import GO as GO_ON
+from proctor.server.sandbox.messages import (
     HERE,
+    LONGEST_TRACE,
+    MOST_BYTES,
     NO_NAMESPACES,
     READY,
     UNFIT,
     UNMAPPED,
+    Describe,
     HandshakeMessage,
     StartMessage,
-    enable_peer_identity,
-    receive_handshake,
-    send_handshake,
-)
-from proctor.server.sandbox.messages import (
-    LONGEST_TRACE,
-    MOST_BYTES,
-    Describe,
     WorkerCall,
     WorkerReply,
     decode_message,
     encode_frame,
     read_message,
+    receive_handshake,
+    send_handshake,
+    set_peer_identity,
 )
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.worker import confine, worker
@@ -251,7 +249,7 @@ def led(
     """Return what a worker says until it is confined, on a thread of ours, and whether it would begin."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    enable_peer_identity(ours)
+    set_peer_identity(ours, wanted=True)
     monkeypatch.setattr(os, "setsid", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(confine, "die_with_parent", lambda: None)

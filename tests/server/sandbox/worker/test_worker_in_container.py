@@ -12,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.sandbox.handshake import LoadReport, StartMessage
-from proctor.server.sandbox.messages import Work, WorkerCall, WorkerReply, decode_message, encode_frame, read_message
+from proctor.server.sandbox.messages import (
+    LoadReport,
+    StartMessage,
+    Work,
+    WorkerCall,
+    WorkerReply,
+    decode_message,
+    encode_frame,
+    read_message,
+)
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker import worker as worker_module

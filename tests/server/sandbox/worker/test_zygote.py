@@ -15,19 +15,23 @@ from typing import Any
 import pytest
 
 from proctor.envs.targets import Target
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import (
     COMPILE,
     FORK,
     HERE,
     READY,
     LoadReport,
     StartMessage,
-    enable_peer_identity,
+    WorkerCall,
+    WorkerReply,
+    decode_message,
+    encode_frame,
+    read_message,
     receive_handshake,
     send_handshake,
+    set_peer_identity,
 )
-from proctor.server.sandbox.handshake import GO as GO_ON
-from proctor.server.sandbox.messages import WorkerCall, WorkerReply, decode_message, encode_frame, read_message
+from proctor.server.sandbox.messages import GO as GO_ON
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.worker_process import find_pid
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
@@ -123,7 +127,7 @@ def brooding(text: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]
     """Give the server's end of a zygote that was told to import a target, the process, and what it said."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    enable_peer_identity(ours)
+    set_peer_identity(ours, wanted=True)
     command = zygote.command(theirs.fileno())
     with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=VARIABLES) as process:
         theirs.close()
@@ -143,7 +147,7 @@ def forked(control: socket.socket) -> Iterator[tuple[socket.socket, int]]:
     """Give the socket of a new worker that is ready, and its number."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    enable_peer_identity(ours)
+    set_peer_identity(ours, wanted=True)
     with ours:
         with theirs:
             socket.send_fds(control, [FORK], [theirs.fileno()])

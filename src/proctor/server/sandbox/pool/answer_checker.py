@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.server.sandbox.handshake import python_command
 from proctor.server.sandbox.messages import (
     LENGTH,
     MOST_BYTES,
@@ -31,6 +30,7 @@ from proctor.server.sandbox.messages import (
     has_few_headers,
     has_few_values,
     has_large_marks,
+    python_command,
     read_message,
 )
 from proctor.server.sandbox.pool.worker_socket import AnswerBudget
@@ -66,11 +66,9 @@ class CheckFailed(Exception):
 def is_costly(body: memoryview) -> bool:
     """Return whether an answer is not to be checked on the event loop."""
     size = body.nbytes
-    if size <= SMALL:
-        return False
+    if not SMALL < size <= LARGE:
+        return size > LARGE
     whole: Any = body.obj
-    if size > LARGE:
-        return True
     if size > MEDIUM:
         return not (has_few_values(whole) and has_few_headers(whole))
     return not has_few_values(whole) and has_large_marks(whole)
@@ -99,9 +97,8 @@ class AnswerChecker:
 
     def close(self) -> None:
         """End the processes; calling it again does nothing."""
-        self._for_large.close()
-        self._for_slow.close()
-        self._for_others.close()
+        for process in (self._for_large, self._for_slow, self._for_others):
+            process.close()
 
 
 class CheckerProcess:
@@ -155,11 +152,19 @@ class CheckerProcess:
             self._channel = ours
             if self._closed:
                 raise CheckFailed
-            self._process = _start_process(theirs.fileno())
+            self._process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
+                python_command(ENTRY, theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                # A signal that a terminal sends to the server is not for this process.
+                start_new_session=True,
+            )
         return ours
 
     def _stop(self) -> None:
-        """End the process and hang up."""
         with self._guard:
             process, self._process = self._process, None
             channel, self._channel = self._channel, None
@@ -171,20 +176,6 @@ class CheckerProcess:
                 process.wait(END_SECONDS)
 
 
-def _start_process(descriptor: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(  # noqa: S603  # this Python, and its own paths
-        python_command(ENTRY, descriptor),
-        pass_fds=[descriptor],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={},
-        # A signal that a terminal sends to the server is not for this process.
-        start_new_session=True,
-    )
-
-
-# ------------------------------------------------------------------------------------------------------ in the process
 def main(descriptor: int) -> None:
     """Say of each answer that comes over this descriptor whether it is sound, until the other side closes it."""
     os.nice(NICENESS)

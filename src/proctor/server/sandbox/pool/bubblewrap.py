@@ -56,17 +56,26 @@ def command(wish: SandboxRequest, binds: Sequence[Mount], inside: Sequence[str])
 
     It dies with the thread that starts it, not with the process: start it from one that stays.
     """
-    # The tmpfs come first: what is mounted by name may lie below them.
+    users = {"PYTHONUSERBASE": site.getuserbase()} if _user_site() else {"PYTHONNOUSERSITE": "1"}
+    links = [path for path in map(Path, SYSTEM) if path.is_symlink()]
     seen = (*_system_mounts(), *binds)
+    # Those above the mounts by name, which only root might enter if bubblewrap made them by itself.
+    folders = sorted({parent for bind in seen for parent in bind.place.parents} - {Path("/"), Path(HOME)})
+    sized = ("--perms", "1777", "--size", str(wish.limits.tmp_bytes), "--tmpfs")
     return [
         find_executable() or "bwrap",
         *_isolation_arguments(),
-        *_variable_arguments(),
+        *(word for name, value in (VARIABLES | users).items() for word in ("--setenv", name, value)),
         *("--proc", "/proc", "--dev", "/dev"),
-        *_tmpfs_arguments(wish.limits.tmp_bytes),
-        *_link_arguments(),
-        *_folder_arguments(seen),
-        *(text for each in seen for text in _mount_arguments(each)),
+        # The tmpfs come first: what is mounted by name may lie below them.
+        *(*sized, HOME, *sized, "/dev/shm"),  # noqa: S108 - in the sandbox
+        *(word for path in links for word in ("--symlink", str(path.readlink()), str(path))),
+        *(word for folder in folders for word in ("--dir", str(folder))),
+        *(
+            word
+            for each in seen
+            for word in ("--bind" if each.writable else "--ro-bind", str(each.path), str(each.place))
+        ),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--"),
         *inside,
     ]
@@ -82,38 +91,11 @@ def _isolation_arguments() -> Iterator[str]:
         yield from ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY))
 
 
-def _variable_arguments() -> Iterator[str]:
-    users = {"PYTHONUSERBASE": site.getuserbase()} if _user_site() else {"PYTHONNOUSERSITE": "1"}
-    for name, value in (VARIABLES | users).items():
-        yield from ("--setenv", name, value)
-
-
-def _link_arguments() -> Iterator[str]:
-    for path in map(Path, SYSTEM):
-        if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), str(path))
-
-
 def _system_mounts() -> Iterator[Mount]:
     for path in map(Path, (*SYSTEM, *LOADER)):
-        # What a folder of the system links to is in /usr, and `_links` has it; a file's link may lead anywhere.
+        # What a folder of the system links to is in /usr, and linked; a file's link may lead anywhere.
         if path.exists() and not (path.is_symlink() and str(path) in SYSTEM):
             yield Mount(path.resolve(), path)
-
-
-def _folder_arguments(binds: Iterable[Mount]) -> Iterator[str]:
-    """Make the folders above the binds by name: those that bubblewrap makes by itself only root may enter."""
-    for folder in sorted({parent for bind in binds for parent in bind.place.parents} - {Path("/"), Path(HOME)}):
-        yield from ("--dir", str(folder))
-
-
-def _mount_arguments(bind: Mount) -> tuple[str, str, str]:
-    return ("--bind" if bind.writable else "--ro-bind", str(bind.path), str(bind.place))
-
-
-def _tmpfs_arguments(size: int) -> Iterator[str]:
-    for place in (HOME, "/dev/shm"):  # noqa: S108 - in the sandbox
-        yield from ("--perms", "1777", "--size", str(size), "--tmpfs", place)
 
 
 def find_binds(target: str, mounts: Iterable[Mount]) -> tuple[Mount, ...]:

@@ -10,7 +10,7 @@ Rule 5: nothing waits long: `kill` and `remove` try for some milliseconds, and `
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -77,9 +77,8 @@ class ControlGroup:
         """Return the processes in it, as far as this pid namespace sees them."""
         with suppress(OSError):
             # 0 is a process that this namespace does not see, and 1 is never in a group of ours.
-            return tuple(
-                pid for pid in map(int, read_kernel_file(self._find_folder("pids") / "cgroup.procs").split()) if pid > 1
-            )
+            numbers = map(int, read_kernel_file(self._find_folder("pids") / "cgroup.procs").split())
+            return tuple(pid for pid in numbers if pid > 1)
         return ()
 
     def kill(self) -> None:
@@ -94,25 +93,24 @@ class ControlGroup:
             pids = self.pids()
             if not pids:
                 return
-            self._kill(pids)
+            with ExitStack() as stack:
+                held: dict[int, int] = {}
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        held[pid] = os.pidfd_open(pid)
+                        stack.callback(os.close, held[pid])
+                # A number may be another's by now, a descriptor may not.
+                for pid in held.keys() & set(self.pids()):
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(held[pid], signal.SIGKILL)
             time.sleep(PAUSE_SECONDS)
-
-    def _kill(self, pids: Iterable[int]) -> None:
-        """Kill those of these processes that are in the group; a number may be another's by now, a descriptor may not."""
-        with ExitStack() as stack:
-            held = {pid: descriptor for pid in pids if (descriptor := _open_process(pid, stack)) is not None}
-            for pid in held.keys() & set(self.pids()):
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
 
     def was_out_of_memory(self) -> bool:
         """Return whether the kernel ended a process of it for want of memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         with suppress(OSError):
-            fields = dict(
-                line.split()[:2] for line in read_kernel_file(self._find_folder("memory") / name).splitlines()
-            )
-            return int(fields.get("oom_kill", 0)) > 0
+            lines = read_kernel_file(self._find_folder("memory") / name).splitlines()
+            return int(dict(line.split()[:2] for line in lines).get("oom_kill", 0)) > 0
         return False
 
     def remove(self) -> bool:
@@ -175,25 +173,15 @@ def _remove_folder(folder: Path) -> bool:
     return True
 
 
-def _open_process(pid: int, stack: ExitStack) -> int | None:
-    """Return a descriptor of a process, until the stack is left; None if it is gone."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    stack.callback(os.close, descriptor)
-    return descriptor
-
-
 def read_kernel_file(path: Path) -> str:
     """Return what the kernel says in a file."""
     return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def write_kernel_file(path: Path, text: str) -> None:
-    """Say something to the kernel; an OSError names the file."""
+def write_kernel_file(path: Path, text: str, folder: int | None = None) -> None:
+    """Say something to the kernel, in a file or in one below the descriptor of a folder; an OSError names the file."""
     # One write and no truncation: the kernel takes each write as one order.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.write(descriptor, text.encode("ascii"))
     except OSError as problem:
@@ -245,8 +233,13 @@ class Cgroups:
 
     def sweep(self, prefix: str = PREFIX) -> int:
         """Remove the empty groups that dead servers left, and return how many folders went."""
-        folders = (folder for home in self.homes for folder in _find_dead_families(home, prefix, self.family))
-        return sum(map(_sweep_family, folders))
+        removed = 0
+        for home in self.homes:
+            for folder in home.glob(f"{prefix}*"):
+                with suppress(OSError):  # another server swept it meanwhile
+                    if folder.is_dir() and folder.name != self.family and _is_dead(folder.name.removeprefix(PREFIX)):
+                        removed += sum(map(_remove_folder, (*filter(Path.is_dir, folder.iterdir()), folder)))
+        return removed
 
 
 def find_cgroups(root: Path = ROOT, membership: str | None = None) -> Cgroups:
@@ -273,20 +266,15 @@ def _read_memberships(text: str | None) -> dict[str, str]:
 
 def _find_in_version_1(root: Path, own: dict[str, str]) -> Cgroups:
     homes = []
+    mounted = sorted(root.iterdir()) if root.is_dir() else []
     for controller in CONTROLLERS:
-        hierarchy = next((root / name for name in _find_hierarchies(root, controller)), None)
+        holding = (each for each in mounted if controller in each.name.split(",") and (each / "cgroup.procs").exists())
+        hierarchy = next(holding, None)
         if hierarchy is None:
             raise CgroupsMissing(f"the kernel offers no {controller} controller below {root}")
         inner = hierarchy / own.get(controller, "/").lstrip("/")
         homes.append(inner if inner.is_dir() else hierarchy)
     return _check_writable(Cgroups(1, tuple(homes), _family_name()))
-
-
-def _find_hierarchies(root: Path, controller: str) -> Iterator[str]:
-    with suppress(OSError):
-        for folder in sorted(root.iterdir()):
-            if controller in folder.name.split(",") and (folder / "cgroup.procs").exists():
-                yield folder.name
 
 
 def _find_in_version_2(root: Path, own: dict[str, str]) -> Cgroups:
@@ -309,12 +297,9 @@ def _delegate_controllers(home: Path, leaf: Path) -> None:
     if set(CONTROLLERS) <= set(read_kernel_file(home / "cgroup.subtree_control").split()):
         return
     # Only the root of all groups may have processes of its own and hand controllers down, and it alone has no type.
-    pids = (
-        [int(pid) for pid in read_kernel_file(home / "cgroup.procs").split()] if (home / "cgroup.type").exists() else []
-    )
-    if set(pids) - {os.getpid()}:
-        raise CgroupsMissing(f"{home} holds other processes than this server; {DELEGATE}")
-    if pids:
+    if (home / "cgroup.type").exists() and (pids := read_kernel_file(home / "cgroup.procs").split()):
+        if set(pids) != {str(os.getpid())}:
+            raise CgroupsMissing(f"{home} holds other processes than this server; {DELEGATE}")
         leaf.mkdir(exist_ok=True)
         write_kernel_file(leaf / "cgroup.procs", str(os.getpid()))
     _enable_controllers(home)
@@ -340,28 +325,11 @@ def _read_boot_id() -> str:
     return "unknown"
 
 
+def _is_dead(name: str) -> bool:
+    """Return whether the server of `<pid>-<boot>` runs no more."""
+    pid, _, boot = name.partition("-")
+    return pid.isdigit() and (boot.split("-")[0] != _read_boot_id() or not Path(f"/proc/{pid}").exists())
+
+
 def _enable_controllers(folder: Path) -> None:
     write_kernel_file(folder / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in CONTROLLERS))
-
-
-def _find_dead_families(home: Path, prefix: str, own: str) -> Iterator[Path]:
-    with suppress(OSError):
-        for folder in home.glob(f"{prefix}*"):
-            if folder.is_dir() and folder.name != own and not _is_alive(folder.name.removeprefix(PREFIX)):
-                yield folder
-
-
-def _is_alive(name: str) -> bool:
-    """Whether the server of `<pid>-<boot>` may still run."""
-    pid, _, boot = name.partition("-")
-    if not pid.isdigit():
-        return True
-    if boot.split("-")[0] != _read_boot_id():
-        return False
-    return Path(f"/proc/{pid}").exists()
-
-
-def _sweep_family(folder: Path) -> int:
-    with suppress(FileNotFoundError):  # another server swept it meanwhile
-        return sum(map(_remove_folder, (*filter(Path.is_dir, folder.iterdir()), folder)))
-    return 0

@@ -7,18 +7,22 @@ Rule 3: nothing is left behind: a pool removes all its containers when it closes
     that are no more, which their labels name.
 Rule 4: a container is ended by its name, its client by its process; `kill` never waits, a thread does the rest.
 Rule 5: what comes out of a container is somebody else's word: bounded, and only ever shown.
+Rule 6: an engine's command lines are made by pure functions; only `Engine.run` runs them, bounded in time. Whatever the engine says
+    is an error of ours that says what to do.
 """
 
 import asyncio
+import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -30,18 +34,12 @@ import msgspec
 from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.handshake import StartMessage, printable_text
-from proctor.server.sandbox.pool.engine import (
-    BOOT_LABEL,
-    SERVER_LABEL,
-    Engine,
-    ImageFacts,
-    explain_failure,
-    run_arguments,
-)
+from proctor.server.sandbox.messages import StartMessage, printable_text
+from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, SandboxPool
 from proctor.server.sandbox.pool.worker_process import generate_users, load_target_in, read_complaint
-from proctor.server.sandbox.tiers import START_SECONDS, SandboxRequest, Tier
+from proctor.server.sandbox.tiers import NOBODY, START_SECONDS, SandboxLimits, SandboxRequest, Tier
+from proctor.server.sandbox.worker.confine import SIGNALS
 from proctor.server.sandbox.worker.worker import MODULE
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -49,6 +47,191 @@ KILLED: Final = 128 + 9
 """How a container ends whose first process was killed by the kernel: we kill its client before we kill it."""
 BURIAL_SECONDS: Final = 10.0
 REASON_SECONDS: Final = 0.2
+ENGINES: Final = ("docker", "podman")
+PATIENCE_SECONDS: Final = 60.0
+MOST_WORDS: Final = 500
+BOOT_LABEL, SERVER_LABEL = "proctor", "proctor.server"
+PODMANS_OWN: Final = (
+    "--read-only-tmpfs=false",  # else /run and /var/tmp are writable in a container that is to be read-only
+    *("--ulimit", "nproc=16384:16384"),  # else it asks for as many as the kernel has, which not every root may
+)
+ABSENT: Final = ("no such image", "no such object", "image not known", "unable to find image", "failed to find image")
+GONE: Final = ("no such container", "already in progress", "no container with name or id")
+DOCKER_FLAGS: Final = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "cpus"}
+CONTROLLERS: Final = {"memory": "memory", "pids": "processes", "cpu": "cpus"}
+UNREACHABLE: Final = ("cannot connect to the docker daemon", "error during connect", "permission denied while trying")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What an engine says of an image."""
+
+    digest: str
+    volumes: tuple[str, ...] = ()
+    """Folders that an engine would make writable on the host's disk, without any limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself; `lacking` are the limits that it cannot set on this host."""
+
+    version: str
+    seccomp: str
+    lacking: tuple[str, ...] = ()
+    maps_users: bool = False
+    """Whether a container's users have other numbers on the host, of a range that is not large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine: its name, and the command with the options that go before every verb."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @classmethod
+    def find(cls, wanted: str | None = None) -> "Engine":
+        """Return the engine that is wanted, else the first that answers; none is a ComponentError that says what to do."""
+        if wanted is not None and wanted not in ENGINES:
+            raise ValidationError("unknown container engine", found=wanted, expected=" or ".join(ENGINES))
+        installed = [cls(name, (name,)) for name in ([wanted] if wanted else ENGINES) if shutil.which(name)]
+        if not installed:
+            expected = f"{wanted or 'docker or podman'} installed and on the PATH"
+            raise ComponentError("there is no container engine", expected=expected)
+        for engine in installed[:-1]:
+            with suppress(ComponentError):
+                engine.check()
+                return engine
+        installed[-1].check()
+        return installed[-1]
+
+    def check(self) -> None:
+        """Raise a ComponentError with the reason if it cannot be asked."""
+        self.run("version", "--format", "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}")
+
+    def run(self, *words: str, seconds: float = PATIENCE_SECONDS) -> str:
+        """Return what the engine answers, or raise a ComponentError with what it said and what to do."""
+        try:
+            done = subprocess.run(  # noqa: S603  # no shell, and the words are ours
+                [*self.command, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ComponentError(f"{self.name} did not answer in {seconds:g} s", found=words[0]) from None
+        except OSError as problem:
+            raise ComponentError(f"{self.name} cannot be run: {problem.strerror}", found=self.command[0]) from None
+        if done.returncode:
+            raise explain_failure(self.name, done.stderr.decode(errors="replace"))
+        return done.stdout.decode(errors="replace")
+
+    def image(self, name: str) -> ImageFacts:
+        """Return what is known of an image; one that is not there is a ComponentError."""
+        (told,) = json.loads(self.run("image", "inspect", name))
+        volumes = (told.get("Config") or {}).get("Volumes") or {}
+        return ImageFacts(told["Id"].removeprefix("sha256:"), tuple(sorted(volumes)))
+
+    def containers(self, label: str) -> dict[str, str]:
+        """Return the names of containers with a label, running or not, each with the mark of its server."""
+        label_of = ".Label" if self.name == "docker" else "index .Labels"
+        form = f'{{{{.Names}}}}\t{{{{{label_of} "{SERVER_LABEL}"}}}}'
+        lines = self.run("ps", "--all", "--filter", f"label={label}", "--format", form).splitlines()
+        return {name: server for name, _, server in (line.partition("\t") for line in lines) if name}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Kill and remove containers; one that is gone already, or is going, is no mistake."""
+        for name in names:
+            try:
+                self.run("rm", "--force", "--volumes", name)
+            except ComponentError as problem:
+                if not any(sign in problem.message.lower() for sign in GONE):
+                    raise
+
+    def facts(self) -> EngineFacts:
+        """Return what the engine says of itself and of this host."""
+        return parse_facts(json.loads(self.run("info", "--format", "{{json .}}")))
+
+
+def parse_facts(told: Any) -> EngineFacts:
+    """Return what `info` says; docker and podman say it at different places."""
+    if "host" not in told:
+        lacking = [words for flag, words in DOCKER_FLAGS.items() if not told.get(flag)]
+        options = told.get("SecurityOptions") or []
+        maps_users = any(option.startswith(("name=rootless", "name=userns")) for option in options)
+        profiles = [option.partition("profile=")[2] for option in options if option.startswith("name=seccomp")]
+        profile = f"docker's profile {profiles[0] or 'default'}" if profiles else "none"
+        return EngineFacts(str(told.get("ServerVersion", "")), profile, tuple(lacking), maps_users)
+    host = told["host"]
+    have = host.get("cgroupControllers") or []
+    lacking = [words for controller, words in CONTROLLERS.items() if controller not in have]
+    security = host.get("security", {})
+    version = str(told.get("version", {}).get("Version", ""))
+    profile = "podman's own profile" if security.get("seccompEnabled") else "none"
+    return EngineFacts(version, profile, tuple(lacking), bool(security.get("rootless")))
+
+
+def explain_failure(engine: str, said: str) -> ComponentError:
+    """Return what a user learns when the engine says no."""
+    words = " ".join(said.split())
+    low = words.lower()
+    if any(sign in low for sign in UNREACHABLE):
+        return ComponentError(
+            f"the {engine} daemon does not answer: {words[:MOST_WORDS]}",
+            expected="a daemon that runs and that you may use (sudo systemctl start docker, or DOCKER_HOST)",
+        )
+    if any(sign in low for sign in ABSENT):
+        return ComponentError(
+            f"{engine} has no such image: {words[:MOST_WORDS]}",
+            expected="one that is there: docs/containers.md shows how to build one",
+        )
+    return ComponentError(f"{engine} says no: {words[-MOST_WORDS:] or 'it gave no reason'}")
+
+
+def run_arguments(
+    engine: str,
+    image: ImageFacts,
+    name: str,
+    labels: Mapping[str, str],
+    wish: SandboxRequest,
+    inside: Sequence[str],
+    *,
+    user: int = NOBODY,
+) -> list[str]:
+    """Return the words that start one container with `inside` as arguments of its Python."""
+    words = ["run", "--rm", "--interactive", "--pull", "never", "--name", name, "--hostname", "sandbox"]
+    words += [word for label, value in labels.items() for word in ("--label", f"{label}={value}")]
+    # By name: an engine can be configured to give containers the network of the host when it is not told.
+    words += ["--network", "bridge" if wish.network else "none"]
+    words += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ipc", "private"]
+    # What an image would have run in the container now and then is not ours, and nobody waits for it.
+    words += ["--workdir", "/", "--log-driver", "none", "--no-healthcheck", "--user", f"{user}:{NOBODY}"]
+    words += _limit_arguments(wish.limits)
+    for mount in wish.mounts:
+        for path in (mount.path, mount.place):
+            if any(sign in str(path) for sign in ',"\n'):
+                reason = "this path cannot be mounted in a container"
+                raise ValidationError(reason, found=str(path), expected="no commas")
+        bind = f"type=bind,source={mount.path},target={mount.place}"
+        words += ["--mount", bind if mount.writable else f"{bind},readonly"]
+    # Where programs are is the image's own matter.
+    shown = (f"{variable}={value}" for variable, value in VARIABLES.items() if variable != "PATH")
+    words += [word for each in shown for word in ("--env", each)]
+    if engine == "podman":
+        words += PODMANS_OWN
+    # What the image would start by itself is of no interest.
+    words += ["--entrypoint", "python3"]
+    # Not by its name, which may mean another image by now: what was checked, and is on record, is what runs.
+    return [*words, f"sha256:{image.digest}", *inside]
+
+
+def _limit_arguments(limits: SandboxLimits) -> list[str]:
+    return [
+        *("--pids-limit", str(limits.processes), "--cpus", f"{limits.cpus:g}"),
+        *("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)),
+        *("--tmpfs", f"/tmp:rw,noexec,nosuid,nodev,mode=1777,size={limits.tmp_bytes}"),  # noqa: S108
+        *("--shm-size", str(limits.tmp_bytes)),
+        *("--ulimit", f"fsize={limits.file_bytes}:{limits.file_bytes}", "--ulimit", "core=0:0"),
+        *("--ulimit", f"nofile={limits.open_files}:{limits.open_files}"),
+        *("--ulimit", "memlock=0:0", "--ulimit", "msgqueue=0:0", "--ulimit", f"sigpending={SIGNALS}:{SIGNALS}"),
+    ]
 
 
 class Container:
@@ -179,16 +362,15 @@ def find_orphans(
     found: Mapping[str, str], own: str, began_at: Callable[[int], int | None] = find_start_ticks
 ) -> list[str]:
     """Return the containers (each with its server's mark) whose server is no more, as far as this process can know that."""
-    return [name for name, mark in found.items() if _is_gone(mark, own, began_at)]
-
-
-def _is_gone(mark: str, own: str, began_at: Callable[[int], int | None]) -> bool:
-    # Of another machine, or another pid namespace, nothing is known here.
-    place, *numbers = mark.rsplit("/", 2)
-    if place != own.rsplit("/", 2)[0] or not all(number.isdecimal() for number in numbers):
-        return False
-    pid, began = map(int, numbers)
-    return began_at(pid) != began
+    orphans = []
+    for name, mark in found.items():
+        place, *numbers = mark.rsplit("/", 2)
+        # Of another machine, or another pid namespace, nothing is known here.
+        if place == own.rsplit("/", 2)[0] and all(number.isdecimal() for number in numbers):
+            pid, began = map(int, numbers)
+            if began_at(pid) != began:
+                orphans.append(name)
+    return orphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +425,17 @@ class ContainerPool(SandboxPool):
         An engine or an image that is not there, or does not enforce what is asked for, is a ComponentError.
         """
         if image is None:
-            raise ValidationError(
-                "the tier docker needs an image", expected="--image NAME; docs/containers.md shows how to build one"
-            )
+            expected = "--image NAME; docs/containers.md shows how to build one"
+            raise ValidationError("the tier docker needs an image", expected=expected)
         engine = Engine.find() if engine is None else engine
         facts = engine.facts()
         if facts.lacking:
-            raise ComponentError(
-                f"{engine.name} enforces no limits on this host", found=", ".join(facts.lacking), expected="all of them"
-            )
+            reason = f"{engine.name} enforces no limits on this host"
+            raise ComponentError(reason, found=", ".join(facts.lacking), expected="all of them")
         found = engine.image(image)
-        _check_volumes(found)
+        if found.volumes:
+            reason = "the image has volumes, which containers could fill this machine's disk with"
+            raise ComponentError(reason, found=", ".join(found.volumes), expected="an image without VOLUME")
         engine.remove(find_orphans(engine.containers(SERVER_LABEL), server_mark()))
         report = ContainerPoolReport(Tier.DOCKER, f"{engine.name} {facts.version}", image, found.digest, facts.seccomp)
         return cls(target, wish, found, engine, report, users=generate_users(mapped=facts.maps_users), **options)
@@ -276,33 +458,18 @@ class ContainerPool(SandboxPool):
             LOG.error("containers may be left: %s", problem, extra={"label": f"{BOOT_LABEL}={self._boot}"})
 
     async def _start_worker(self) -> tuple[socket.socket, Container]:
-        container, starting = self._begin_start()
+        target, wish, name = self._target, self._wish, f"proctor-{self._boot}-{next(self._numbers)}"
+        start = StartMessage(target.text, target.settings, self.tier, wish.limits, wish.network)
+        user = next(self._users)
+        with self._guard:
+            if self._ended:
+                raise ComponentError("the sandbox is closed")
+            container = Container(self._engine, name, self._undertaker, self._containers.discard)
+            words = run_arguments(self._engine.name, self._image, name, self._labels, wish, INSIDE, user=user)
+            self._containers.add(container)
+            starting = self._starters.submit(container.start, words, start, self._seconds)
         try:
             return await asyncio.wrap_future(starting), container
         except BaseException:
             container.kill()
             raise
-
-    def _begin_start(self) -> tuple[Container, "Future[socket.socket]"]:
-        """Have a container started, on a thread."""
-        target, wish = self._target, self._wish
-        start = StartMessage(target.text, target.settings, self.tier, wish.limits, wish.network)
-        with self._guard:
-            if self._ended:
-                raise ComponentError("the sandbox is closed")
-            name = f"proctor-{self._boot}-{next(self._numbers)}"
-            container = Container(self._engine, name, self._undertaker, self._containers.discard)
-            words = run_arguments(
-                self._engine.name, self._image, name, self._labels, wish, INSIDE, user=next(self._users)
-            )
-            self._containers.add(container)
-            return container, self._starters.submit(container.start, words, start, self._seconds)
-
-
-def _check_volumes(image: ImageFacts) -> None:
-    if image.volumes:
-        raise ComponentError(
-            "the image has volumes, which containers could fill this machine's disk with",
-            found=", ".join(image.volumes),
-            expected="an image without VOLUME",
-        )

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
@@ -35,7 +35,6 @@ from proctor.server.runtime.results import (
     make_refusal,
     new_incident,
 )
-from proctor.server.sandbox.handshake import printable_line, printable_text
 from proctor.server.sandbox.messages import (
     LONGEST_MESSAGE,
     LONGEST_TRACE,
@@ -50,6 +49,8 @@ from proctor.server.sandbox.messages import (
     decode_batch,
     decode_message,
     encode_frame,
+    printable_line,
+    printable_text,
 )
 from proctor.server.sandbox.pool.answer_checker import AnswerChecker, CheckFailed, is_costly
 from proctor.server.sandbox.pool.worker_socket import BreakReason, SocketBroken, WorkerSocket
@@ -223,24 +224,19 @@ class WorkerExecutor(Executor):
         finally:
             self._socket.release_answer()
         self._asking = False
-        if answer.refused is not None or answer.failed is not None or answer.trace is not None:
-            self._raise_problem(answer)
+        said = answer.failed or answer.refused
+        told = None if said is None else self._to_problem(said, lost=answer.failed is not None)
+        if answer.trace is not None:
+            self._log(answer.trace, None if told is None else told.incident)
+        if told is not None:
+            raise RequestFailed(told) if answer.failed is not None else RequestRefused(told)
         return answer
 
     async def _check_reply(self, body: memoryview) -> WorkerReply:
-        """Return the answer, or raise a DecodeError; one that takes long is checked elsewhere."""
         if not is_costly(body):
             return check_reply(decode_message(body, WorkerReply))
         self._slow |= await self._checker.check(body, slow=self._slow)
         return decode_message(body, WorkerReply)
-
-    def _raise_problem(self, answer: WorkerReply) -> None:
-        said = answer.failed or answer.refused
-        problem = None if said is None else self._to_problem(said, lost=answer.failed is not None)
-        if answer.trace is not None:
-            self._log(answer.trace, None if problem is None else problem.incident)
-        if problem is not None:
-            raise RequestFailed(problem) if answer.failed is not None else RequestRefused(problem)
 
     def _to_problem(self, said: WorkerProblem, *, lost: bool) -> Problem:
         """Return a problem as one of ours may look; a process invents neither codes nor incidents."""
@@ -253,8 +249,8 @@ class WorkerExecutor(Executor):
             printable_text(said.message[:LONGEST_MESSAGE]),
             said.code,
             errors=msgspec.to_builtins(said.errors) if said.errors else UNSET,
-            clause=_printable_if_set(said.clause),
-            expected=_printable_if_set(said.expected),
+            clause=said.clause if said.clause is UNSET else printable_text(said.clause),
+            expected=said.expected if said.expected is UNSET else printable_text(said.expected),
             incident=incident,
             lost=True if lost else UNSET,
         )
@@ -285,9 +281,8 @@ class WorkerExecutor(Executor):
             return make_failure(Code.STEP_TIMEOUT, message, incident=number)
         if how is BreakReason.TOO_MUCH:
             message = f"the environment's answer is larger than {self._socket.most} bytes"
-            return make_failure(
-                Code.TOO_LARGE, message, incident=number, expected="a smaller answer, or a higher answer_mb"
-            )
+            expected = "a smaller answer, or a higher answer_mb"
+            return make_failure(Code.TOO_LARGE, message, incident=number, expected=expected)
         return make_failure(Code.EXECUTION_ERROR, f"the environment's process {reason}", incident=number)
 
     def _log(self, trace: str, incident: Any) -> None:
@@ -305,10 +300,6 @@ class WorkerExecutor(Executor):
 
     def _log_fields(self) -> dict[str, str]:
         return {"session": self._session} if self._session else {}
-
-
-def _printable_if_set(text: str | UnsetType) -> str | UnsetType:
-    return text if text is UNSET else printable_text(text)
 
 
 class SandboxPool(ABC):
@@ -335,9 +326,8 @@ class SandboxPool(ABC):
         except (ProctorError, OSError) as problem:
             number = new_incident()
             said = printable_line(str(problem))
-            POOL_LOG.error(
-                "a %s could not be started, incident %s: %s", self.what, number, said, extra={"session": name}
-            )
+            words = "a %s could not be started, incident %s: %s"
+            POOL_LOG.error(words, self.what, number, said, extra={"session": name})
             message = f"the environment's {self.what} could not be started"
             raise make_refusal(Code.FACTORY_ERROR, message, incident=number) from None
         await executor.make(work)

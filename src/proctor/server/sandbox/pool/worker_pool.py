@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import (
     GO,
     HERE,
     NO_NAMESPACES,
@@ -28,11 +28,10 @@ from proctor.server.sandbox.handshake import (
     UNMAPPED,
     HandshakeMessage,
     StartMessage,
-    disable_peer_identity,
-    enable_peer_identity,
+    Work,
     send_handshake,
+    set_peer_identity,
 )
-from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap
 from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing, find_cgroups
 from proctor.server.sandbox.pool.worker_executor import SandboxPool, WorkerExecutor, run_blocking
@@ -151,7 +150,6 @@ class WorkerPool(SandboxPool):
         inside = zygote.command(descriptor)
         return inside if self.tier is Tier.PROCESS else bubblewrap.command(self._wish, self._binds, inside)
 
-    # ---------------------------------------------------------------------------------------------------- workers
     async def _try_worker(self) -> None:
         """Have a worker started and ended, to see how workers can be kept apart."""
         (await self._start_executor()).abandon()
@@ -164,7 +162,11 @@ class WorkerPool(SandboxPool):
         try:
             return await self._fork_from(zygote_process)
         except NamespacesUnavailable as problem:
-            self._isolate_sessions(str(problem), zygote_process)
+            # Each session has a sandbox of its own from now on.
+            if self.alone is None:
+                self.alone = str(problem)
+                LOG.warning("workers get no namespaces of their own (%s): %s", problem, COST)
+            zygote_process.kill()
             return await self._fork_alone()
         except WorkerStartTimeout:
             raise
@@ -172,13 +174,6 @@ class WorkerPool(SandboxPool):
             if not await asyncio.to_thread(zygote_process.ended.wait, DEATH_SECONDS):
                 raise
         return await self._fork_from(await wait_until_ready(self._zygotes.current()))
-
-    def _isolate_sessions(self, reason: str, zygote_process: ZygoteProcess) -> None:
-        """Give each session a sandbox of its own from now on."""
-        if self.alone is None:
-            self.alone = reason
-            LOG.warning("workers get no namespaces of their own (%s): %s", reason, COST)
-        zygote_process.kill()
 
     async def _fork_alone(self) -> tuple[socket.socket, WorkerProcess]:
         zygote_process = self._zygotes.alone()
@@ -192,20 +187,23 @@ class WorkerPool(SandboxPool):
         self, zygote_process: ZygoteProcess, own: ZygoteProcess | None = None
     ) -> tuple[socket.socket, WorkerProcess]:
         """Return the socket of a worker that is confined and waits for its first message, and what holds it."""
-        process = WorkerProcess(
-            self._undertaker,
-            self._forget_process if own is None else lambda process: self._forget_with_zygote(process, own),
-        )
+
+        def forget(process: WorkerProcess) -> None:
+            self._processes.discard(process)
+            if own is not None:
+                own.kill()
+
+        process = WorkerProcess(self._undertaker, forget)
         self._processes.add(process)
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            enable_peer_identity(ours)
+            set_peer_identity(ours, wanted=True)
             with theirs:
                 zygote_process.fork(theirs)
             async with asyncio.timeout(self._seconds):
                 await self._lead_worker(ours, process, zygote_process)
-            disable_peer_identity(ours)
+            set_peer_identity(ours, wanted=False)
         except BaseException as problem:
             ours.close()
             process.kill()
@@ -218,7 +216,6 @@ class WorkerPool(SandboxPool):
         return ours, process
 
     async def _lead_worker(self, channel: socket.socket, process: WorkerProcess, zygote_process: ZygoteProcess) -> None:
-        """Lead a new worker to where it can begin."""
         with await receive_next_handshake(channel) as first:
             if first.kind != HERE or first.reason or not zygote_process.has_started(first.speaker):
                 raise WorkerNotStarted("no worker came")
@@ -250,22 +247,15 @@ class WorkerPool(SandboxPool):
         send_handshake(channel, GO)
         return await receive_next_handshake(channel)
 
-    def _forget_process(self, process: WorkerProcess) -> None:
-        self._processes.discard(process)
-
-    def _forget_with_zygote(self, process: WorkerProcess, zygote_process: ZygoteProcess) -> None:
-        zygote_process.kill()
-        self._forget_process(process)
-
 
 def _find_cgroups(tier: Tier) -> Cgroups | None:
     if tier is not Tier.STRICT:
         return None
     try:
         cgroups = find_cgroups()
+        cgroups.sweep()
     except CgroupsMissing as problem:
         raise ComponentError(f"there are no cgroups for the tier strict: {problem}") from None
-    cgroups.sweep()
     return cgroups
 
 

@@ -19,9 +19,15 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Final
 
-from proctor.server.sandbox.handshake import LoadReport, StartMessage, printable_text
-from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
-from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
+from proctor.server.sandbox.messages import (
+    LoadReport,
+    StartMessage,
+    decode_message,
+    encode_frame,
+    printable_text,
+    read_message,
+)
+from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup, write_kernel_file
 from proctor.server.sandbox.tiers import NOBODY, SandboxLimits
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -89,7 +95,7 @@ class WorkerProcess:
             # From now on the folder is this process's and no other's; was it when it was opened?
             if find_pid(self._descriptor) != pid:
                 raise ProcessLookupError("the process ended before it had a user of its own")
-            _write_in_folder(folder, "uid_map", f"{NOBODY} {user} 1")
+            write_kernel_file(Path("uid_map"), f"{NOBODY} {user} 1", folder)
         finally:
             os.close(folder)
 
@@ -114,7 +120,9 @@ class WorkerProcess:
     def _clean_up(self) -> None:
         with self._grouping:
             if self._descriptor >= 0:
-                _await_end(self._descriptor)
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLIN)
+                poll.poll(BURIAL_SECONDS * 1000)
                 os.close(self._descriptor)
             if self._group is not None and not self._group.end():
                 LOG.error("the cgroup of a worker could not be removed", extra={"cgroup": str(self._group.folders[0])})
@@ -148,9 +156,8 @@ def read_complaint(pipe: IO[bytes] | None) -> str:
         return ""
     os.set_blocking(pipe.fileno(), False)
     with suppress(BlockingIOError):
-        return printable_text(
-            os.read(pipe.fileno(), PIPE_BYTES)[-LONGEST_COMPLAINT:].decode("utf-8", "replace").strip()
-        )
+        said = os.read(pipe.fileno(), PIPE_BYTES)[-LONGEST_COMPLAINT:]
+        return printable_text(said.decode("utf-8", "replace").strip())
     return ""
 
 
@@ -206,17 +213,3 @@ def generate_users(*, mapped: bool = False) -> Iterator[int]:
     """Return users that are likely to be nobody else's, a new one each time; `mapped`: an engine gives them other numbers."""
     first, most = MAPPED_USERS if mapped else (FIRST_USER, MOST_USERS)
     return (first + number % most for number in count(secrets.randbelow(most)))
-
-
-def _write_in_folder(folder: int, name: str, text: str) -> None:
-    descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.write(descriptor, text.encode("ascii"))
-    finally:
-        os.close(descriptor)
-
-
-def _await_end(descriptor: int) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.poll(BURIAL_SECONDS * 1000)

@@ -86,7 +86,6 @@ class AnswerBudget:
         return not self._held or sum(self._held.values()) + size <= self._most
 
     def _check_progress(self) -> None:
-        """Cut who has sent nothing since the last look."""
         for line in [each for each, heard in self._received.items() if each.received_bytes == heard]:
             line.cut(BreakReason.STALLED)
         self._received = {line: line.received_bytes for line in self._held if line.is_in_answer}
@@ -133,8 +132,14 @@ class WorkerSocket:
         answer: asyncio.Future[memoryview] = self._loop.create_future()
         self._answer = answer
         if self.timeout is not None:
-            self._start_timer(self.timeout)
-        self._send(frame)
+            # One timer for many calls: most end long before it rings, and then it is set anew.
+            self._due = self._loop.time() + self.timeout
+            if self._timer is None:
+                self._timer = self._loop.call_later(self.timeout, self._check_progress)
+        sent = self._send_some(frame)
+        if sent < len(frame) and self.reason is None:
+            self._unsent = memoryview(frame)[sent:]
+            self._loop.add_writer(self._channel, self._on_writable)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -173,12 +178,6 @@ class WorkerSocket:
             answer.set_exception(SocketBroken(how))
             answer.exception()  # if whoever asked has just been cancelled, it is reported as forgotten otherwise
         self._on_break(how)
-
-    def _send(self, frame: bytes | bytearray) -> None:
-        sent = self._send_some(frame)
-        if sent < len(frame) and self.reason is None:
-            self._unsent = memoryview(frame)[sent:]
-            self._loop.add_writer(self._channel, self._on_writable)
 
     def _on_writable(self) -> None:
         self._unsent = self._unsent[self._send_some(self._unsent) :]
@@ -234,12 +233,6 @@ class WorkerSocket:
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.set_result(memoryview(frame)[LENGTH.size :])
-
-    def _start_timer(self, seconds: float) -> None:
-        # One timer for many calls: most end long before it rings, and then it is set anew.
-        self._due = self._loop.time() + seconds
-        if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._check_progress)
 
     def _check_progress(self) -> None:
         self._timer = None

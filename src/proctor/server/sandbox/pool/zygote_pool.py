@@ -29,7 +29,7 @@ import msgspec
 
 from proctor.envs.targets import MODES
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import (
     COMPILE,
     FORK,
     HERE,
@@ -38,10 +38,9 @@ from proctor.server.sandbox.handshake import (
     HandshakeMessage,
     LoadReport,
     StartMessage,
-    disable_peer_identity,
-    enable_peer_identity,
     printable_text,
     receive_handshake,
+    set_peer_identity,
 )
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
@@ -90,7 +89,7 @@ class ZygoteProcess:
         self._killed = False
         self._group: ControlGroup | None = None
         self._descriptor = -1
-        self._zygote = 0
+        self.pid = 0
         self._control, self._theirs = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name=f"proctor-{name}", daemon=True)
         self._thread.start()
@@ -111,29 +110,20 @@ class ZygoteProcess:
             own = find_pid(self._descriptor)
             return own > 1 and is_descendant(process, own)
 
-    def has_filter(self) -> bool:
-        """Return whether the zygote is under a seccomp filter, by the kernel's word."""
-        with suppress(OSError):
-            told = Path(f"/proc/{self._zygote}/status").read_text(encoding="ascii", errors="replace")
-            return "\nSeccomp:\t2\n" in told
-        return False
-
     def fork(self, channel: socket.socket) -> None:
         """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
-        self._say(FORK, channel)
+        with self._guard:
+            socket.send_fds(self._control, [FORK], [channel.fileno()], AT_ONCE)
 
     def compile(self, channel: socket.socket, mode: str) -> None:
         """Ask for a process that compiles what steps batches in this mode, and says READY over this socket."""
-        self._say(COMPILE + _encode_mode(mode), channel)
+        with self._guard:
+            socket.send_fds(self._control, [COMPILE + _encode_mode(mode)], [channel.fileno()], AT_ONCE)
 
     def load(self, mode: str) -> None:
         """Have what was compiled loaded before anything else is forked."""
         with self._guard:
             self._control.send(LOAD + _encode_mode(mode), AT_ONCE)
-
-    def _say(self, word: bytes, channel: socket.socket) -> None:
-        with self._guard:
-            socket.send_fds(self._control, [word], [channel.fileno()], AT_ONCE)
 
     def kill(self) -> None:
         """End it, and with it its workers; never waits."""
@@ -148,7 +138,6 @@ class ZygoteProcess:
         self._thread.join(seconds)
         return self.gone
 
-    # ------------------------------------------------------------------------------------------------ on the thread
     def _run(self) -> None:
         try:
             with self._start_process() as process:
@@ -191,38 +180,31 @@ class ZygoteProcess:
         process.wait()
 
     def _greet(self) -> LoadReport:
-        """Have the zygote put into its group and told what to load; return what it says then."""
         until = time.monotonic() + self._plan.seconds
         control = self._control
-        enable_peer_identity(control)
+        set_peer_identity(control, wanted=True)
         control.settimeout(self._plan.seconds)
         with receive_handshake(control) as word:
-            if word.kind != HERE or word.reason or not self._is_own(word.speaker):
+            # It is the process that was started, or what that started.
+            own = find_pid(word.speaker) == find_pid(self._descriptor) > 0 or self.has_started(word.speaker)
+            if word.kind != HERE or word.reason or not own:
                 raise ConnectionResetError("it ended at once, or did not wait")
-            disable_peer_identity(control)
-            self._zygote = find_pid(word.speaker)
-            self._put_into_group(word.speaker)
+            set_peer_identity(control, wanted=False)
+            self.pid = find_pid(word.speaker)
+            if self._plan.cgroups is not None:
+                most = self._plan.start.limits
+                memory, processes = most.memory_bytes + SHARED_BYTES, most.processes + MOST_STARTING
+                limits = replace(most, memory_bytes=memory, processes=processes)
+                group = self._plan.cgroups.make(self._name, limits)
+                if not move_to_group(word.speaker, group):
+                    raise ConnectionResetError("it ended before it had a group of its own")
+                self._group = group
         loaded = load_target_in(control, self._plan.start, until)
         if loaded.problem is not None:
             raise ValidationError(printable_text(loaded.problem))
         if loaded.threads > 0:
             LOG.warning("the environment's module starts threads when it is imported; workers have none of them")
         return loaded
-
-    def _is_own(self, process: int) -> bool:
-        """Return whether this is the process that was started, or what it started."""
-        return find_pid(process) == find_pid(self._descriptor) > 0 or self.has_started(process)
-
-    def _put_into_group(self, process: int) -> None:
-        if self._plan.cgroups is not None:
-            limits = self._plan.start.limits
-            limits = replace(
-                limits, memory_bytes=limits.memory_bytes + SHARED_BYTES, processes=limits.processes + MOST_STARTING
-            )
-            made = self._plan.cgroups.make(self._name, limits)
-            if not move_to_group(process, made):
-                raise ConnectionResetError("it ended before it had a group of its own")
-            self._group = made
 
     def _to_error(self, problem: Exception, process: "subprocess.Popen[bytes]") -> ProctorError:
         if isinstance(problem, ProctorError):
@@ -286,9 +268,11 @@ class ZygotePool:
             return self._start_zygote("alone", alone=True)
 
     def have_filters(self) -> bool:
-        """Return whether each that is there is under a seccomp filter."""
-        with self._starting:
-            return all(zygote.has_filter() for zygote in self._all if zygote.alive)
+        """Return whether each that is there is under a seccomp filter, by the kernel's word."""
+        with self._starting, suppress(OSError):
+            files = [Path(f"/proc/{zygote.pid}/status") for zygote in self._all if zygote.alive]
+            return all("\nSeccomp:\t2\n" in file.read_text(encoding="ascii", errors="replace") for file in files)
+        return False
 
     def close(self) -> None:
         """Start no more, and end all."""

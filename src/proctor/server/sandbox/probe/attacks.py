@@ -16,14 +16,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Self
 
 import proctor
 from proctor.contracts.environment import Environment
 from proctor.models.wire import Action, Observation, State
-from proctor.server.sandbox.probe.report import SandboxProbe
+from proctor.server.sandbox.tiers import Tier
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker.seccomp import CLONE_NEWUSER, NUMBERS, here
 
@@ -52,6 +53,37 @@ NEEDLESS: Final = {
 
 Doing = Callable[[], AbstractContextManager[None]]
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class SandboxProbe(StrEnum):
+    """What environment code could try, by the words in which it is told; what is tried; the weakest tier that promises to block it."""
+
+    about: str
+    promised: Tier
+
+    def __new__(cls, words: str, about: str, promised: Tier) -> Self:
+        """Return a member that is its words."""
+        member = str.__new__(cls, words)
+        member._value_ = words
+        member.about, member.promised = about, promised
+        return member
+
+    NETWORK = "network", "reach a host port", Tier.BWRAP
+    ABSTRACT_SOCKETS = "abstract sockets", "reach the host's", Tier.BWRAP
+    HOST_FILES = "host files", "read one", Tier.BWRAP
+    HOST_WRITES = "host writes", "make a file", Tier.BWRAP
+    PYTHON_FILES = "Python's files", "change them", Tier.BWRAP
+    ENVIRONMENT = "environment variables", "read the server's own", Tier.PROCESS
+    PROC = "/proc", "see a host process", Tier.BWRAP
+    PTRACE = "ptrace", "trace a host process", Tier.BWRAP
+    SIGNALS = "signals", "kill a host process", Tier.BWRAP
+    DISK = "disk filling", "go over the limit", Tier.BWRAP
+    MEMORY_BOMB = "memory bomb", "one over the limit", Tier.PROCESS
+    MEMORY_OF_MANY = "memory of many", "go over the limit", Tier.STRICT
+    FORK_BOMB = "fork bomb", "go over the limit", Tier.STRICT
+    USER_NAMESPACES = "user namespaces", "make one", Tier.BWRAP
+    KERNEL_CALLS = "kernel calls", "make one that is not needed", Tier.BWRAP
+    NEIGHBOURS = "neighbours", "hurt another session", Tier.STRICT
 
 
 class AttackTargets(Action):
@@ -209,15 +241,10 @@ def _take_memory(size: int) -> Iterator[None]:
 
 def _fork_bomb(targets: AttackTargets) -> str:
     wanted = targets.processes + MORE_PROCESSES
-    with _start_children(wanted, _do_nothing) as count:
+    with _start_children(wanted, nullcontext) as count:
         if count < wanted:
             raise BlockingIOError(0, f"no more than {count} processes could be started")
         return "more processes were started than the limit allows"
-
-
-@contextmanager
-def _do_nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager
@@ -228,7 +255,9 @@ def _start_children(wanted: int, doing: Doing) -> Iterator[int]:
     try:
         with suppress(OSError):
             while len(pids) < wanted:
-                pids.append(_start_child(theirs, doing))
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    _take_and_wait(theirs, doing)
         yield _count_ready(ready, pids)
     finally:
         for pid in pids:
@@ -239,18 +268,15 @@ def _start_children(wanted: int, doing: Doing) -> Iterator[int]:
         os.close(theirs)
 
 
-def _start_child(ready: int, doing: Doing) -> int:
-    """Return the number of a new process, which says one byte as soon as it has what it was to take."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            confine.die_with_parent()
-            with doing():
-                os.write(ready, b"r")
-                signal.pause()
-        finally:
-            os._exit(1)
-    return pid
+def _take_and_wait(ready: int, doing: Doing) -> NoReturn:
+    """Say one byte as soon as this process has what it was to take."""
+    try:
+        confine.die_with_parent()
+        with doing():
+            os.write(ready, b"r")
+            signal.pause()
+    finally:
+        os._exit(1)
 
 
 def _count_ready(ready: int, pids: Collection[int]) -> int:

@@ -5,6 +5,8 @@ Rule 2: a probe that ends its worker has a worker of its own; nothing of a trial
 Rule 3: a tier that cannot be started is `lacking`, with the reason and what to do.
 Rule 4: decoys are laid out on the host for the probes to reach. A probe's own word that it was stopped is not enough
     where the host can see for itself.
+Rule 5: a probe is `blocked`, `open` or `unproven`; nothing is called blocked that was not tried. A tier holds if everything
+    that it promises was tried and blocked. A tier that does not hold is not used.
 """
 
 import asyncio
@@ -20,8 +22,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from proctor.envs.targets import Target
 from proctor.errors import ProctorError
@@ -30,23 +35,115 @@ from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap, cgroups
-from proctor.server.sandbox.pool.engine import ENGINES
+from proctor.server.sandbox.pool.container_pool import ENGINES
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_pool import COST, WorkerPool
-from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, find_left_file
-from proctor.server.sandbox.probe.report import (
-    CHOICES,
-    HostFacts,
-    ProbeFinding,
-    ProbeVerdict,
-    SandboxProbe,
-    SandboxReport,
-    TierReport,
-)
+from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, SandboxProbe, find_left_file
 from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier
 from proctor.server.sandbox.worker.seccomp import Architecture, here
 
-# ------------------------------------------------------------------------------------------------------- the host
+CHOICES: Final = (Tier.STRICT, Tier.BWRAP, Tier.PROCESS, Tier.NONE)
+"""What `auto` chooses from, strongest first."""
+
+
+class ProbeVerdict(StrEnum):
+    """What came of a probe."""
+
+    BLOCKED = "blocked"
+    OPEN = "open"
+    UNPROVEN = "unproven"
+
+
+class ProbeFinding(msgspec.Struct, frozen=True):
+    """What came of one probe in one tier, with a sentence."""
+
+    probe: SandboxProbe
+    verdict: ProbeVerdict
+    reason: str
+
+
+class TierReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was found in one tier; `lacking` says why it could not be tried, `note` what it costs here."""
+
+    tier: Tier
+    findings: tuple[ProbeFinding, ...] = ()
+    lacking: str | None = None
+    note: str | None = None
+
+    def of(self, probe: SandboxProbe) -> ProbeFinding:
+        """Return what came of a probe; one that was not run proves nothing."""
+        reason = "it was not tried" if self.lacking is None else self.lacking
+        untried = ProbeFinding(probe, ProbeVerdict.UNPROVEN, reason)
+        return next((each for each in self.findings if each.probe is probe), untried)
+
+    def find_faults(self) -> tuple[ProbeFinding, ...]:
+        """Return what this tier promises and does not keep."""
+        promised = (each for each in self.findings if each.probe.promised.rank <= self.tier.rank)
+        return tuple(each for each in promised if each.verdict is not ProbeVerdict.BLOCKED)
+
+    def holds(self) -> bool:
+        """Return whether it can be used: it was tried, and keeps what it promises."""
+        return self.lacking is None and not self.find_faults()
+
+
+class HostFacts(msgspec.Struct, frozen=True):
+    """What this host has; words where something is missing."""
+
+    kernel: str
+    architecture: str
+    root: bool
+    bubblewrap: str | None
+    cgroups: str
+    user_namespaces: str
+    engines: tuple[str, ...]
+
+
+class SandboxReport(msgspec.Struct, frozen=True):
+    """What each tier that was tried really blocks on this host."""
+
+    host: HostFacts
+    tiers: tuple[TierReport, ...]
+
+    def of(self, tier: Tier) -> TierReport | None:
+        """Return what was found in a tier, None if it was not tried."""
+        return next((each for each in self.tiers if each.tier is tier), None)
+
+
+def strongest(report: SandboxReport) -> Tier:
+    """Return the strongest of none..strict that holds."""
+    holding = {each.tier for each in report.tiers if each.holds()}
+    return next((tier for tier in CHOICES if tier in holding), Tier.NONE)
+
+
+def find_next_tier(report: SandboxReport) -> tuple[Tier, str] | None:
+    """Return the next stronger tier than the strongest that holds, and what is missing for it; None if there is none."""
+    holding = strongest(report)
+    stronger = [each for each in report.tiers if each.tier in CHOICES and each.tier.rank > holding.rank]
+    if not stronger:
+        return None
+    found = min(stronger, key=lambda each: each.tier.rank)
+    return found.tier, explain_shortcoming(found)
+
+
+def refusal(wish: SandboxRequest, report: SandboxReport) -> str | None:
+    """Return in words why the tier that was asked for is not enforced here, None if it is or if any will do."""
+    if wish.tier is None or wish.tier in (Tier.NONE, Tier.DOCKER):
+        return None
+    found = report.of(wish.tier)
+    if found is None:
+        return f"the sandbox {wish.tier} was not tried on this host; `proctor doctor` tries it"
+    if found.holds():
+        return None
+    return f"this host does not enforce the sandbox {wish.tier}: {explain_shortcoming(found)}"
+
+
+def explain_shortcoming(found: TierReport) -> str:
+    """Return in words what keeps a tier from holding."""
+    if found.lacking is not None:
+        return found.lacking
+    return "; ".join(f"{each.probe} is {each.verdict} ({each.reason})" for each in found.find_faults())
+
+
 INSTALL: Final = "bubblewrap is not installed; install it, for instance with `apt install bubblewrap`"
 NO_LINUX: Final = "this is no Linux"
 PROC_SYS: Final = Path("/proc/sys")
@@ -61,12 +158,24 @@ ALLOWED: Final = "allowed"
 
 def collect_facts() -> HostFacts:
     """Return what this host has."""
+    version: str | None = None
+    if (path := bubblewrap.find_executable()) is not None:
+        try:
+            done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=5)  # noqa: S603
+            version = done.stdout.strip().removeprefix("bubblewrap ")
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            version = f"does not run: {problem}"
+    try:
+        found = cgroups.find_cgroups()
+        groups = f"version {found.version}, {'tried' if found.proven else 'unproven'}"
+    except cgroups.CgroupsMissing as problem:
+        groups = str(problem)
     return HostFacts(
         kernel=platform.release(),
         architecture=platform.machine(),
         root=os.geteuid() == 0,
-        bubblewrap=_read_bubblewrap_version(),
-        cgroups=_describe_cgroups(),
+        bubblewrap=version,
+        cgroups=groups,
         user_namespaces=check_user_namespaces(),
         engines=tuple(name for name in ENGINES if shutil.which(name) is not None),
     )
@@ -100,26 +209,6 @@ def check_user_namespaces(settings: Path = PROC_SYS) -> str:
     return ALLOWED
 
 
-def _read_bubblewrap_version() -> str | None:
-    path = bubblewrap.find_executable()
-    if path is None:
-        return None
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=5)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return f"does not run: {problem}"
-    return done.stdout.strip().removeprefix("bubblewrap ")
-
-
-def _describe_cgroups() -> str:
-    try:
-        found = cgroups.find_cgroups()
-    except cgroups.CgroupsMissing as problem:
-        return str(problem)
-    return f"version {found.version}, {'tried' if found.proven else 'unproven'}"
-
-
-# --------------------------------------------------------------------------------------------------------- decoys
 LIMITS: Final = SandboxLimits(memory_bytes=256 * MIB, processes=24, file_bytes=MIB, tmp_bytes=2 * MIB)
 """Small ones: that they hold is what is tried, and trying must not hurt where they do not."""
 VARIABLE: Final = "PROCTOR_CANARY"
@@ -165,10 +254,19 @@ class Decoys:
     def was_taken(self, probe: SandboxProbe) -> bool | None:
         """Return whether the host saw that the probe succeeded, None where only the probe can know."""
         if probe in self._listeners:
-            return _was_reached(self._listeners[probe])
-        if probe is SandboxProbe.SIGNALS:
-            return self._has_decoy_ended()
-        return None
+            try:
+                connection, _ = self._listeners[probe].accept()
+            except BlockingIOError:
+                return False
+            connection.close()
+            return True
+        if probe is not SandboxProbe.SIGNALS:
+            return None
+        if self._decoy_answers():
+            return False
+        self._decoy.kill()  # one that was only stopped
+        self._decoy.wait()
+        return True
 
     def _start_listener(self, family: int, address: str | tuple[str, int]) -> socket.socket:
         listener = self._stack.enter_context(socket.socket(family))
@@ -181,15 +279,9 @@ class Decoys:
         """Start a process that answers, with the word in its command line."""
         line = [sys.executable, "-I", "-S", "-c", ECHO, self.token]
         process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this Python
-        self._stack.callback(_end_process, process)
+        self._stack.callback(process.communicate)
+        self._stack.callback(process.kill)
         return process
-
-    def _has_decoy_ended(self) -> bool:
-        if self._decoy_answers():
-            return False
-        self._decoy.kill()  # one that was only stopped
-        self._decoy.wait()
-        return True
 
     def _decoy_answers(self) -> bool:
         """Return whether the process still does what it is for; one that was killed answers nothing, however late it ends."""
@@ -201,20 +293,6 @@ class Decoys:
             ready, _, _ = select.select([heard], [], [], ANSWER_SECONDS)
             return bool(ready and os.read(heard.fileno(), 1))
         return False
-
-
-def _was_reached(listener: socket.socket) -> bool:
-    try:
-        connection, _ = listener.accept()
-    except BlockingIOError:
-        return False
-    connection.close()
-    return True
-
-
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.communicate()
 
 
 @contextmanager
@@ -275,16 +353,12 @@ def _run_probes(tier: Tier, probes: Iterable[SandboxProbe]) -> TierReport:
         try:
             return run_blocking(_run_in_workers(tier, probes, decoys))
         except ProctorError as problem:
-            return TierReport(tier, lacking=_explain_problem(str(problem)))
+            # With the setting of the kernel that is likely to be the cause.
+            switch = check_user_namespaces()
+            known = switch == ALLOWED or os.geteuid() == 0
+            return TierReport(tier, lacking=str(problem) if known else f"{problem}; user namespaces are {switch}")
 
 
-def _explain_problem(problem: str) -> str:
-    """Return what went wrong, with the setting of the kernel that is likely to be the cause."""
-    switch = check_user_namespaces()
-    return problem if switch == ALLOWED or os.geteuid() == 0 else f"{problem}; user namespaces are {switch}"
-
-
-# --------------------------------------------------------------------------------------------------- without a sandbox
 def _run_without_sandbox(probes: Iterable[SandboxProbe], decoys: Decoys) -> Iterator[ProbeFinding]:
     """Try what can be done without any sandbox, in a process of this user."""
     wanted = [probe for probe in probes if probe is not SandboxProbe.NEIGHBOURS]
@@ -299,7 +373,6 @@ def _run_without_sandbox(probes: Iterable[SandboxProbe], decoys: Decoys) -> Iter
         yield ProbeFinding(SandboxProbe.NEIGHBOURS, ProbeVerdict.OPEN, SHARED)
 
 
-# ---------------------------------------------------------------------------------------------------------- in workers
 async def _run_in_workers(tier: Tier, probes: Iterable[SandboxProbe], decoys: Decoys) -> TierReport:
     wish = SandboxRequest(tier, limits=LIMITS)
     pool = await asyncio.to_thread(WorkerPool.start, TARGET, wish, tier, start_seconds=START_SECONDS)
@@ -311,7 +384,6 @@ async def _run_in_workers(tier: Tier, probes: Iterable[SandboxProbe], decoys: De
 
 
 async def _attack(pool: WorkerPool, probe: SandboxProbe, decoys: Decoys) -> ProbeFinding:
-    """Return what comes of a probe in a worker of its own."""
     try:
         executor, _ = await _start_attacker(pool, "")
     except RequestError as problem:
@@ -360,7 +432,6 @@ def _parse_result(outcome: Any) -> AttackResult:
     return AttackResult.model_validate_json(outcome.observation if isinstance(outcome, EnvOutcome) else b"")
 
 
-# ------------------------------------------------------------------------------------------------------------ verdicts
 def _judge(probe: SandboxProbe, tried: AttackResult, decoys: Decoys) -> ProbeFinding:
     """Return the verdict; where the host can see for itself, that counts."""
     seen = decoys.was_taken(probe)
@@ -382,12 +453,12 @@ def _judge_end(probe: SandboxProbe, problem: RequestError) -> ProbeFinding:
 @contextmanager
 def _silence_logs() -> Iterator[None]:
     """Keep out of the log what workers and zygotes say that are meant to end."""
+
+    def drop(_record: logging.LogRecord) -> bool:
+        return False
+
     with ExitStack() as stack:
         for log in map(logging.getLogger, LOGS):
-            log.addFilter(_drop_record)
-            stack.callback(log.removeFilter, _drop_record)
+            log.addFilter(drop)
+            stack.callback(log.removeFilter, drop)
         yield
-
-
-def _drop_record(_record: logging.LogRecord) -> bool:
-    return False

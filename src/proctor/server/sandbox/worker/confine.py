@@ -31,17 +31,14 @@ PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 CAPABILITY_VERSION_3: Final = 0x20080522
 MOST_CAPABILITIES: Final = 64
-
+SECCOMP_SET_MODE_FILTER: Final = 1
+SECCOMP_FILTER_FLAG_TSYNC: Final = 1
 INODES: Final = 16384
 """Files in one tmpfs: each takes memory of the kernel, however small it is."""
-
 SIGNALS: Final = 256
 """Signals that wait, and timers: far less than the kernel gives to all sessions together."""
-
 OWN: Final = ("/tmp", "/dev/shm")  # noqa: S108 - a tmpfs of the process's own is mounted on each
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
-"""How /proc/self/mountinfo writes a blank in a path."""
-
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -120,8 +117,14 @@ def own_namespaces(limits: SandboxLimits, ask_for_user: Callable[[], None] | Non
     if os.fork() != 0:
         os._exit(0)
     _raise_on_error(_LIBC.mount(None, b"/", None, ctypes.c_ulong(seccomp.PRIVATE), None), "making mounts private")
-    _mount_own_folders(limits)
-    _hide_processes()
+    kept = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in _find_mounts_below(OWN)]
+    for place in OWN:
+        _mount_tmpfs(place, seccomp.WRITABLE, f"size={limits.tmp_bytes},nr_inodes={INODES},mode=700")
+    for path, descriptor in kept:
+        _mount_again(path, descriptor)
+        os.close(descriptor)
+    # Covered: bubblewrap covers parts of its own /proc, so that the kernel allows no fresh one below it.
+    _mount_tmpfs("/proc", seccomp.COVER, "size=4096,nr_inodes=1,mode=555")
     os.chdir(OWN[0])
 
 
@@ -134,23 +137,15 @@ def _write(path: str, text: bytes) -> None:
         os.close(descriptor)
 
 
-def _mount_own_folders(limits: SandboxLimits) -> None:
-    kept = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in _find_mounts_below(OWN)]
-    for place in OWN:
-        _mount_tmpfs(place, seccomp.WRITABLE, f"size={limits.tmp_bytes},nr_inodes={INODES},mode=700")
-    for path, descriptor in kept:
-        _mount_again(path, descriptor)
-        os.close(descriptor)
-
-
 def _find_mounts_below(places: tuple[str, ...]) -> list[Path]:
     """Return what is mounted by name below folders that are about to be covered."""
     points = {row.split()[4] for row in Path("/proc/self/mountinfo").read_bytes().splitlines()}
     below = tuple(f"{place}/".encode() for place in places)
-    return sorted(_decode_path(point) for point in points if point.startswith(below))
+    return sorted(decode_mount_point(point) for point in points if point.startswith(below))
 
 
-def _decode_path(point: bytes) -> Path:
+def decode_mount_point(point: bytes) -> Path:
+    """Return the path that /proc/self/mountinfo writes so: it escapes a blank."""
     return Path(os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), point)))
 
 
@@ -163,11 +158,6 @@ def _mount_again(path: Path, descriptor: int) -> None:
         path.touch(exist_ok=True)
     source = f"/proc/self/fd/{descriptor}".encode()
     _raise_on_error(_LIBC.mount(source, os.fsencode(path), None, ctypes.c_ulong(seccomp.BIND), None), f"keeping {path}")
-
-
-def _hide_processes() -> None:
-    """Cover /proc. Bubblewrap covers parts of its own, so that the kernel allows no fresh one below it: there is none."""
-    _mount_tmpfs("/proc", seccomp.COVER, "size=4096,nr_inodes=1,mode=555")
 
 
 def _mount_tmpfs(place: str, flags: int, options: str) -> None:
@@ -186,18 +176,14 @@ def rlimits(limits: SandboxLimits, *, memory: bool) -> None:
     _set_limit(resource.RLIMIT_MEMLOCK, 0)
     _set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if memory:
-        _set_limit(resource.RLIMIT_AS, _read_address_space() + limits.memory_bytes)
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+        _set_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory_bytes)
 
 
 def _set_limit(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     lowest = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (lowest, lowest))
-
-
-def _read_address_space() -> int:
-    """Return how much address space this process has."""
-    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
 
 
 def settle(tier: Tier, limits: SandboxLimits, *, network: bool = False) -> None:
@@ -214,9 +200,23 @@ def settle(tier: Tier, limits: SandboxLimits, *, network: bool = False) -> None:
         load_filter(FilterUse.WORKER, network=network)
 
 
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
 def load_filter(use: FilterUse, *, network: bool = False) -> None:
-    """Put this process, and all that it starts, under a seccomp filter; an OSError if that cannot be."""
+    """Put every thread of this process, and all that it starts, under a seccomp filter; an OSError if that cannot be.
+
+    Needs `no_new_privileges` first.
+    """
     architecture = here()
     if architecture is None:
         raise OSError(errno.ENOSYS, "there is no seccomp filter for this machine's architecture")
-    seccomp.load(seccomp.program(architecture, use, network=network))
+    instructions = seccomp.program(architecture, use, network=network)
+    given = _Program(len(instructions) // 8, instructions)
+    number = seccomp.NUMBERS[architecture]["seccomp"]
+    code = _LIBC.syscall(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, ctypes.byref(given))
+    if code < 0:
+        raise OSError(ctypes.get_errno(), "the kernel refuses the seccomp filter")
+    if code > 0:
+        raise OSError(errno.EBUSY, "a thread has another seccomp filter")

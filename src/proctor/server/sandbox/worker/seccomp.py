@@ -5,12 +5,11 @@ Rule 1: what is not allowed by name is refused. Refusing is EPERM, or ENOSYS whe
 Rule 2: the architecture is checked first; a foreign one, and the x32 calls of x86_64, end the process.
 Rule 3: a zygote, in which an environment is imported, may make the calls of a worker and those by which its workers are
     confined: with the very arguments that they need, where the filter can see them.
-Rule 4: `program` is pure; only `load` touches the process, and nothing takes a filter back.
+Rule 4: all of this is pure; `confine.load_filter` touches the process, and nothing takes a filter back.
 
 The list is what CPython, NumPy, Numba and PyTorch on a CPU need, with threads, subprocesses and files in a tmpfs.
 """
 
-import ctypes
 import errno
 import struct
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,6 @@ from itertools import pairwise
 from platform import machine
 from typing import Final
 
-from proctor.errors import ValidationError
 from proctor.server.sandbox.tiers import NOBODY
 
 
@@ -37,12 +35,15 @@ def here() -> Architecture | None:
     return next((each for each in Architecture if each == machine()), None)
 
 
-def _parse_numbers(table: str) -> dict[str, int]:
-    return {name: int(number) for name, number in (entry.split("=") for entry in table.split())}
-
-
-NUMBERS: Final = {
-    Architecture.X86_64: _parse_numbers("""
+_OF_BOTH: Final = """
+    pidfd_send_signal=424 io_uring_setup=425 io_uring_enter=426 io_uring_register=427 open_tree=428 move_mount=429
+    fsopen=430 fsconfig=431 fsmount=432 fspick=433 pidfd_open=434 clone3=435 close_range=436 openat2=437
+    pidfd_getfd=438 faccessat2=439 process_madvise=440 epoll_pwait2=441 mount_setattr=442 quotactl_fd=443
+    memfd_secret=447 process_mrelease=448 futex_waitv=449 fchmodat2=452 futex_wake=454 futex_wait=455
+    futex_requeue=456
+"""
+_TABLES: Final = {
+    Architecture.X86_64: """
     read=0 write=1 open=2 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10 munmap=11 brk=12
     rt_sigaction=13 rt_sigprocmask=14 rt_sigreturn=15 ioctl=16 pread64=17 pwrite64=18 readv=19 writev=20 access=21
     pipe=22 select=23 sched_yield=24 mremap=25 msync=26 mincore=27 madvise=28 shmget=29 shmat=30 dup=32 dup2=33
@@ -52,49 +53,46 @@ NUMBERS: Final = {
     semget=64 msgget=68 fcntl=72 flock=73 fsync=74 fdatasync=75 truncate=76 ftruncate=77 getdents=78 getcwd=79
     chdir=80 fchdir=81 rename=82 mkdir=83 rmdir=84 creat=85 link=86 unlink=87 symlink=88 readlink=89 chmod=90
     fchmod=91 chown=92 fchown=93 lchown=94 umask=95 gettimeofday=96 getrlimit=97 getrusage=98 sysinfo=99 times=100
-    ptrace=101 getuid=102 syslog=103 getgid=104 setuid=105 setgid=106 geteuid=107 getegid=108 setpgid=109 getppid=110
-    getpgrp=111 setsid=112 setreuid=113 setregid=114 getgroups=115 setgroups=116 setresuid=117 getresuid=118
-    setresgid=119 getresgid=120 getpgid=121 setfsuid=122 setfsgid=123 getsid=124 capget=125 capset=126
+    ptrace=101 getuid=102 syslog=103 getgid=104 setuid=105 setgid=106 geteuid=107 getegid=108 setpgid=109
+    getppid=110 getpgrp=111 setsid=112 setreuid=113 setregid=114 getgroups=115 setgroups=116 setresuid=117
+    getresuid=118 setresgid=119 getresgid=120 getpgid=121 setfsuid=122 setfsgid=123 getsid=124 capget=125 capset=126
     rt_sigpending=127 rt_sigtimedwait=128 rt_sigqueueinfo=129 rt_sigsuspend=130 sigaltstack=131 utime=132 mknod=133
     uselib=134 personality=135 ustat=136 statfs=137 fstatfs=138 sysfs=139 getpriority=140 setpriority=141
     sched_setparam=142 sched_getparam=143 sched_setscheduler=144 sched_getscheduler=145 sched_get_priority_max=146
-    sched_get_priority_min=147 sched_rr_get_interval=148 mlock=149 munlock=150 mlockall=151 munlockall=152 vhangup=153
-    modify_ldt=154 pivot_root=155 _sysctl=156 prctl=157 arch_prctl=158 adjtimex=159 setrlimit=160 chroot=161 sync=162
-    acct=163 settimeofday=164 mount=165 umount2=166 swapon=167 swapoff=168 reboot=169 sethostname=170
-    setdomainname=171 iopl=172 ioperm=173 init_module=175 delete_module=176 quotactl=179 nfsservctl=180 gettid=186
-    readahead=187 setxattr=188 lsetxattr=189 fsetxattr=190 getxattr=191 lgetxattr=192 fgetxattr=193 listxattr=194
-    llistxattr=195 flistxattr=196 tkill=200 time=201 futex=202 sched_setaffinity=203 sched_getaffinity=204
-    io_setup=206 io_submit=209 lookup_dcookie=212 epoll_create=213 getdents64=217 set_tid_address=218
-    restart_syscall=219 fadvise64=221 timer_create=222 timer_settime=223 timer_gettime=224 timer_getoverrun=225
-    timer_delete=226 clock_settime=227 clock_gettime=228 clock_getres=229 clock_nanosleep=230 exit_group=231
-    epoll_wait=232 epoll_ctl=233 tgkill=234 utimes=235 mbind=237 set_mempolicy=238 get_mempolicy=239 mq_open=240
-    kexec_load=246 waitid=247 add_key=248 request_key=249 keyctl=250 ioprio_set=251 ioprio_get=252 migrate_pages=256
-    openat=257 mkdirat=258 mknodat=259 fchownat=260 futimesat=261 newfstatat=262 unlinkat=263 renameat=264 linkat=265
-    symlinkat=266 readlinkat=267 fchmodat=268 faccessat=269 pselect6=270 ppoll=271 unshare=272 set_robust_list=273
-    get_robust_list=274 splice=275 tee=276 sync_file_range=277 move_pages=279 utimensat=280 epoll_pwait=281
-    signalfd=282 timerfd_create=283 eventfd=284 fallocate=285 timerfd_settime=286 timerfd_gettime=287 accept4=288
-    signalfd4=289 eventfd2=290 epoll_create1=291 dup3=292 pipe2=293 preadv=295 pwritev=296 rt_tgsigqueueinfo=297
-    perf_event_open=298 recvmmsg=299 fanotify_init=300 fanotify_mark=301 prlimit64=302 name_to_handle_at=303
-    open_by_handle_at=304 clock_adjtime=305 syncfs=306 sendmmsg=307 setns=308 getcpu=309 process_vm_readv=310
-    process_vm_writev=311 kcmp=312 finit_module=313 sched_setattr=314 sched_getattr=315 renameat2=316 seccomp=317
-    getrandom=318 memfd_create=319 kexec_file_load=320 bpf=321 execveat=322 userfaultfd=323 membarrier=324 mlock2=325
-    copy_file_range=326 preadv2=327 pwritev2=328 statx=332 rseq=334 pidfd_send_signal=424 io_uring_setup=425
-    io_uring_enter=426 io_uring_register=427 open_tree=428 move_mount=429 fsopen=430 fsconfig=431 fsmount=432
-    fspick=433 pidfd_open=434 clone3=435 close_range=436 openat2=437 pidfd_getfd=438 faccessat2=439
-    process_madvise=440 epoll_pwait2=441 mount_setattr=442 quotactl_fd=443 memfd_secret=447 process_mrelease=448
-    futex_waitv=449 fchmodat2=452 futex_wake=454 futex_wait=455 futex_requeue=456
-"""),
-    Architecture.AARCH64: _parse_numbers("""
+    sched_get_priority_min=147 sched_rr_get_interval=148 mlock=149 munlock=150 mlockall=151 munlockall=152
+    vhangup=153 modify_ldt=154 pivot_root=155 _sysctl=156 prctl=157 arch_prctl=158 adjtimex=159 setrlimit=160
+    chroot=161 sync=162 acct=163 settimeofday=164 mount=165 umount2=166 swapon=167 swapoff=168 reboot=169
+    sethostname=170 setdomainname=171 iopl=172 ioperm=173 init_module=175 delete_module=176 quotactl=179
+    nfsservctl=180 gettid=186 readahead=187 setxattr=188 lsetxattr=189 fsetxattr=190 getxattr=191 lgetxattr=192
+    fgetxattr=193 listxattr=194 llistxattr=195 flistxattr=196 tkill=200 time=201 futex=202 sched_setaffinity=203
+    sched_getaffinity=204 io_setup=206 io_submit=209 lookup_dcookie=212 epoll_create=213 getdents64=217
+    set_tid_address=218 restart_syscall=219 fadvise64=221 timer_create=222 timer_settime=223 timer_gettime=224
+    timer_getoverrun=225 timer_delete=226 clock_settime=227 clock_gettime=228 clock_getres=229 clock_nanosleep=230
+    exit_group=231 epoll_wait=232 epoll_ctl=233 tgkill=234 utimes=235 mbind=237 set_mempolicy=238 get_mempolicy=239
+    mq_open=240 kexec_load=246 waitid=247 add_key=248 request_key=249 keyctl=250 ioprio_set=251 ioprio_get=252
+    migrate_pages=256 openat=257 mkdirat=258 mknodat=259 fchownat=260 futimesat=261 newfstatat=262 unlinkat=263
+    renameat=264 linkat=265 symlinkat=266 readlinkat=267 fchmodat=268 faccessat=269 pselect6=270 ppoll=271
+    unshare=272 set_robust_list=273 get_robust_list=274 splice=275 tee=276 sync_file_range=277 move_pages=279
+    utimensat=280 epoll_pwait=281 signalfd=282 timerfd_create=283 eventfd=284 fallocate=285 timerfd_settime=286
+    timerfd_gettime=287 accept4=288 signalfd4=289 eventfd2=290 epoll_create1=291 dup3=292 pipe2=293 preadv=295
+    pwritev=296 rt_tgsigqueueinfo=297 perf_event_open=298 recvmmsg=299 fanotify_init=300 fanotify_mark=301
+    prlimit64=302 name_to_handle_at=303 open_by_handle_at=304 clock_adjtime=305 syncfs=306 sendmmsg=307 setns=308
+    getcpu=309 process_vm_readv=310 process_vm_writev=311 kcmp=312 finit_module=313 sched_setattr=314
+    sched_getattr=315 renameat2=316 seccomp=317 getrandom=318 memfd_create=319 kexec_file_load=320 bpf=321
+    execveat=322 userfaultfd=323 membarrier=324 mlock2=325 copy_file_range=326 preadv2=327 pwritev2=328 statx=332
+    rseq=334
+""",
+    Architecture.AARCH64: """
     io_setup=0 io_submit=2 setxattr=5 lsetxattr=6 fsetxattr=7 getxattr=8 lgetxattr=9 fgetxattr=10 listxattr=11
     llistxattr=12 flistxattr=13 getcwd=17 lookup_dcookie=18 eventfd2=19 epoll_create1=20 epoll_ctl=21 epoll_pwait=22
     dup=23 dup3=24 fcntl=25 ioctl=29 ioprio_set=30 ioprio_get=31 flock=32 mknodat=33 mkdirat=34 unlinkat=35
     symlinkat=36 linkat=37 renameat=38 umount2=39 mount=40 pivot_root=41 nfsservctl=42 statfs=43 fstatfs=44
-    truncate=45 ftruncate=46 fallocate=47 faccessat=48 chdir=49 fchdir=50 chroot=51 fchmod=52 fchmodat=53 fchownat=54
-    fchown=55 openat=56 close=57 vhangup=58 pipe2=59 quotactl=60 getdents64=61 lseek=62 read=63 write=64 readv=65
-    writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 ppoll=73 signalfd4=74 splice=76
-    tee=77 readlinkat=78 newfstatat=79 fstat=80 sync=81 fsync=82 fdatasync=83 sync_file_range=84 timerfd_create=85
-    timerfd_settime=86 timerfd_gettime=87 utimensat=88 acct=89 capget=90 capset=91 personality=92 exit=93
-    exit_group=94 waitid=95 set_tid_address=96 unshare=97 futex=98 set_robust_list=99 get_robust_list=100
+    truncate=45 ftruncate=46 fallocate=47 faccessat=48 chdir=49 fchdir=50 chroot=51 fchmod=52 fchmodat=53
+    fchownat=54 fchown=55 openat=56 close=57 vhangup=58 pipe2=59 quotactl=60 getdents64=61 lseek=62 read=63 write=64
+    readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 ppoll=73 signalfd4=74
+    splice=76 tee=77 readlinkat=78 newfstatat=79 fstat=80 sync=81 fsync=82 fdatasync=83 sync_file_range=84
+    timerfd_create=85 timerfd_settime=86 timerfd_gettime=87 utimensat=88 acct=89 capget=90 capset=91 personality=92
+    exit=93 exit_group=94 waitid=95 set_tid_address=96 unshare=97 futex=98 set_robust_list=99 get_robust_list=100
     nanosleep=101 getitimer=102 setitimer=103 kexec_load=104 init_module=105 delete_module=106 timer_create=107
     timer_gettime=108 timer_getoverrun=109 timer_settime=110 timer_delete=111 clock_settime=112 clock_gettime=113
     clock_getres=114 clock_nanosleep=115 syslog=116 ptrace=117 sched_setparam=118 sched_setscheduler=119
@@ -107,21 +105,21 @@ NUMBERS: Final = {
     sethostname=161 setdomainname=162 getrlimit=163 setrlimit=164 getrusage=165 umask=166 prctl=167 getcpu=168
     gettimeofday=169 settimeofday=170 adjtimex=171 getpid=172 getppid=173 getuid=174 geteuid=175 getgid=176
     getegid=177 gettid=178 sysinfo=179 mq_open=180 msgget=186 semget=190 shmget=194 shmat=196 socket=198
-    socketpair=199 bind=200 listen=201 accept=202 connect=203 getsockname=204 getpeername=205 sendto=206 recvfrom=207
-    setsockopt=208 getsockopt=209 shutdown=210 sendmsg=211 recvmsg=212 readahead=213 brk=214 munmap=215 mremap=216
-    add_key=217 request_key=218 keyctl=219 clone=220 execve=221 mmap=222 fadvise64=223 swapon=224 swapoff=225
-    mprotect=226 msync=227 mlock=228 munlock=229 mlockall=230 munlockall=231 mincore=232 madvise=233 mbind=235
-    get_mempolicy=236 set_mempolicy=237 migrate_pages=238 move_pages=239 rt_tgsigqueueinfo=240 perf_event_open=241
-    accept4=242 recvmmsg=243 wait4=260 prlimit64=261 fanotify_init=262 fanotify_mark=263 name_to_handle_at=264
-    open_by_handle_at=265 clock_adjtime=266 syncfs=267 setns=268 sendmmsg=269 process_vm_readv=270
-    process_vm_writev=271 kcmp=272 finit_module=273 sched_setattr=274 sched_getattr=275 renameat2=276 seccomp=277
-    getrandom=278 memfd_create=279 bpf=280 execveat=281 userfaultfd=282 membarrier=283 mlock2=284 copy_file_range=285
-    preadv2=286 pwritev2=287 statx=291 rseq=293 kexec_file_load=294 pidfd_send_signal=424 io_uring_setup=425
-    io_uring_enter=426 io_uring_register=427 open_tree=428 move_mount=429 fsopen=430 fsconfig=431 fsmount=432
-    fspick=433 pidfd_open=434 clone3=435 close_range=436 openat2=437 pidfd_getfd=438 faccessat2=439
-    process_madvise=440 epoll_pwait2=441 mount_setattr=442 quotactl_fd=443 memfd_secret=447 process_mrelease=448
-    futex_waitv=449 fchmodat2=452 futex_wake=454 futex_wait=455 futex_requeue=456
-"""),
+    socketpair=199 bind=200 listen=201 accept=202 connect=203 getsockname=204 getpeername=205 sendto=206
+    recvfrom=207 setsockopt=208 getsockopt=209 shutdown=210 sendmsg=211 recvmsg=212 readahead=213 brk=214 munmap=215
+    mremap=216 add_key=217 request_key=218 keyctl=219 clone=220 execve=221 mmap=222 fadvise64=223 swapon=224
+    swapoff=225 mprotect=226 msync=227 mlock=228 munlock=229 mlockall=230 munlockall=231 mincore=232 madvise=233
+    mbind=235 get_mempolicy=236 set_mempolicy=237 migrate_pages=238 move_pages=239 rt_tgsigqueueinfo=240
+    perf_event_open=241 accept4=242 recvmmsg=243 wait4=260 prlimit64=261 fanotify_init=262 fanotify_mark=263
+    name_to_handle_at=264 open_by_handle_at=265 clock_adjtime=266 syncfs=267 setns=268 sendmmsg=269
+    process_vm_readv=270 process_vm_writev=271 kcmp=272 finit_module=273 sched_setattr=274 sched_getattr=275
+    renameat2=276 seccomp=277 getrandom=278 memfd_create=279 bpf=280 execveat=281 userfaultfd=282 membarrier=283
+    mlock2=284 copy_file_range=285 preadv2=286 pwritev2=287 statx=291 rseq=293 kexec_file_load=294
+""",
+}
+NUMBERS: Final = {
+    architecture: {name: int(number) for name, number in (entry.split("=") for entry in (own + _OF_BOTH).split())}
+    for architecture, own in _TABLES.items()
 }
 """A call that an architecture does not have is not in its table."""
 
@@ -301,10 +299,6 @@ def _if_at_least(value: int, yes: int, no: int) -> Instruction:
     return Instruction((0x35, yes, no, value))
 
 
-def _if_any_bit(bits: int, yes: int, no: int) -> Instruction:
-    return Instruction((0x45, yes, no, bits))
-
-
 Body = tuple[Instruction, ...]
 
 
@@ -312,7 +306,7 @@ def _check_argument(check: ArgumentCheck) -> Body:
     """Return the instructions that look at an argument and end with a verdict."""
     load = _load_word(16 + 8 * check.argument)
     if isinstance(check, Without):
-        return (load, _if_any_bit(check.bits, 0, 1), _return_action(REFUSE), _return_action(ALLOW))
+        return (load, Instruction((0x45, 0, 1, check.bits)), _return_action(REFUSE), _return_action(ALLOW))
     count = len(check.values)
     rows = (_if_equal(value, count - place, 0) for place, value in enumerate(check.values))
     return (load, *rows, _return_action(REFUSE), _return_action(ALLOW))
@@ -359,29 +353,3 @@ def program(architecture: Architecture, use: FilterUse = FilterUse.WORKER, *, ne
     if architecture is Architecture.X86_64:
         head += [_if_at_least(X32_BIT, 0, 1), _return_action(KILL)]
     return b"".join(each.pack() for each in (*head, *_lay_out(_spans(_bodies(architecture, use, network)))))
-
-
-class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-
-
-SET_MODE_FILTER: Final = 1
-ALL_THREADS: Final = 1
-_SECCOMP_CALL: Final = {Architecture.X86_64: 317, Architecture.AARCH64: 277}
-
-
-def load(filter_program: bytes) -> None:
-    """Put every thread of this process under the filter, for good; an OSError if the kernel will not.
-
-    Needs `no_new_privileges` first.
-    """
-    architecture = here()
-    if architecture is None:
-        raise ValidationError("there is no seccomp filter for this architecture", expected=" or ".join(Architecture))
-    libc = ctypes.CDLL(None, use_errno=True)
-    given = _Program(len(filter_program) // 8, filter_program)
-    code = libc.syscall(_SECCOMP_CALL[architecture], SET_MODE_FILTER, ALL_THREADS, ctypes.byref(given))
-    if code < 0:
-        raise OSError(ctypes.get_errno(), "the kernel refuses the seccomp filter")
-    if code > 0:
-        raise OSError(errno.EBUSY, "a thread has another seccomp filter")

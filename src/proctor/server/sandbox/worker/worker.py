@@ -42,25 +42,20 @@ from proctor.server.runtime.results import (
     make_refusal,
     new_incident,
 )
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import (
     GO,
     HERE,
+    LENGTH,
+    LONGEST_TRACE,
+    MOST_BYTES,
     NO_NAMESPACES,
     READY,
     UNFIT,
     UNMAPPED,
-    LoadReport,
-    StartMessage,
-    receive_handshake,
-    send_handshake,
-    silence_output,
-)
-from proctor.server.sandbox.messages import (
-    LENGTH,
-    LONGEST_TRACE,
-    MOST_BYTES,
     Describe,
     FirstMessage,
+    LoadReport,
+    StartMessage,
     WorkerCall,
     WorkerProblem,
     WorkerReply,
@@ -70,6 +65,9 @@ from proctor.server.sandbox.messages import (
     encode_batch,
     encode_frame,
     read_message,
+    receive_handshake,
+    send_handshake,
+    silence_output,
     to_worker_problem,
 )
 from proctor.server.sandbox.tiers import HOME, Tier
@@ -99,25 +97,20 @@ class LogCollector(logging.Handler):
         return text
 
 
-# ------------------------------------------------------------------------------------------------- from fork to work
 def run_worker(descriptor: int, start: StartMessage) -> NoReturn:
     """Be a worker for the socket with this descriptor: what is left of a zygote after its fork. Never returns."""
     code = 1
     try:
-        with socket.socket(fileno=_close_other_descriptors(descriptor)) as channel:
+        # What a module of the zygote's has open is none of ours; the first three lead nowhere.
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        with socket.socket(fileno=descriptor) as channel:
             if _confine(channel, start):
                 serve(channel, start.limits.answer_bytes)
         code = 0
     finally:
         # Nothing that the zygote would do at its end is done here.
         os._exit(code)
-
-
-def _close_other_descriptors(descriptor: int) -> int:
-    """Close every other descriptor but the three that lead nowhere, and return this one."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
-    return descriptor
 
 
 def _confine(channel: socket.socket, start: StartMessage) -> bool:
@@ -136,7 +129,8 @@ def _confine(channel: socket.socket, start: StartMessage) -> bool:
             step = NO_NAMESPACES
             confine.own_namespaces(start.limits, partial(_ask_for_user, channel) if start.own_users else None)
             step = UNFIT
-        _renew_numpy_seed()
+        # Python's own generator begins anew after a fork; of NumPy's all workers would draw the same.
+        np.random.seed()  # noqa: NPY002  # the legacy generator is what has to be seeded
         confine.settle(start.tier, start.limits, network=start.network)
     except OSError as problem:
         send_handshake(channel, step, str(problem))
@@ -152,12 +146,6 @@ def _ask_for_user(channel: socket.socket) -> None:
         raise ConnectionResetError("the server gave no user")
 
 
-def _renew_numpy_seed() -> None:
-    """Begin NumPy's global generator anew; Python's own does so after a fork, and else all workers would draw the same."""
-    np.random.seed()  # noqa: NPY002  # the legacy generator is what has to be seeded
-
-
-# -------------------------------------------------------------------------------------------------------------- work
 def serve(channel: socket.socket, most: int = MOST_BYTES) -> None:
     """Answer what comes over the socket until the other side closes it, with at most so many bytes each time."""
     log = LogCollector()
@@ -196,22 +184,24 @@ def _encode_within(answer: WorkerReply, most: int) -> bytearray:
         return frame
     moved = answer.outcome is not None or answer.batch is not None
     moved = moved or (answer.tool is not None and answer.tool.outcome is not None)
-    return encode_frame(
-        _to_problem_reply(
-            _too_large_error(f"the environment's answer has {size} bytes", f"at most {most}", moved=moved)
-        )
-    )
+    problem = _too_large_error(f"the environment's answer has {size} bytes", f"at most {most}", moved=moved)
+    return encode_frame(_to_problem_reply(problem))
 
 
 def _too_large_error(message: str, expected: str, *, moved: bool) -> RequestError:
-    """Return that an answer is too large: nothing is lost if the environment has not moved for it."""
     return (make_failure if moved else make_refusal)(Code.TOO_LARGE, message, expected=expected)
 
 
 def handle_first_message(first: FirstMessage) -> tuple[AnyAdapter | None, WorkerReply]:
     """Return the adapter that the server asked for, or refuse; asked to describe it, the description and no adapter."""
     if isinstance(first, Describe):
-        return None, _describe_environment(first)
+        try:
+            card = describe_target(Target(first.target, first.settings))
+            return None, WorkerReply(card=msgspec.msgpack.encode(card))
+        except USER_CODE_ERRORS as problem:
+            # For the operator's eyes.
+            LOG.error("an environment could not be described", exc_info=problem)
+            return None, WorkerReply(refused=WorkerProblem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
     adapter = make_adapter(
         Target(first.target, first.settings),
         Encoding(first.packed, first.compress),
@@ -222,16 +212,6 @@ def handle_first_message(first: FirstMessage) -> tuple[AnyAdapter | None, Worker
         scenes=first.scenes,
     )
     return adapter, WorkerReply()
-
-
-def _describe_environment(first: Describe) -> WorkerReply:
-    """Return the description, or for the operator's eyes why there is none."""
-    try:
-        card = describe_target(Target(first.target, first.settings))
-        return WorkerReply(card=msgspec.msgpack.encode(card))
-    except USER_CODE_ERRORS as problem:
-        LOG.error("an environment could not be described", exc_info=problem)
-        return WorkerReply(refused=WorkerProblem(str(problem)[:LONGEST_TRACE], Code.FACTORY_ERROR))
 
 
 def answer_call(adapter: AnyAdapter, call: WorkerCall, runner: asyncio.Runner) -> WorkerReply:
@@ -248,10 +228,13 @@ def answer_call(adapter: AnyAdapter, call: WorkerCall, runner: asyncio.Runner) -
         # An adapter wraps what its environment raises in all methods but this one.
         number = new_incident()
         LOG.error("environment failed in %s, incident %s", call.method, number, exc_info=problem)
-        raise make_failure(
-            Code.EXECUTION_ERROR, f"the environment failed in {call.method}()", incident=number
-        ) from None
-    return _to_reply(found)
+        message = f"the environment failed in {call.method}()"
+        raise make_failure(Code.EXECUTION_ERROR, message, incident=number) from None
+    if isinstance(found, EnvOutcome):
+        return WorkerReply(outcome=found)
+    if isinstance(found, ToolOutcome):
+        return WorkerReply(tool=_check_tool_size(found))
+    return WorkerReply(batch=encode_batch(found)) if isinstance(found, BatchOutcome) else WorkerReply(state=found)
 
 
 def _dispatch_call(adapter: AnyAdapter, call: WorkerCall) -> Any:
@@ -271,18 +254,7 @@ async def _await_value(found: Any) -> Any:
     return await found
 
 
-def _to_reply(found: Any) -> WorkerReply:
-    if isinstance(found, EnvOutcome):
-        return WorkerReply(outcome=found)
-    if isinstance(found, ToolOutcome):
-        return WorkerReply(tool=_check_tool_size(found))
-    if isinstance(found, BatchOutcome):
-        return WorkerReply(batch=encode_batch(found))
-    return WorkerReply(state=found)
-
-
 def _check_tool_size(found: ToolOutcome) -> ToolOutcome:
-    """Return what a tool answered, or raise that it is more than an agent is told."""
     metadata = b"{}" if found.outcome is None else found.outcome.metadata
     for part, size, most in (
         ("text has {} characters", len(found.text), LONGEST_TEXT),
@@ -301,7 +273,6 @@ def _to_problem_reply(problem: RequestError) -> WorkerReply:
     return WorkerReply(failed=said) if isinstance(problem, RequestFailed) else WorkerReply(refused=said)
 
 
-# ----------------------------------------------------------------------------------------------------- in a container
 class StreamSocket:
     """Two streams that are read and written like one socket: no socket reaches a worker in a container."""
 

@@ -26,18 +26,20 @@ from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.results import USER_CODE_ERRORS
-from proctor.server.sandbox.handshake import (
+from proctor.server.sandbox.messages import (
     COMPILE,
     FORK,
     HERE,
     LOAD,
     READY,
     StartMessage,
+    decode_message,
+    encode_frame,
     python_command,
+    read_message,
     send_handshake,
     silence_output,
 )
-from proctor.server.sandbox.messages import decode_message, encode_frame, read_message
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sandbox.worker import confine, worker
 from proctor.server.sandbox.worker.seccomp import FilterUse
@@ -55,19 +57,16 @@ def is_safe_to_warm_up(target: Target) -> bool:
 
 def warm_up_environment(target: Target) -> None:
     """Make one environment, begin an episode, step and close; what is wrong with it, a worker will say."""
-    if is_safe_to_warm_up(target):
-        with suppress(*USER_CODE_ERRORS):
-            _run_one_step(target)
-
-
-def _run_one_step(target: Target) -> None:
-    environment = target.make()
-    adapter = EnvAdapter(environment, PLAIN, lambda: "")
-    adapter.reset(ResetRequest(0, "", None))
-    if environment.spaces is not None:
-        space = environment.spaces[0]
-        adapter.step(msgspec.json.encode({"action": codec_of(space).encode(space.sample(), PLAIN)}))
-    adapter.close()
+    if not is_safe_to_warm_up(target):
+        return
+    with suppress(*USER_CODE_ERRORS):
+        environment = target.make()
+        adapter = EnvAdapter(environment, PLAIN, lambda: "")
+        adapter.reset(ResetRequest(0, "", None))
+        if environment.spaces is not None:
+            space = environment.spaces[0]
+            adapter.step(msgspec.json.encode({"action": codec_of(space).encode(space.sample(), PLAIN)}))
+        adapter.close()
 
 
 def step_batch_once(target: Target, mode: str) -> None:
@@ -124,19 +123,13 @@ def _drop_rights(start: StartMessage) -> None:
     confine.no_new_privileges()
     # A worker with a pid namespace of its own is started by a process that ends at once.
     confine.adopt_orphans()
-    if start.tier is not Tier.PROCESS:
-        confine.load_filter(_choose_filter(start))
-
-
-def _choose_filter(start: StartMessage) -> FilterUse:
-    """Return what is left to a zygote: what its workers need to be confined, and nothing for those that need nothing."""
     if start.tier is Tier.BWRAP:
-        return FilterUse.SHARED
-    return FilterUse.ALONE if start.alone else FilterUse.ZYGOTE
+        confine.load_filter(FilterUse.SHARED)
+    elif start.tier is not Tier.PROCESS:
+        confine.load_filter(FilterUse.ALONE if start.alone else FilterUse.ZYGOTE)
 
 
 def _serve_forks(control: socket.socket, start: StartMessage, target: Target) -> None:
-    """Fork a worker for each socket that comes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # What is here now is shared by all workers: a garbage collection that touched it would make copies of its pages.
     gc.collect()
@@ -148,7 +141,10 @@ def _serve_forks(control: socket.socket, start: StartMessage, target: Target) ->
         elif said == COMPILE and len(descriptors) == 1:
             _fork(descriptors[0], partial(_compile, descriptors[0], target, _read_mode(control)))
         elif said == LOAD:
-            _load_engine(target, _read_mode(control))
+            with suppress(*USER_CODE_ERRORS):  # whatever is wrong with it, a worker will say
+                step_batch_once(target, _read_mode(control))
+            gc.collect()
+            gc.freeze()
         else:
             return
 
@@ -159,7 +155,6 @@ def _read_mode(control: socket.socket) -> str:
 
 
 def _fork(descriptor: int, begin: Callable[[], NoReturn]) -> None:
-    """Fork a process that begins with this descriptor; this one has no use for it."""
     try:
         child = os.fork()
     except OSError:
@@ -177,11 +172,3 @@ def _compile(descriptor: int, target: Target, mode: str) -> NoReturn:
         os.write(descriptor, READY)
     finally:
         os._exit(0)
-
-
-def _load_engine(target: Target, mode: str) -> None:
-    # Whatever is wrong with it, a worker will say.
-    with suppress(*USER_CODE_ERRORS):
-        step_batch_once(target, mode)
-    gc.collect()
-    gc.freeze()
