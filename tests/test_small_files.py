@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.replay_options import parse_actions
+from proctor.cli.options import parse_actions
 from proctor.errors import ValidationError
 from proctor.server.governed.policy import load_policy
 from proctor.server.settings import read_settings_file

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from proctor.cli.diagram import diagram
-from proctor.cli.judge import judge, make_judge
+from proctor.cli.judge import diagram, judge, make_judge
 from proctor.episode.settings import Clock, Settings
 from proctor.errors import ValidationError
 from tests.cli.streams import conforming, violated

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli.main import main
-from proctor.cli.mcp_config import DesktopClient, bridge_command, configuration
+from proctor.cli.mcp import DesktopClient, bridge_command, configuration
 from tests.server.agents.stand_in import TOKEN, handshake, plane_of
 
 KEYS = {DesktopClient.CLAUDE: "mcpServers", DesktopClient.CURSOR: "mcpServers", DesktopClient.VSCODE: "servers"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
 
-from proctor.client.connection import Alarm, Connection, PendingRequest, encode_request
+from proctor.client.connection import Connection, PendingRequest, encode_request
 from proctor.client.replies import EpisodeLoss
 from proctor.errors import ConnectionFailed, EpisodeLost, StateError, ValidationError
 from proctor.models.control import MessageKind, RawReply, Welcome
@@ -39,7 +39,7 @@ def test_a_request_says_what_it_was_given_and_nothing_else(
 
 
 def pending() -> PendingRequest:
-    return PendingRequest(MessageKind.STATE, b"", 1, None, Alarm())
+    return PendingRequest(MessageKind.STATE, b"", 1)
 
 
 def test_an_answer_that_came_before_anybody_waited_is_there() -> None:
@@ -173,12 +173,11 @@ def test_an_error_without_an_id_is_about_the_only_one_or_nobody_knows() -> None:
 async def test_all_are_woken_when_they_are_due_and_not_before_but_for_those_let_alone(
     times: list[int], alone: set[int]
 ) -> None:
-    alarm, loop = Alarm(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     begun, woken = loop.time(), dict[int, float]()
 
     async def wait(index: int, milliseconds: int) -> None:
-        asked = PendingRequest(MessageKind.STATE, b"", index, None, alarm)
-        if await asked.answer(milliseconds / 1000) is None:
+        if await pending().answer(milliseconds / 1000) is None:
             woken[index] = loop.time()
 
     tasks = [asyncio.create_task(wait(index, time)) for index, time in enumerate(times)]
@@ -189,22 +188,3 @@ async def test_all_are_woken_when_they_are_due_and_not_before_but_for_those_let_
         await asyncio.wait(tasks)
     assert woken.keys() == set(range(len(times))) - alone
     assert all(at >= begun + times[index] / 1000 - 1e-3 for index, at in woken.items())
-
-
-async def test_one_timer_serves_many_and_a_stopped_alarm_wakes_nobody() -> None:
-    alarm, loop = Alarm(), asyncio.get_running_loop()
-    for _ in range(100):
-        asked = pending()
-        alarm.watch(asked, PATIENCE)
-        del alarm.due[asked]
-    timers = len(loop._scheduled)  # type: ignore[attr-defined]
-    last = asyncio.create_task(PendingRequest(MessageKind.STATE, b"", 1, None, alarm).answer(0.001))
-    await asyncio.sleep(0)
-    alarm.stop()
-    alarm.stop()
-    await asyncio.sleep(0.005)
-    over = last.done()
-    last.cancel()
-    result = timers, over
-
-    assert result == (1, False)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from proctor.client.address import parse_address
-from proctor.client.connection import NO_HELLO, Backoff, ConnectionSettings, encode_hello, read_welcome
+from proctor.client.connection import NO_HELLO, Backoff, Connection, ConnectionSettings, read_welcome
 from proctor.errors import ConnectionFailed, RemoteError, ValidationError
 from proctor.models.control import Code, Hello, Problem, RawReply
-from tests.client.fake_server import WELCOME
+from tests.client.fake_server import WELCOME, faking
 
 TIMES = ["connect_timeout", "request_timeout", "cancel_timeout", "ping_interval"]
 
@@ -52,8 +52,10 @@ def error(code: str) -> RawReply:
     return RawReply("error", Raw(msgspec.json.encode(Problem("no", code))))
 
 
-def test_hello_says_what_the_settings_say() -> None:
-    said = msgspec.json.decode(encode_hello(ConnectionSettings(packed=True, compression=True)), type=Hello)
+@pytest.mark.anyio
+async def test_hello_says_what_the_settings_say() -> None:
+    async with faking() as fake, Connection(fake.url, settings=ConnectionSettings(packed=True, compression=True)):
+        said = msgspec.convert(fake.asked("hello")[0]["data"], type=Hello)
 
     assert (said.protocols, said.packed, said.compression) == ([1], True, True)
 

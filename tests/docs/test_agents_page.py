@@ -7,7 +7,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from proctor.access.request_policy import AccessVerdict
-from proctor.cli.mcp_config import DesktopClient, configuration
+from proctor.cli.mcp import DesktopClient, configuration
 from proctor.models.control import Code
 from proctor.server.agents import plane
 from proctor.server.agents.grant_usage import MOST_REQUESTS, MOST_SESSIONS, OTHERS_AT_ONCE, OTHERS_PER_SECOND

@@ -10,7 +10,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -40,20 +39,7 @@ MEMBERS: Final = (
     (Subject.FIELD, ("begin", "advance")),
     (Subject.FIELD, ("sample", "grid_size")),
 )
-# Which game an environment is, by what it observes.
-OBSERVED: Final = ((Subject.COLUMN_POPPER, {"board", "selection"}),)
-# How an environment with a contract of its own is checked.
-CHECKERS: Final[dict[Subject, Callable[[Callable[..., Any]], Report]]] = {Subject.COLUMN_POPPER: check_column_popper}
 STYLES: Final = {"kept": "green", "broken": "bold red", "not checkable": "yellow"}
-
-
-@dataclass(frozen=True, slots=True)
-class CheckTarget:
-    """What is checked: its kind, and how to make one."""
-
-    name: str
-    subject: Subject
-    make: Callable[..., Any]
 
 
 def check(
@@ -61,35 +47,26 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check an environment or a part of one against every clause of its contract."""
-    found = _find_target(target)
-    with _refuse_exit(target):
-        check_all = CHECKERS.get(found.subject, partial(check_subject, found.subject))
-        report = check_all(found.make)
-    if as_json:
-        typer.echo(json.dumps(_as_json(found, report), indent=2))
-    else:
-        _print_report(found, report)
-    raise typer.Exit(1 if report.broken else 0)
-
-
-def _find_target(name: str) -> CheckTarget:
-    module, _, member = name.partition(":")
+    module, _, member = target.partition(":")
+    make: Callable[..., Any]
     # A class is named by identifiers; "package:Some-v0" is Gymnasium's way to import before it looks up an id.
     if member and all(part.isidentifier() for part in member.split(".")):
-        make = _bind_site_arguments(name, import_member(module, member))
+        make = _bind_site_arguments(target, import_member(module, member))
     else:
-        make = partial(gym.make, resolve_id(name), disable_env_checker=True)
-    return CheckTarget(name, _find_subject(name, make), make)
+        make = partial(gym.make, resolve_id(target), disable_env_checker=True)
+    subject = _find_subject(target, make)
+    with _refuse_exit(target):
+        report = check_column_popper(make) if subject is Subject.COLUMN_POPPER else check_subject(subject, make)
+    if as_json:
+        typer.echo(json.dumps(_as_json(target, subject, report), indent=2))
+    else:
+        _print_report(f"{target} ({subject})", report)
+    raise typer.Exit(1 if report.broken else 0)
 
 
 def _bind_site_arguments(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
     """Return a factory without arguments: what `maker` requires is taken from the site of a plume."""
-    site: dict[str, Any] = {
-        "site": SITE,
-        "grid_size": SITE.grid_size,
-        "source_location": SITE.source_location,
-        "goal_radius": SITE.goal_radius,
-    }
+    site = {"site": SITE, **{name: getattr(SITE, name) for name in ("grid_size", "source_location", "goal_radius")}}
     required = _find_required_parameters(maker)
     unknown = [parameter for parameter in required if parameter not in site]
     if unknown:
@@ -131,19 +108,15 @@ def _find_subject(name: str, make: Callable[..., Any]) -> Subject:
         ) from problem
     for subject, members in MEMBERS:
         if all(hasattr(one, member) for member in members):
-            return _find_contract(one) if subject is Subject.ENVIRONMENT else subject
+            # A game has a contract of its own, and is known by what it shows.
+            space = getattr(one, "observation_space", None) if subject is Subject.ENVIRONMENT else None
+            popper = isinstance(space, gym.spaces.Dict) and set(space) >= {"board", "selection"}
+            return Subject.COLUMN_POPPER if popper else subject
     raise ValidationError(
         f"{name} is nothing that has a contract",
         found=type(one).__name__,
         expected="an environment, or a part with " + ", ".join(" and ".join(members) for _, members in MEMBERS[1:]),
     )
-
-
-def _find_contract(env: Any) -> Subject:
-    """Return the contract of an environment: that of a game, if it observes what the game shows."""
-    space = env.observation_space
-    parts = set(space) if isinstance(space, gym.spaces.Dict) else set()
-    return next((subject for subject, observed in OBSERVED if parts >= observed), Subject.ENVIRONMENT)
 
 
 @contextmanager
@@ -157,10 +130,10 @@ def _refuse_exit(name: str) -> Iterator[None]:
         ) from problem
 
 
-def _as_json(target: CheckTarget, report: Report) -> dict[str, Any]:
+def _as_json(target: str, subject: Subject, report: Report) -> dict[str, Any]:
     return {
-        "target": target.name,
-        "subject": target.subject,
+        "target": target,
+        "subject": subject,
         **{verdict.replace(" ", "_"): report.count(verdict) for verdict in STYLES},
         "clauses": [
             {
@@ -174,8 +147,8 @@ def _as_json(target: CheckTarget, report: Report) -> dict[str, Any]:
     }
 
 
-def _print_report(target: CheckTarget, report: Report) -> None:
-    table = Table(title=f"{target.name} ({target.subject})", title_justify="left")
+def _print_report(title: str, report: Report) -> None:
+    table = Table(title=title, title_justify="left")
     table.add_column("clause", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what it says", overflow="fold")

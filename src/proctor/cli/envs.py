@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import gymnasium as gym
 import typer
@@ -17,16 +17,13 @@ from proctor.envs.plume.config import ComponentKind, component_types
 from proctor.envs.registration import register
 from proctor.envs.settings import Tree, find_creator, is_plume, list_keywords, make_env
 
-OWN_ENTRY_POINTS: Final = "proctor.envs."
-"""How the entry points of our own ids begin."""
-
 
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
     register()
-    own = (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith(OWN_ENTRY_POINTS))
+    own = (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith("proctor.envs."))
     described = [_describe_env(env_id) for env_id in sorted(own)]
     if as_json:
         typer.echo(json.dumps({"environments": described}, indent=2))
@@ -61,16 +58,13 @@ def _describe_env(env_id: str) -> Tree:
 
 
 def _describe_options(defaults: Mapping[str, Any]) -> Tree:
-    return {
-        name: {"required": True} if default is ... else {"default": _default_as_json(default)}
-        for name, default in defaults.items()
-    }
-
-
-def _default_as_json(default: Any) -> Any:
-    """Return a default as JSON; a part is named by its type alone."""
-    dumped = default.model_dump() if hasattr(default, "model_dump") else default
-    return dumped["type"] if isinstance(dumped, dict) and set(dumped) == {"type"} else dumped
+    described: Tree = {}
+    for name, default in defaults.items():
+        dumped = default.model_dump() if hasattr(default, "model_dump") else default
+        # A part is named by its type alone.
+        shown = dumped["type"] if isinstance(dumped, dict) and set(dumped) == {"type"} else dumped
+        described[name] = {"required": True} if default is ... else {"default": shown}
+    return described
 
 
 def _print_env(console: Console, environment: Tree) -> None:
@@ -85,13 +79,12 @@ def _print_env(console: Console, environment: Tree) -> None:
     options = {name: _format_default(option) for name, option in environment["options"].items()}
     _print_section(console, "options with their defaults (--set name=value)", options.items())
     for kind, types in environment["parts"].items():
-        rows = ((name, _format_options(options)) for name, options in types.items())
-        _print_section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows)
+        rows = {
+            name: ", ".join(f"{each}={_format_default(option)}" for each, option in options.items()) or "none"
+            for name, options in types.items()
+        }
+        _print_section(console, f"{kind} types (--set {kind}.type=name, --set {kind}.parameter=value)", rows.items())
     _print_section(console, "policies (--policy name)", environment["policies"].items())
-
-
-def _format_options(options: Tree) -> str:
-    return ", ".join(f"{name}={_format_default(option)}" for name, option in options.items()) or "none"
 
 
 def _format_default(option: Tree) -> str:

@@ -1,4 +1,4 @@
-"""`proctor judge`: was every packet of a stream legal, by which rule was it not, and what would have been?
+"""`proctor judge`: was every packet of a stream legal, by which rule was it not, and what would have been? `proctor diagram`: a picture.
 
 Rule 1: exit code 0 if nothing was refused, 1 if something was, 2 if the command line or a file is wrong, which is told
     before anything is judged.
@@ -9,11 +9,12 @@ Rule 4: what is printed: the lines, or with `--summary` the episodes instead. `-
     lines, so with `--summary` they ask for those too: the lines come first, then the episodes.
 Rule 5: what cannot be read is told before the first line is; a pipe is never opened to try it. No more than MOST_LINE_BYTES of a
     line are ever held: the rest of a longer one is passed over. Lines of a stream come as they arrive.
-Rule 6: the options that `proctor diagram` shares stand here once, so that the same options mean the same verdicts in both.
+Rule 6: both commands have the same options for the judge, which mean the same verdicts in both.
 """
 
 import os
 import sys
+from codecs import BOM_UTF8
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from proctor.cli.output import Output, encode_line, printable, standard_output
 from proctor.cli.terminal import OutputFormat, format_cells, progress_bar, stdout_format
+from proctor.episode.diagram import Notation, draw_machine, draw_walk
 from proctor.episode.judge import Judge, JudgeSummary
 from proctor.episode.legal_moves import event_label
 from proctor.episode.packets.enums import RecordKind
@@ -49,11 +51,10 @@ from proctor.narration.verdicts import (
 )
 from proctor.small_files import read_small_text
 
-# -------------------------------------------------------------------------------------------------------- lines of JSON
 MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 STANDARD_INPUT: Final = "-"
-_MARK: Final = b"\xef\xbb\xbf"
-"""What some editors write before the first line."""
+MOST_NAMED: Final = 20
+"""How many episodes a message names."""
 
 
 class LineSource(NamedTuple):
@@ -61,6 +62,11 @@ class LineSource(NamedTuple):
 
     name: str
     size: int | None
+
+    @property
+    def shown_name(self) -> str:
+        """The name as text, whatever its bytes are."""
+        return self.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class InputLine(NamedTuple):
@@ -116,25 +122,18 @@ def _read_lines(file: IO[bytes]) -> Iterator[InputLine]:
         number += 1
         end += len(text)
         if number == 1:
-            text = text.removeprefix(_MARK)
+            text = text.removeprefix(BOM_UTF8)
         if len(text) > MOST_LINE_BYTES and not text.endswith(b"\n"):
-            end += _skip_line(file)
+            while rest := read(MOST_LINE_BYTES):
+                end += len(rest)
+                if rest.endswith(b"\n"):
+                    break
             yield InputLine(number, None, end)
         elif text and not text.isspace():
             yield InputLine(number, text, end)
 
 
-def _skip_line(file: IO[bytes]) -> int:
-    """Read to the end of the line and return how many bytes that was."""
-    passed = 0
-    while rest := file.readline(MOST_LINE_BYTES):
-        passed += len(rest)
-        if rest.endswith(b"\n"):
-            break
-    return passed
-
-
-# ---------------------------------------------------------------------------------------------------------- the command
+# --------------------------------------------------------------------------------------------------------- the commands
 ProfileOption: TypeAlias = Annotated[Profile, typer.Option("--profile", help="Whether a verification needs its plan.")]
 LayerRulesOption: TypeAlias = Annotated[LayerRules, typer.Option("--layer-rules", help="What a wrong layer gets.")]
 OnOverrunOption: TypeAlias = Annotated[OnOverrun, typer.Option("--on-overrun", help="Where an overrun leads.")]
@@ -144,12 +143,8 @@ InitialBeliefsOption: TypeAlias = Annotated[
 RulesOption: TypeAlias = Annotated[
     Path | None, typer.Option("--rules", metavar="FILE", help="Rules of your own, one a line.")
 ]
-LINES_PER_TICK: Final = 200
-"""How many lines are judged between two looks at the progress bar."""
-_TOO_LONG: Final = RuleFinding(
-    "JSON", "", f"the line is longer than {MOST_LINE_BYTES // 2**20} MiB, so it was not read"
-)
-TOO_LONG: Final = Verdict(False, None, None, None, (), (_TOO_LONG,), (), None, None)
+_TOO_LONG: Final = f"the line is longer than {MOST_LINE_BYTES // 2**20} MiB, so it was not read"
+TOO_LONG: Final = Verdict(False, None, None, None, (), (RuleFinding("JSON", "", _TOO_LONG),), (), None, None)
 
 
 def make_judge(settings: Settings, *, rules: Path | None = None, max_open: int | None = None) -> Judge:
@@ -203,13 +198,65 @@ def judge(
                     tally.add(verdict)
                     if not (silent or (refused_only and verdict.accepted)):
                         page.add(line, verdict)
-                    if not line.number % LINES_PER_TICK:
+                    if not line.number % 200:
                         shown.update(before + line.end)
                 before += source.size or 0
         page.end(judging.summaries(), tally, summary=summary)
     raise typer.Exit(1 if tally.refused else 0)
 
 
+def diagram(
+    file: Annotated[str | None, typer.Argument(metavar="FILE|-", help="JSON lines with an episode.")] = None,
+    notation: Annotated[Notation, typer.Option("--format", help="The language of the picture.")] = Notation.MERMAID,
+    episode: Annotated[str | None, typer.Option(metavar="CORR", help="The episode, if there are several.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file.")] = None,
+    profile: ProfileOption = Profile.STRICT,
+    layer_rules: LayerRulesOption = LayerRules.WARN,
+    on_overrun: OnOverrunOption = OnOverrun.SAFEMODE,
+    initial_beliefs: InitialBeliefsOption = False,
+    rules: RulesOption = None,
+) -> None:
+    """Draw the machine that judges packets, or with a file the walk of one of its episodes.
+
+    A walk is judged anew, under the options from --profile to --rules, which `proctor judge` has too.
+    """
+    if file is None and episode is not None:
+        raise ValidationError("an episode is drawn from a file", found=episode, expected="the file that holds it")
+    judging = make_judge(Settings(profile, layer_rules, Clock.EVENT, on_overrun, initial_beliefs), rules=rules)
+    text = draw_machine(notation) if file is None else draw_walk(_find_walk(judging, file, episode), notation)
+    if out is None:
+        with standard_output() as output:
+            output.write(text.encode())
+        return
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as problem:
+        raise ValidationError(f"cannot write {str(out)!r}: {problem.strerror}", expected="a file to write") from problem
+
+
+def _find_walk(judging: Judge, file: str, wanted: str | None) -> list[Verdict]:
+    """Return the verdicts of the episode that is wanted, or of the only one."""
+    (source,) = check_sources([file])
+    walks: dict[str, list[Verdict]] = {}
+    for line in read_lines(source):
+        verdict = None if line.text is None else judging.apply(line.text)
+        if verdict is not None and verdict.correlation_id is not None:
+            walk = walks.setdefault(verdict.correlation_id, [])
+            if verdict.correlation_id == (next(iter(walks)) if wanted is None else wanted):
+                walk.append(verdict)
+    names = " or ".join(list(walks)[:MOST_NAMED])
+    if len(walks) > MOST_NAMED:
+        names += f" or one of {len(walks) - MOST_NAMED} more"
+    if wanted is None and len(walks) > 1:
+        raise ValidationError(f"there are {len(walks)} episodes in {file!r}", expected=f"--episode {names}")
+    found = walks.get(next(iter(walks), "") if wanted is None else wanted)
+    if found is None:
+        which = "no episode" if wanted is None else f"no episode {wanted!r}"
+        raise ValidationError(f"there is {which} in {file!r}", expected=names or "at least one packet")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ the lines
 class VerdictTally(Struct):
     """What is counted over all lines; `stray` lines belong to no episode that anybody could name."""
 
@@ -231,11 +278,6 @@ class VerdictTally(Struct):
         self.stray += verdict.correlation_id is None
         for rule in verdict.rules:
             self.broken[rule] = self.broken.get(rule, 0) + 1
-
-
-def _source_name(source: LineSource) -> str:
-    """Return the name of a source as text, whatever its bytes are."""
-    return source.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _group_by_campaign(summaries: Iterable[JudgeSummary]) -> Iterator[tuple[str | None, list[JudgeSummary]]]:
@@ -263,7 +305,6 @@ def find_record_kind(line: InputLine) -> str | None:
         return None
 
 
-# ----------------------------------------------------------------------------------------------------------------- JSON
 class FindingJson(Struct, frozen=True, gc=False):
     """A finding; `sentence` is what its rule says, where an explanation was asked for."""
 
@@ -308,13 +349,10 @@ class JsonPrinter:
         """Name the file on every line, if there are several."""
         self._output.write_at_once(source.size is None)
         if self._several:
-            self._file = _source_name(source)
+            self._file = source.shown_name
 
     def add(self, line: InputLine, verdict: Verdict) -> None:
         """Print the object of one line."""
-        self._output.write(encode_line(self._document(line, verdict)))
-
-    def _document(self, line: InputLine, verdict: Verdict) -> VerdictJson:
         refused = not verdict.accepted
         more: dict[str, Any] = {}
         if refused and self._explain:
@@ -323,7 +361,7 @@ class JsonPrinter:
             more["way"] = verdict.way
             if verdict.event is not None:
                 more["legal_in"] = states_where_legal(verdict.event, verdict.context.settings)
-        return VerdictJson(
+        document = VerdictJson(
             line=line.number,
             packet_id=verdict.packet_id,
             correlation_id=verdict.correlation_id,
@@ -340,6 +378,7 @@ class JsonPrinter:
             synthetic=verdict.synthetic or UNSET,
             **more,
         )
+        self._output.write(encode_line(document))
 
     def end(self, summaries: Iterable[JudgeSummary], tally: VerdictTally, *, summary: bool) -> None:
         """Print one object for each episode and the totals, if they were asked for."""
@@ -354,7 +393,6 @@ class JsonPrinter:
         self._output.write(encode_line({"totals": tally, "episodes": counts}))
 
 
-# ------------------------------------------------------------------------------------------------------------ the table
 NUMBER: Final = 6
 VERDICT: Final = 8
 PATH: Final = 8
@@ -362,8 +400,6 @@ PATH: Final = 8
 KIND: Final = (10, 31)
 ID: Final = (8, 48)
 INDENT: Final = " " * (NUMBER + 1)
-HEADINGS: Final = ("line", "verdict", "path", "what", "packet", "episode")
-SUMMARY_HEADINGS: Final = ("episode", "outcome", "state", "packets", "refused", "warnings")
 COLOURS: Final = {
     ACCEPTED: "green",
     REFUSED: "red",
@@ -384,11 +420,12 @@ class TextPrinter:
         self._several = several and not silent
         self._form = stdout_format() if form is None else form
         rest = self._form.width - NUMBER - VERDICT - PATH - 3
-        kind = _clamp(KIND, rest * 2 // 5)
-        self._id = _clamp(ID, (rest - kind - 2) // 2)
+        kind = min(max(rest * 2 // 5, KIND[0]), KIND[1])
+        self._id = min(max((rest - kind - 2) // 2, ID[0]), ID[1])
         self._widths = (-NUMBER, VERDICT, PATH, kind, self._id, self._id)
         if not silent:
-            self._print_bold(" ".join(format_cells(HEADINGS, self._widths)).rstrip())
+            headings = ("line", "verdict", "path", "what", "packet", "episode")
+            self._print_bold(" ".join(format_cells(headings, self._widths)).rstrip())
 
     def _print_bold(self, text: str) -> None:
         self._output.print(self._form.style(text, bold=True) + "\n")
@@ -397,7 +434,7 @@ class TextPrinter:
         """Print the name of the file, if there are several."""
         self._output.write_at_once(source.size is None or sys.stdout.isatty())
         if self._several:
-            self._print_bold(printable(_source_name(source)))
+            self._print_bold(printable(source.shown_name))
 
     def add(self, line: InputLine, verdict: Verdict) -> None:
         """Print the row of one line, and what is remarked beneath it."""
@@ -419,7 +456,8 @@ class TextPrinter:
         self._output.write_at_once(False)
         outcomes: Counter[str] = Counter()
         if summary:
-            self._print_bold(self._summary_row(*SUMMARY_HEADINGS))
+            headings = ("episode", "outcome", "state", "packets", "refused", "warnings")
+            self._print_bold(self._summary_row(*headings))
         for campaign, episodes in _group_by_campaign(summaries):
             own = Counter[str](episode.outcome for episode in episodes)
             outcomes += own
@@ -446,10 +484,6 @@ class TextPrinter:
 
     def _summary_row(self, *cells: str) -> str:
         return " ".join(format_cells(cells, (self._id, 10, 13, -8, -8, -8)))
-
-
-def _clamp(bounds: tuple[int, int], value: int) -> int:
-    return min(max(value, bounds[0]), bounds[1])
 
 
 def describe_kind(line: InputLine, verdict: Verdict) -> str:

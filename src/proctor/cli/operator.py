@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, cast
 
@@ -28,22 +29,12 @@ from rich.console import Console
 from rich.text import Text
 
 from proctor.access.credentials import OPERATOR, default_state_file, read_private
-from proctor.cli.output import encode_line, open_in_browser, printable, standard_output
+from proctor.cli.output import encode_line, make_app, open_in_browser, print_note, printable, standard_output
 from proctor.cli.terminal import OutputFormat, clip, format_cells, stdout_format
 from proctor.client.operator import WAIT_SECONDS, JudgedRows, OperatorClient, next_after
-from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout, ValidationError
+from proctor.errors import ConnectionFailed, RemoteError, RequestTimeout, ValidationError
 from proctor.models.control import Code
-from proctor.models.operator import (
-    Done,
-    Governed,
-    GovernedSession,
-    JudgedRow,
-    Link,
-    Pending,
-    Severity,
-    Waiting,
-    question_name,
-)
+from proctor.models.operator import Done, Governed, GovernedSession, JudgedRow, Link, Pending, Waiting, question_name
 from proctor.narration.events import describe_refusal
 from proctor.narration.verdicts import ACCEPTED, REFUSED
 
@@ -70,20 +61,7 @@ def _refuse_option(words: str | None) -> str | None:
     return words
 
 
-operator = typer.Typer(
-    name="operator",
-    help="Answer, stop and watch the agents of governed episodes.",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-@operator.callback()
-def _every(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+operator = make_app("Answer, stop and watch the agents of governed episodes.")
 
 
 @operator.command()
@@ -95,7 +73,7 @@ def pending(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJso
     elif waiting:
         _print_questions(waiting)
     else:
-        _console().print("nothing waits for an operator")
+        typer.echo("nothing waits for an operator")
 
 
 @operator.command()
@@ -108,7 +86,7 @@ def sessions(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJs
         headings = ("episode", "state", "policy", "steps", "packets", "refused", "waiting")
         _print_list(headings, [_session_entry(each) for each in found])
     else:
-        _console().print("no governed episode runs")
+        typer.echo("no governed episode runs")
 
 
 @operator.command()
@@ -130,7 +108,7 @@ def watch(
             first = client.page(BEYOND_LAST_ROW, 0.0).last if new else after
             if not as_json:
                 output.print(stdout_format().style(_format_cells(FEED_HEADINGS), bold=True) + "\n")
-            for page in read_pages(client, first, follow=not once, note=_print_note):
+            for page in read_pages(client, first, follow=not once, note=partial(print_note, style="yellow")):
                 for row in page.rows:
                     if session not in (None, row.session) or (refused_only and row.accepted):
                         continue
@@ -173,10 +151,8 @@ def approve(
 ) -> None:
     """Issue the token that an agent asked for."""
     client = _client(url, token_file)
-    _print_result(
-        client.approve(_print_question(client, question, as_json), uses=uses, life_seconds=life, text=text),
-        as_json,
-    )
+    asked = _print_question(client, question, as_json)
+    _print_result(client.approve(asked, uses=uses, life_seconds=life, text=text), as_json)
 
 
 @operator.command(context_settings=ALLOW_DASHES)
@@ -202,7 +178,7 @@ def alert(
     as_json: AsJson = False,
 ) -> None:
     """State that something is wrong; CRITICAL stops the episode's agents at once, until `clear`."""
-    _print_result(_client(url, token_file).alert(episode, summary, severity=cast(Severity, severity.upper())), as_json)
+    _print_result(_client(url, token_file).alert(episode, summary, severity=cast(Any, severity.upper())), as_json)
 
 
 @operator.command(context_settings=ALLOW_DASHES)
@@ -246,11 +222,8 @@ def budget(
     """Add to what may be spent in an episode."""
     if not (tokens or tool_calls or seconds):
         raise ValidationError("nothing is added", expected="--tokens, --tool-calls or --seconds")
-    client = _client(url, token_file)
-    done = client.approve_budget(
-        episode, token_budget=tokens, tool_call_budget=tool_calls, time_budget_seconds=seconds, note=note
-    )
-    _print_result(done, as_json)
+    amounts = {"token_budget": tokens, "tool_call_budget": tool_calls, "time_budget_seconds": seconds}
+    _print_result(_client(url, token_file).approve_budget(episode, **amounts, note=note), as_json)
 
 
 @operator.command()
@@ -270,7 +243,6 @@ def link(
         open_in_browser(address).join()
 
 
-# ------------------------------------------------------------------------------------------------------- how one gets in
 def _client(url: str, token_file: Path | None) -> OperatorClient:
     if token_file is not None:
         try:
@@ -340,13 +312,9 @@ def _detail_lines(detail: ListDetail, word: int, width: int | None) -> Iterator[
 
 
 def _print_list(headings: Sequence[str], entries: Sequence[ListEntry]) -> None:
-    console = _console()
+    console = Console(highlight=False, markup=False, emoji=False)
     for line in list_lines(headings, entries, console.width if console.is_terminal else None):
         console.print(line, soft_wrap=True)
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _print_json(value: msgspec.Struct) -> None:
@@ -363,12 +331,11 @@ def _print_question(client: OperatorClient, name: str, as_json: bool) -> Waiting
 
 
 def _print_questions(waiting: Sequence[Waiting]) -> None:
-    headings, now = ("question", "kind", "session", "epoch", "waits"), time.time()
-    _print_list(headings, [_question_entry(each, now) for each in waiting])
+    _print_list(("question", "kind", "session", "epoch", "waits"), [_question_entry(each) for each in waiting])
 
 
-def _question_entry(each: Waiting, now: float) -> ListEntry:
-    cells = (question_name(each), each.kind, each.session, str(each.epoch), format_wait(now - each.since))
+def _question_entry(each: Waiting) -> ListEntry:
+    cells = (question_name(each), each.kind, each.session, str(each.epoch), format_wait(time.time() - each.since))
     options = [
         ListDetail(option.description, word=f"option {_quote_option(option.option_id)}", style="cyan", quoted=True)
         for option in each.options
@@ -404,24 +371,16 @@ def format_wait(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _print_note(text: str) -> None:
-    Console(stderr=True, highlight=False).print(printable(text), style="yellow", soft_wrap=True, markup=False)
-
-
 def _print_result(done: Done, as_json: bool) -> None:
     """Say what came of an act, and end with the code that says the same."""
+    state = f"the episode {done.session}.{done.epoch} is in {done.state}"
     if as_json:
         _print_json(done)
     elif done.accepted:
-        _console().print(f"done; {_describe_state(done)}", soft_wrap=True)
+        typer.echo(printable(f"done; {state}"))
     else:
-        reason = printable(describe_refusal(done.rules, done.reason))
-        typer.secho(f"refused: {reason}; {_describe_state(done)}", fg="red", err=True)
+        print_note(f"refused: {describe_refusal(done.rules, done.reason)}; {state}", style="red")
     raise typer.Exit(0 if done.accepted else 1)
-
-
-def _describe_state(done: Done) -> str:
-    return printable(f"the episode {done.session}.{done.epoch} is in {done.state}")
 
 
 # ------------------------------------------------------------------------------------------------- what is judged, live
@@ -430,8 +389,6 @@ FEED_HEADINGS: Final = (*FEED_COLUMNS, "reason")
 COLUMNS_WIDTH: Final = sum(FEED_COLUMNS.values()) + len(FEED_COLUMNS)
 RETRY_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 1.0
-RETRIED_ERRORS: Final = (ConnectionFailed, RequestTimeout, RemoteError)
-"""What may mean that a server is not there."""
 BEYOND_LAST_ROW: Final = 2**53
 """After this row there is none: an answer tells how many there are."""
 
@@ -471,8 +428,11 @@ def read_pages(
     while True:
         try:
             page = client.page(after, WAIT_SECONDS if follow else 0.0)
-        except RETRIED_ERRORS as problem:
-            if not (follow and was_there and _is_temporary(problem)):
+        except (ConnectionFailed, RequestTimeout, RemoteError) as problem:
+            # The server may answer again if it is stopping, or nobody is there; but not if it has refused something.
+            stops = isinstance(problem, RemoteError) and problem.code == Code.SHUTTING_DOWN
+            refused = isinstance(problem, RemoteError) or isinstance(problem.found, int)
+            if not (follow and was_there and (stops or not refused)):
                 raise
             if gone_since is None:
                 gone_since = clock()
@@ -488,10 +448,3 @@ def read_pages(
         yield page
         if not follow and after >= page.last:
             return
-
-
-def _is_temporary(problem: ProctorError) -> bool:
-    """Return whether the server may answer again: it is stopping, or nobody is there; but it has refused nothing."""
-    if isinstance(problem, RemoteError):
-        return problem.code == Code.SHUTTING_DOWN
-    return not isinstance(problem.found, int)

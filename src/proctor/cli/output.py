@@ -26,11 +26,9 @@ import typer
 
 from proctor.errors import ValidationError
 
-# What the shell says of a process that wrote to nobody.
 BROKEN_PIPE_EXIT: Final = 141
+"""What the shell says of a process that wrote to nobody."""
 BLOCK_BYTES: Final = 1 << 16
-_DELETE: Final = b"\x7f"
-"""The one sign of ASCII that JSON lets pass and nobody can see."""
 
 KEPT_SECONDS: Final = 10.0
 """How long the file is there after the browser was asked to open it."""
@@ -55,20 +53,31 @@ def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 def printable_json(text: bytes) -> bytes:
     """Return JSON of one line that says the same, with everything escaped that is no printable sign; the line's end stays."""
-    if text.isascii() and _DELETE not in text:
+    # The one sign of ASCII that JSON lets pass and nobody can see is DEL.
+    if text.isascii() and b"\x7f" not in text:
         return text
     line = text.removesuffix(b"\n")
-    return printable(line.decode(), _escape_for_json).encode() + text[len(line) :]
-
-
-def _escape_for_json(sign: str) -> str:
-    """Return a sign as JSON escapes it: four digits for each of its halves."""
-    return re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex())
+    # JSON escapes a sign with four digits for each of its halves.
+    shown = printable(line.decode(), lambda sign: re.sub("....", r"\\u\g<0>", sign.encode("utf-16-be").hex()))
+    return shown.encode() + text[len(line) :]
 
 
 def encode_line(value: Any) -> bytes:
     """Return `value` as one line of printable JSON, with its end."""
     return printable_json(msgspec.json.encode(value)) + b"\n"
+
+
+def make_app(about: str | None = None) -> typer.Typer:
+    """Return a command line without commands yet; errors are printed in `cli/main.py`."""
+    return typer.Typer(help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def print_note(text: str, *, style: str = "dim") -> None:
+    """Say something beside the result, on standard error."""
+    from rich.console import Console
+
+    shown = "\n".join(map(printable, text.split("\n")))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(shown, style=style, markup=False, emoji=False)
 
 
 class Output:
@@ -134,19 +143,15 @@ def _detach_stdout() -> None:
 
 def open_in_browser(address: str) -> threading.Thread:
     """Open a browser at an address; the thread that is returned ends when nothing of it is left."""
-    file = _write_redirect_page(PAGE.format(address=escape(address)))
+    descriptor, name = tempfile.mkstemp(prefix="proctor-", suffix=".html")  # for its owner only
+    with os.fdopen(descriptor, "w", encoding="utf-8") as page:
+        page.write(PAGE.format(address=escape(address)))
+    file = Path(name)
     # A program that ends before the thread does takes the file with it.
     atexit.register(file.unlink, missing_ok=True)
     thread = threading.Thread(target=_open_file, args=(file,), name="browser", daemon=True)
     thread.start()
     return thread
-
-
-def _write_redirect_page(page: str) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="proctor-", suffix=".html")  # for its owner only
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(page)
-    return Path(name)
 
 
 def _open_file(file: Path) -> None:

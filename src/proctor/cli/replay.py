@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proctor.cli.options import TrustOption, command_with_trust, parse_actions
 from proctor.cli.output import Output, encode_line, printable, standard_output
-from proctor.cli.replay_options import TrustOption, command_with_trust, parse_actions
 from proctor.cli.terminal import WIDTH, progress_bar
 from proctor.errors import ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger
@@ -31,16 +31,14 @@ from proctor.replay.driver import DriverCache
 from proctor.replay.fork import EpisodeSnapshot, ForkResult, StepOutcome, fork_episode, state_at
 from proctor.replay.replayer import ReplayResult, UntrustedRecord, check_episode, open_rows, replay_episode
 
-DIFFERS: Final = 1
 MOST_LINES: Final = 10
 """How many different sub-episodes of a batch are told one by one."""
 LINE_WIDTH: Final = 100
 """How much of a value is shown on a line."""
+NUMBERS: Final = ("steps", "steps/s", "x real time")
 PICTURES: Final = {"plume": "proctor.envs.plume.drawing.terminal", "popper": "proctor.envs.popper.drawing.terminal"}
 """Who draws the scene of which environment in a terminal."""
 PICTURE_SIZE: Final = (72, 24)
-
-Tick = Callable[[int], None]
 
 
 def replay(
@@ -80,7 +78,7 @@ def replay(
         else:
             episodes = opened.episodes() if episode is None else [opened.find(episode)]
             unread = {} if trusting is None else _check_all(opened, episodes, trusting)
-            raise typer.Exit(0 if _replay_all(opened, episodes, unread, output, as_json, alone) else DIFFERS)
+            raise typer.Exit(0 if _replay_all(opened, episodes, unread, output, as_json, alone) else 1)
 
 
 def _find_chain(ledger: Ledger, text: str | None, trusting: str | None) -> str:
@@ -114,7 +112,6 @@ def _print_result(output: Output, as_json: bool, found: Any, lines: Callable[[An
         output.print("".join(f"{line}\n" for line in lines(found)))
 
 
-# ------------------------------------------------------------------------------------------------ every episode
 class Replayed(NamedTuple):
     """What came of an episode, and of the sub-episodes of a batch that were replayed alone."""
 
@@ -165,7 +162,11 @@ def _replay_all(
 
 
 def _replay_each(
-    ledger: Ledger, episodes: Sequence[EpisodeSummary], unread: Mapping[str, str], alone: bool, tick: Tick
+    ledger: Ledger,
+    episodes: Sequence[EpisodeSummary],
+    unread: Mapping[str, str],
+    alone: bool,
+    tick: Callable[[int], None],
 ) -> Iterator[Replayed]:
     """Yield the results, the episodes of a session one after the other, so that its environment goes on from one to the next."""
     first: dict[tuple[str, str], int] = {}
@@ -197,11 +198,8 @@ def _replay_each(
 
 def _format_table(results: Sequence[Replayed]) -> str:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in ("episode", "environment"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("steps", "steps/s", "x real time"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("result", no_wrap=True)
+    for heading in ("episode", "environment", "steps", "steps/s", "x real time", "result"):
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
     for each in results:
         pace = each.result.steps / max(each.result.seconds, 1e-9)
         speed = f"{each.result.speed:,.0f}" if each.result.recorded_seconds > 0 else "-"
@@ -245,21 +243,13 @@ def _alone_lines(subs: Sequence[SubEpisodeReplay]) -> Iterator[str]:
         yield f"and {len(different) - MOST_LINES} more sub-episodes"
 
 
-# ------------------------------------------------------------------------------------------------ one step
 def _state_lines(found: EpisodeSnapshot) -> Iterator[str]:
     yield f"after step {found.step}"
-    fields = {
-        "observation": found.observation,
-        "state": found.state,
-        "metadata": found.metadata,
-        "total reward": found.total_reward,
-        "raw total": found.raw_total,
-        "terminated": found.terminated,
-        "truncated": found.truncated,
-    }
+    fields = ["observation", "state", "metadata", "total_reward", "raw_total", "terminated", "truncated"]
     if found.raw_total == found.total_reward:
-        del fields["raw total"]
-    for name, value in fields.items():
+        fields.remove("raw_total")
+    for name in fields:
+        value, name = getattr(found, name), name.replace("_", " ")
         if isinstance(value, dict):
             yield f"  {name}"
             yield from (printable(f"    {key:20} {format_value(each, LINE_WIDTH)}") for key, each in value.items())

@@ -21,21 +21,9 @@ from rich.table import Table
 from proctor.cli.output import printable
 from proctor.cli.terminal import progress_bars
 from proctor.contracts.guarded_env import parse_seed
-from proctor.envs.evaluation import (
-    Env,
-    EpisodeResult,
-    EvaluationSummary,
-    Interval,
-    find_policies,
-    make_policy,
-    play_stepwise,
-    run_episodes,
-    summarize,
-    unknown_policy_error,
-)
+from proctor.envs import evaluation
+from proctor.envs.evaluation import Env, EpisodeResult, EvaluationSummary, Interval, find_policies, make_policy
 from proctor.envs.settings import Tree, make_env, parse_settings
-
-Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +37,18 @@ class PolicyOutcome:
     @property
     def summary(self) -> EvaluationSummary:
         """What the results amount to."""
-        return summarize(self.results)
+        return evaluation.summarize(self.results)
 
     @property
     def steps_per_second(self) -> float:
         """How fast the policy and the environment went together."""
         return sum(result.steps for result in self.results) / max(self.seconds, 1e-9)
+
+    def as_json(self) -> Tree:
+        """Return the object that is printed."""
+        speed = {"seconds": self.seconds, "steps_per_second": self.steps_per_second}
+        results = [asdict(result) for result in self.results]
+        return {"policy": self.policy, **asdict(self.summary), **speed, "results": results}
 
 
 def run(
@@ -87,7 +81,10 @@ def run(
             write_gif(gif, env_id, tree, names[0], seed)
         outcomes = run_policies(env, names, episodes, seed, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(_document(env_id, tree, seed, outcomes, gif), indent=2))
+        film = None if gif is None else str(gif)
+        policies = [outcome.as_json() for outcome in outcomes]
+        document = {"env": env_id, "settings": tree, "seed": seed, "film": film, "policies": policies}
+        typer.echo(json.dumps(document, indent=2))
         return
     console = Console()
     console.print(outcomes_as_table(f"{env_id}, {episodes} episodes from seed {seed}", outcomes))
@@ -102,7 +99,7 @@ def policy_names(given: Iterable[str], env: Env) -> list[str]:
     meant = [each for name in names for each in (known if name == "all" else [name])]
     unknown = [name for name in meant if name not in known]
     if unknown:
-        raise unknown_policy_error(unknown[0], env)
+        raise evaluation.unknown_policy_error(unknown[0], env)
     return list(dict.fromkeys(meant))
 
 
@@ -114,10 +111,10 @@ def run_policies(
         return [_run_policy(env, name, episodes, seed, shown[name].advance) for name in names]
 
 
-def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Tick) -> PolicyOutcome:
+def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Callable[[], None]) -> PolicyOutcome:
     results = []
     seconds = 0.0
-    pending = run_episodes(env, make_policy(name, env), episodes, seed)
+    pending = evaluation.run_episodes(env, make_policy(name, env), episodes, seed)
     for _ in range(episodes):
         start = time.perf_counter()
         results.append(next(pending))
@@ -132,7 +129,7 @@ def write_gif(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None
 
     check_place(path)
     with closing(make_env(env_id, tree, render_mode="rgb_array")) as env:
-        frames: Iterator[Any] = (env.render() for _ in play_stepwise(env, make_policy(name, env), seed))
+        frames: Iterator[Any] = (env.render() for _ in evaluation.play_stepwise(env, make_policy(name, env), seed))
         write_video(path, frames, env.metadata.get("render_fps", 30))
 
 
@@ -181,22 +178,3 @@ COLUMNS: Final[Mapping[str, Callable[[EvaluationSummary], str]]] = {
     "return\n95 % interval": lambda total: _format_interval(total.mean_return, _format_hundredths),
 }
 """What is told of each policy; a column that says `-` of all of them is left out."""
-
-
-def _document(env_id: str, tree: Tree, seed: int, outcomes: Sequence[PolicyOutcome], gif: Path | None) -> Tree:
-    return {
-        "env": env_id,
-        "settings": tree,
-        "seed": seed,
-        "film": None if gif is None else str(gif),
-        "policies": [
-            {
-                "policy": outcome.policy,
-                **asdict(outcome.summary),
-                "seconds": outcome.seconds,
-                "steps_per_second": outcome.steps_per_second,
-                "results": [asdict(result) for result in outcome.results],
-            }
-            for outcome in outcomes
-        ],
-    }

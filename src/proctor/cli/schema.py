@@ -1,19 +1,17 @@
 """`proctor schema`: the JSON Schemas of packets and records, for other people's validators and editors.
 
-Rule 1: the same version writes the same bytes, so that the files can be kept under version control.
+Rule: the same version writes the same bytes, so that the files can be kept under version control.
 """
 
 import json
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from proctor.cli.output import standard_output
 from proctor.episode.packets.schemas import Schema, schemas
 from proctor.errors import ValidationError
-
-SUFFIX: Final = ".schema.json"
 
 
 def schema(
@@ -45,7 +43,7 @@ def _encode_schema(one: Schema) -> str:
 
 def _write_schemas(wanted: dict[str, Schema], directory: Path) -> list[str]:
     """Write the files and return their paths, a line each."""
-    paths = {directory / f"{name}{SUFFIX}": _encode_schema(one) for name, one in wanted.items()}
+    paths = {directory / f"{name}.schema.json": _encode_schema(one) for name, one in wanted.items()}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():

@@ -9,9 +9,8 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -29,18 +28,13 @@ from proctor.access.credentials import (
 )
 from proctor.access.redaction import Redactor
 from proctor.access.request_policy import HIGHEST_PORT
-from proctor.cli.ledger_key import load_signing_key
+from proctor.cli.options import load_signing_key
 from proctor.cli.output import printable
 from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
 from proctor.server.net.listeners import bind_remembered_port, bind_unix, port_of
 from proctor.server.settings import ServerSettings, parse_settings, read_settings_file
-
-if TYPE_CHECKING:
-    from proctor.server.app import Keys
-
-INSECURE: Final = "no credential: every process on this machine can reset and step these environments"
 
 
 def serve(
@@ -113,33 +107,16 @@ def serve(
     server = _make_settings(given.pop("config", None), given)
     redactor = Redactor()
     set_up_logs(server, redactor)
-    credentials = ServerCredentials(
-        None if server.insecure else _find_credential(CONTROL, server.token_file, redactor),
-        _find_credential(OPERATOR, server.operator_token_file, redactor)
-        if server.governed is not None or server.has_viewer
-        else None,
-        None if server.ledger is None else _take_ledger_seed(),
-    )
-    raise typer.Exit(_run_server(server, credentials, as_json=as_json))
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCredentials:
-    """What opens the planes of the server that is to be started, with where each is kept, and what signs its ledger."""
-
-    control: ServerCredential | None
-    operator: ServerCredential | None
-    ledger: bytes | None = field(repr=False)
-
-    def keys(self) -> "Keys":
-        """Return them as the server takes them: digests, but for what signs."""
-        from proctor.server.app import Keys
-
-        return Keys(
-            None if self.control is None else self.control.credential,
-            None if self.operator is None else self.operator.credential,
-            self.ledger,
-        )
+    control, operator = None, None
+    if not server.insecure:
+        control = _find_credential(CONTROL, server.token_file, redactor)
+    if server.governed is not None or server.has_viewer:
+        operator = _find_credential(OPERATOR, server.operator_token_file, redactor)
+    seed = None
+    if server.ledger is not None:
+        seed = load_signing_key().seed
+        os.environ.pop(LEDGER_KEY.variable, None)
+    raise typer.Exit(_run_server(server, control, operator, seed, as_json=as_json))
 
 
 STORAGE: Final = ("max_step_bytes", "max_episode_bytes", "max_packet_bytes", "min_free_bytes")
@@ -168,33 +145,39 @@ def _find_credential(kind: CredentialKind, file: Path | None, redactor: Redactor
     return found
 
 
-def _take_ledger_seed() -> bytes:
-    seed = load_signing_key(os.environ).seed
-    os.environ.pop(LEDGER_KEY.variable, None)
-    return seed
+def _run_server(
+    settings: ServerSettings,
+    control: ServerCredential | None,
+    operator: ServerCredential | None,
+    seed: bytes | None,
+    *,
+    as_json: bool,
+) -> int:
+    from proctor.server.app import Keys, Listening, Server, run
 
-
-def _run_server(settings: ServerSettings, credentials: ServerCredentials, *, as_json: bool) -> int:
+    keys = Keys(
+        None if control is None else control.credential, None if operator is None else operator.credential, seed
+    )
     agents = None if settings.agent_port is None else _open_agent_listeners(settings)
     listener = _open_listener(settings)
     visits = Visits(clock=time.monotonic) if settings.has_viewer else None
     announce = _print_json if as_json else _print_announcement
 
     def ready(tier: str) -> None:
-        url = _server_url(settings, listener)
+        url = _http_url(settings, listener)
+        if settings.unix_socket is not None:
+            url = f"unix://{settings.unix_socket.absolute()}"
         planes = [f"{_http_url(settings, each)}/mcp" for each in agents or ()]
         viewer = None if visits is None else f"{url}{PAGE_PATH}#code={visits.code()}"
-        announce(Announcement(settings, credentials, url, planes, viewer, tier))
+        announce(Announcement(settings, control, operator, url, planes, viewer, tier))
 
     try:
         if settings.workers > 1:
             from proctor.server.workers import run_workers
 
-            return run_workers(settings, credentials.keys(), listener, agents, ready)
-        from proctor.server.app import Listening, Server, run
-
+            return run_workers(settings, keys, listener, agents, ready)
         listening = Listening([listener], agents=None if agents is None else agents[0])
-        run(lambda: Server(settings, credentials.keys(), listening, visits=visits), ready)
+        run(lambda: Server(settings, keys, listening, visits=visits), ready)
         return 0
     except KeyboardInterrupt:
         return 0
@@ -224,12 +207,6 @@ def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
     ]
 
 
-def _server_url(settings: ServerSettings, listener: socket.socket) -> str:
-    if settings.unix_socket is not None:
-        return f"unix://{settings.unix_socket.absolute()}"
-    return _http_url(settings, listener)
-
-
 def _http_url(settings: ServerSettings, listener: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}"
@@ -240,7 +217,8 @@ class Announcement(NamedTuple):
     """Where the server is, how to get in, and how environments are kept apart."""
 
     settings: ServerSettings
-    credentials: ServerCredentials
+    control: ServerCredential | None
+    operator: ServerCredential | None
     url: str
     agents: list[str]
     viewer: str | None
@@ -248,7 +226,7 @@ class Announcement(NamedTuple):
 
 
 def _print_json(said: Announcement) -> None:
-    settings, control, operator = said.settings, said.credentials.control, said.credentials.operator
+    settings, control, operator = said.settings, said.control, said.operator
     document = {
         "target": settings.target,
         "url": said.url,
@@ -274,14 +252,17 @@ def _file_of(found: ServerCredential | None) -> str | None:
 
 
 def _print_announcement(said: Announcement) -> None:
-    settings, operator = said.settings, said.credentials.operator
+    settings = said.settings
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text.assemble("proctor serves ", (settings.target, "bold"), " at ", (said.url, "bold cyan")))
-    console.print(_describe_credential(said.credentials.control))
+    console.print(_describe_credential(said.control))
     if said.agents:
         console.print(Text.assemble("agents, with a grant: ", (", ".join(said.agents), "bold cyan")))
-    if operator is not None:
-        console.print(_describe_operator(operator, settings))
+    if said.operator is not None:
+        governed = "" if settings.governed is None else f"governed by {settings.governed}; "
+        where = f"{governed}the operator's credential is in {_file_of(said.operator) or OPERATOR.variable}"
+        once = "" if said.operator.secret is None else ", shown this once: "
+        console.print(Text.assemble(where, once, (said.operator.secret or "", "bold yellow")))
     if settings.ledger is not None:
         ledger = printable(str(settings.ledger))
         console.print(Text.assemble("ledger: ", (ledger, "bold"), f" (durability {settings.durability})"))
@@ -291,7 +272,7 @@ def _print_announcement(said: Announcement) -> None:
             words = "pages, once with this address (`proctor operator link` gives another): "
             console.print(Text.assemble(words, (said.viewer, "bold cyan")))
     console.print(Text.assemble("sandbox: ", (said.tier, "bold"), " (`proctor doctor` shows what that blocks)"))
-    console.print(Text(f"\n{_snippet(said.credentials.control, said.url)}\n", style="dim"))
+    console.print(Text(f"\n{_snippet(said.control, said.url)}\n", style="dim"))
     console.print("Ctrl-C stops it.")
     # At once, so that whoever started the server can read it.
     sys.stdout.flush()
@@ -299,19 +280,12 @@ def _print_announcement(said: Announcement) -> None:
 
 def _describe_credential(found: ServerCredential | None) -> Text:
     if found is None:
-        return Text.assemble(("insecure: ", "bold red"), INSECURE)
+        insecure = "no credential: every process on this machine can reset and step these environments"
+        return Text.assemble(("insecure: ", "bold red"), insecure)
     where = _file_of(found) or CONTROL.variable
     if found.secret is None:
         return Text(f"credential: as kept in {where}")
     return Text.assemble(f"credential (shown this once, kept in {where}): ", (found.secret, "bold yellow"))
-
-
-def _describe_operator(found: ServerCredential, settings: ServerSettings) -> Text:
-    governed = "" if settings.governed is None else f"governed by {settings.governed}; "
-    kept = f"{governed}the operator's credential is in {_file_of(found) or OPERATOR.variable}"
-    if found.secret is None:
-        return Text(kept)
-    return Text.assemble(f"{kept}, shown this once: ", (found.secret, "bold yellow"))
 
 
 def _snippet(found: ServerCredential | None, url: str) -> str:

@@ -43,19 +43,30 @@ class Address:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
 
-def parse_address(url: str, *, token: str | None = None, environment: Mapping[str, str] | None = None) -> Address:
+def parse_address(
+    url: str,
+    *,
+    token: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    variable: str = TOKEN_VARIABLE,
+) -> Address:
     """Return the address that `url` names, or raise a ValidationError.
 
-    The credential is `token`, else the user part of the URL (`http://proctor:SECRET@host`), else the variable
-    PROCTOR_CONTROL_TOKEN of `environment`.
+    The credential is `token`, else the user part of the URL (`http://proctor:SECRET@host`), else the `variable` of
+    `environment`.
     """
     parts = _split_url(url)
-    given = [token, _find_credential(parts), (environment or {}).get(TOKEN_VARIABLE) or None]
+    user, _, where = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    given = [token, unquote(password or name) or None, (environment or {}).get(variable) or None]
     secret = next((each for each in given if each is not None), None)
     if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret and secret):
         # Without `found`: an error never shows a credential.
         raise ValidationError("not a credential", expected="printable ASCII characters without spaces")
-    return replace(_unix_address(parts) if parts.scheme == "unix" else _network_address(parts), token=secret)
+    if parts.scheme == "unix":
+        return Address(f"ws://localhost{WEBSOCKET_PATH}", "localhost", socket_path=unquote(parts.path), token=secret)
+    scheme, path = SCHEMES[parts.scheme], parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH) + WEBSOCKET_PATH
+    return Address(f"{scheme}://{where.lower()}{path}", parts.hostname or "", secure=scheme == "wss", token=secret)
 
 
 def follow_address(address: Address, announced: str | None) -> Address:
@@ -88,34 +99,13 @@ def _split_url(url: str) -> SplitResult:
         port = parts.port
     except ValueError:
         raise ValidationError("not the address of a server", expected=EXPECTED) from None
-    known = parts.scheme == "unix" or (parts.scheme in SCHEMES and parts.hostname)
+    where = parts.netloc.rpartition("@")[2]
+    if parts.scheme == "unix":
+        known = parts.path.startswith("/") and not where
+    else:
+        known = parts.scheme in SCHEMES and bool(parts.hostname)
     if not known or parts.query or parts.fragment or port == 0:
-        raise ValidationError("not the address of a server", found=_hide_secrets(parts), expected=EXPECTED)
+        # Without what may be a secret: the user part, the query and the fragment.
+        shown = f"{parts.scheme}://{where}{parts.path}"
+        raise ValidationError("not the address of a server", found=shown, expected=EXPECTED)
     return parts
-
-
-def _hide_secrets(parts: SplitResult) -> str:
-    """Return the address without what may be a secret: the user part, the query and the fragment."""
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _find_credential(parts: SplitResult) -> str | None:
-    user, at, _ = parts.netloc.rpartition("@")
-    if not at:
-        return None
-    name, _, password = user.partition(":")
-    return unquote(password or name) or None
-
-
-def _unix_address(parts: SplitResult) -> Address:
-    if not parts.path.startswith("/") or parts.netloc.rpartition("@")[2]:
-        raise ValidationError("not the address of a server", found=_hide_secrets(parts), expected=EXPECTED)
-    return Address(uri=f"ws://localhost{WEBSOCKET_PATH}", host="localhost", socket_path=unquote(parts.path))
-
-
-def _network_address(parts: SplitResult) -> Address:
-    path = parts.path.rstrip("/")
-    path = path if path.endswith(WEBSOCKET_PATH) else path + WEBSOCKET_PATH
-    where = parts.netloc.rpartition("@")[2].lower()
-    scheme = SCHEMES[parts.scheme]
-    return Address(uri=f"{scheme}://{where}{path}", host=parts.hostname or "", secure=scheme == "wss")

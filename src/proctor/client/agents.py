@@ -10,6 +10,7 @@ Rule 5: a file with a token is its owner's alone, and appears whole or not at al
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import secrets
@@ -28,22 +29,9 @@ from proctor.client.session import ClientSession
 from proctor.contracts.environment import ActT, ObsT
 from proctor.errors import ConnectionFailed, EpisodeLost, Missed, RequestTimeout, StateError, ValidationError
 from proctor.models import control
-from proctor.models.control import (
-    Code,
-    Ended,
-    Granted,
-    GrantWish,
-    MessageKind,
-    ObservationReply,
-    RawReply,
-    WaitEnd,
-    Watch,
-    Watched,
-)
+from proctor.models.control import Ended, Granted, GrantWish, MessageKind, ObservationReply, RawReply, WaitEnd, Watch
 
 OWNER_ONLY: Final = 0o600
-FOR_OTHERS: Final = 0o077
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +61,8 @@ class Grant:
         """Write the file that `proctor mcp --grant FILE` reads, for us alone; a file that others can read is left alone."""
         path = Path(path)
         try:
-            _check_replaceable(path)
+            if os.path.lexists(path):
+                _check_replaceable(path)
             # In ASCII, whatever an episode is called: readers of secrets take nothing else.
             _write_private(path, json.dumps(asdict(self)).encode("ascii") + b"\n")
         except OSError as problem:
@@ -101,14 +90,11 @@ def make_grant_wish(wish: GrantWish | bool | None) -> GrantWish | None:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Raise if there is something that is not to be replaced."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
+    """Raise if what is there is not to be replaced."""
+    found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         raise ValidationError(f"{path} is not a file of ours", expected="a regular file, or none")
-    if found.st_mode & FOR_OTHERS:
+    if found.st_mode & 0o077:
         raise ValidationError(
             f"others can read {path}",
             found=f"mode {stat.S_IMODE(found.st_mode):04o}",
@@ -118,7 +104,8 @@ def _check_replaceable(path: Path) -> None:
 
 def _write_private(path: Path, text: bytes) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, _MAKE, OWNER_ONLY)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(draft, flags, OWNER_ONLY)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), OWNER_ONLY)  # whatever the umask takes away
@@ -173,24 +160,21 @@ class Transition(Generic[ActT, ObsT]):
 
 
 def read_transition(
-    row: control.WatchedStep, action_type: type[ActT], observation_type: type[ObsT]
+    action_type: type[ActT], observation_type: type[ObsT], row: control.WatchedStep
 ) -> Transition[ActT, ObsT]:
     """Return a row in the client's models, or raise a ValidationError."""
     done = row.terminated or row.truncated
     seen = ObservationReply(row.observation, row.reward, done, row.metadata, row.terminated, row.truncated)
-    same = {
-        name: getattr(row, name)
-        for name in ("row", "epoch", "step", "at", "grant", "agent", "tool", "raw_reward", "parts")
-    }
-    action = read_model(action_type, row.action, "action")
-    observation = read_model(observation_type, encode_observation(seen), "observation")
-    return Transition(**same, action=action, observation=observation)
+    fields = {each.name: getattr(row, each.name) for each in dataclasses.fields(Transition)}
+    fields["action"] = read_model(action_type, row.action, "action")
+    fields["observation"] = read_model(observation_type, encode_observation(seen), "observation")
+    return Transition(**fields)
 
 
 WAIT_SECONDS: Final = 20.0
 """How long a server waits for news before it says that there is none; the client then asks again."""
 
-BROKEN_OFF: Final = EpisodeLoss("the episode broke off while agents acted", Code.EPISODE_LOST)
+BROKEN_OFF: Final = EpisodeLoss("the episode broke off while agents acted", control.Code.EPISODE_LOST)
 OnMissed: TypeAlias = Literal["raise", "skip"]
 _ROW: Final = msgspec.json.Decoder(control.WatchedStep).decode
 
@@ -291,7 +275,7 @@ class TransitionReader(Generic[ActT, ObsT]):
             wait_seconds = WAIT_SECONDS if self._follow else 0.0
             order = Watch(self._after, wait_seconds=wait_seconds)
             reply = await self._episode.poll(MessageKind.WATCH, order, wait_seconds)
-            told = read_reply(reply, "watched", Watched)
+            told = read_reply(reply, "watched", control.Watched)
             rows = self._decode_rows(told)
             missed = self._count_gaps(told, rows)
             if missed and not self._skip:
@@ -303,10 +287,14 @@ class TransitionReader(Generic[ActT, ObsT]):
             if not self._follow and not rows and not self._over:
                 return []
         if not self._done:
-            await self._check_end()
+            # One that broke off is no end; one that a reset gave up, or that we ended, is.
+            ended = await self._episode.outcome(0.0)
+            self._done = True
+            if ended.epoch == self._episode.epoch and ended.lost:
+                raise self._episode.loss()
         return []
 
-    def _decode_rows(self, told: Watched) -> list[control.WatchedStep]:
+    def _decode_rows(self, told: control.Watched) -> list[control.WatchedStep]:
         """Return the rows, or raise if they are not those that follow."""
         try:
             rows = [_ROW(row) for row in told.rows]
@@ -318,7 +306,7 @@ class TransitionReader(Generic[ActT, ObsT]):
             raise ConnectionFailed("the server's rows are not in order", found=numbers[:3], expected=f"row {first}")
         return rows
 
-    def _count_gaps(self, told: Watched, rows: list[control.WatchedStep]) -> int:
+    def _count_gaps(self, told: control.Watched, rows: list[control.WatchedStep]) -> int:
         """Return how many rows of this episode are gone; rows of earlier ones may be among those that are missed."""
         epoch = self._episode.epoch
         if not told.missed or not rows or rows[0].epoch < epoch:
@@ -326,7 +314,7 @@ class TransitionReader(Generic[ActT, ObsT]):
         return told.missed if rows[0].epoch > epoch else min(told.missed, rows[0].step - 1)
 
     def _take_own_rows(
-        self, told: Watched, rows: list[control.WatchedStep], session_epoch: int | None
+        self, told: control.Watched, rows: list[control.WatchedStep], session_epoch: int | None
     ) -> list[control.WatchedStep]:
         """Return the rows of this episode, and note how far it was read and whether it is over."""
         epoch = self._episode.epoch
@@ -341,10 +329,3 @@ class TransitionReader(Generic[ActT, ObsT]):
         all_read = self._after >= told.last and (told.over or session_epoch != epoch)
         self._over = self._done or all_read or any(row.epoch > epoch for row in rows)
         return own
-
-    async def _check_end(self) -> None:
-        """Raise if the episode broke off instead of ending; one that a reset gave up, or that we ended, has ended."""
-        told = await self._episode.outcome(0.0)
-        self._done = True
-        if told.epoch == self._episode.epoch and told.lost:
-            raise self._episode.loss()

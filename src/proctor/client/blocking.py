@@ -25,46 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Call(Generic[T]):
-    """A coroutine that another thread waits for."""
-
-    __slots__ = ("_coroutine", "_error", "_over", "_result", "_task")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine
-        self._over = threading.Lock()
-        self._over.acquire()
-        self._task: asyncio.Task[T] | None = None
-        self._result: T | None = None
-        self._error: BaseException | None = None
-
-    def begin(self) -> None:
-        """Run it; called on the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
-
-    def _end(self, task: asyncio.Task[T]) -> None:
-        self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if self._error is None:
-            self._result = task.result()
-        self._over.release()
-
-    def cancel(self) -> None:
-        """Give it up; called on the loop, after `begin`."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def wait(self) -> T:
-        """Return the result, or raise what the coroutine raised; called on the other thread."""
-        self._over.acquire()
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None
-        return self._result  # type: ignore[return-value]  # there is no error, so there is a result
-
-
 class LoopThread:
     """An event loop on a daemon thread."""
 
@@ -82,13 +42,24 @@ class LoopThread:
                 "this client cannot be used here",
                 expected="the process that made it" if self._process != os.getpid() else "the async client on the loop",
             )
-        call = _Call(coroutine)
-        self._loop.call_soon_threadsafe(call.begin)
+        over = threading.Lock()
+        over.acquire()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: over.release())
+
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(begin)
         try:
-            return call.wait()
+            over.acquire()
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(call.cancel)
+            self._loop.call_soon_threadsafe(cancel)  # after `begin`: callbacks run in their order
             raise
+        return tasks.pop().result()
 
 
 class _Shared:
@@ -118,9 +89,8 @@ _SHARED: Final = _Shared()
 os.register_at_fork(after_in_child=_SHARED.after_fork)
 
 
-def get_shared_loop() -> LoopThread:
-    """Return the loop that all blocking clients of this process share."""
-    return _SHARED.get()
+get_shared_loop: Final = _SHARED.get
+"""Returns the loop that all blocking clients of this process share."""
 
 
 class SyncEnvClient(Generic[ActT, ObsT, StateT]):

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -36,7 +36,7 @@ from proctor.client.replies import (
     read_problem,
     read_reply,
 )
-from proctor.client.session import ClientSession, SessionStatus
+from proctor.client.session import AnySession, ClientSession, SessionStatus
 from proctor.client.socket import Socket, is_final, open_socket
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout, StateError, ValidationError
 from proctor.models.control import (
@@ -56,9 +56,6 @@ from proctor.models.control import (
     Welcome,
 )
 
-if TYPE_CHECKING:
-    from proctor.client.session import AnySession
-
 LOG: Final = logging.getLogger("proctor.client")
 NO_HELLO: Final = frozenset({Code.UNKNOWN_TYPE, Code.VALIDATION_ERROR, Code.INVALID_JSON})
 """How a server answers that does not know `hello`."""
@@ -71,7 +68,6 @@ _REPLY: Final = msgspec.json.Decoder(RawReply).decode
 NoticeHandler = Callable[[Notice], None]
 
 
-# ------------------------------------------------------------------------------------------------------------- settings
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The first attempt comes at once; before attempt n + 1 lie `first * 2**n` seconds at most, never above `longest`.
@@ -116,45 +112,6 @@ class ConnectionSettings:
                 raise ValidationError(f"not a time: {each.name}", found=value, expected="a positive number of seconds")
 
 
-# ------------------------------------------------------------------------------------------------------------- requests
-class Alarm:
-    """Wakes requests that have waited for too long.
-
-    Its one timer is set anew only when it rings, or when something is due earlier, so that most requests never touch it.
-    """
-
-    def __init__(self) -> None:
-        self.due: dict[PendingRequest, float] = {}
-        """When whoever waits is woken; what is taken out is let alone."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = inf
-
-    def watch(self, request: "PendingRequest", seconds: float) -> None:
-        """Wake `request` in so many seconds."""
-        due = self.due[request] = asyncio.get_running_loop().time() + seconds
-        if due < self._rings_at:
-            self._set(due)
-
-    def stop(self) -> None:
-        """Wake nobody any more, until something is to be watched."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._rings_at = None, inf
-
-    def _set(self, due: float) -> None:
-        self.stop()
-        self._timer, self._rings_at = asyncio.get_running_loop().call_at(due, self._ring), due
-
-    def _ring(self) -> None:
-        now = self._rings_at
-        self._timer, self._rings_at = None, inf
-        for request in [each for each, due in self.due.items() if due <= now]:
-            del self.due[request]
-            request.wake()
-        if self.due:
-            self._set(min(self.due.values()))
-
-
 def encode_request(kind: str, data: bytes, number: int | None, session: bytes | None, epoch: int | None) -> bytes:
     """Return the text of a request; what is None is left out, as servers without `hello` demand.
 
@@ -173,33 +130,28 @@ def encode_request(kind: str, data: bytes, number: int | None, session: bytes | 
 class PendingRequest:
     """One request; `session` is None for those of the connection itself."""
 
-    __slots__ = ("_alarm", "_failure", "_waiter", "kind", "message", "number", "reply", "session")
+    __slots__ = ("_failure", "_waiter", "kind", "message", "number", "reply", "session")
 
-    def __init__(
-        self, kind: str, message: bytes, number: int | None, session: "AnySession | None", alarm: Alarm
-    ) -> None:
+    def __init__(self, kind: str, message: bytes, number: int | None, session: AnySession | None = None) -> None:
         self.kind = kind
         self.message = message
         self.number = number
         self.session = session
         self.reply: RawReply | None = None
-        self._alarm = alarm
         self._failure: EpisodeLoss | ConnectionFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def settle(self, reply: RawReply) -> None:
         """Take the answer."""
         self.reply = reply
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     def fail(self, failure: EpisodeLoss | ConnectionFailed) -> None:
         """Take the reason why there will be no answer."""
         self._failure = failure
-        self.wake()
+        self._wake()
 
-    def wake(self) -> None:
-        """End the waiting, with an answer or without."""
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -209,22 +161,17 @@ class PendingRequest:
         May be called again after it returned None or was cancelled.
         """
         if self.reply is None and self._failure is None:
-            waiter = self._waiter = asyncio.get_running_loop().create_future()
-            self._alarm.watch(self, seconds)
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = loop.call_later(seconds, self._wake)
             try:
-                await waiter
+                await self._waiter
             finally:
-                self._alarm.due.pop(self, None)
+                timer.cancel()
                 self._waiter = None
         if self._failure is not None:
             raise self._failure.exception() if isinstance(self._failure, EpisodeLoss) else self._failure
         return self.reply
-
-
-# ---------------------------------------------------------------------------------------------------------------- hello
-def encode_hello(settings: ConnectionSettings) -> bytes:
-    """Return the data of `hello`."""
-    return msgspec.json.encode(Hello([PROTOCOL], f"proctor/{__version__}", settings.packed, settings.compression))
 
 
 def read_welcome(reply: RawReply | None, address: Address) -> Welcome | None:
@@ -275,7 +222,6 @@ class Connection:
         self._waiting: dict[int | None, PendingRequest] = {}
         """By their ids, what was asked and not answered yet, in the order in which it was asked."""
         self._last_id = 0
-        self._alarm = Alarm()
         self._socket: Socket | None = None
         self._up = False
         self._closed = False
@@ -296,7 +242,6 @@ class Connection:
     ) -> None:
         await self.close()
 
-    # -------------------------------------------------------------------------------------------- for its users
     async def session(
         self, *, step_timeout_seconds: float | None = None, shared: bool = False
     ) -> ClientSession[ObservationReply]:
@@ -353,7 +298,6 @@ class Connection:
         await asyncio.gather(*(session.close() for session in list(self._sessions.values())))
         self._up = False
         self._fail(None, "the connection was closed")
-        self._alarm.stop()
         if self._socket is not None:
             socket, self._socket = self._socket, None
             await socket.close()
@@ -365,25 +309,20 @@ class Connection:
             return
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                await self._connect_once()
+                if self._reconnecting is not None:
+                    await asyncio.wait([self._reconnecting])
+                async with self._opening:
+                    if not (self._up or self._closed):
+                        await self._greet(self.address)
+                        self._up = True
+                    if self._closed:
+                        self._drop_socket()
+                        raise StateError("the connection is closed", expected="a new one")
         except TimeoutError:
             raise RequestTimeout(f"there is no connection to {self.address} in time") from None
 
-    async def _connect_once(self) -> None:
-        if self._reconnecting is not None:
-            await asyncio.wait([self._reconnecting])
-        async with self._opening:
-            if self._closed:
-                raise StateError("the connection is closed", expected="a new one")
-            if not self._up:
-                await self._greet(self.address)
-                self._up = True
-            if self._closed:
-                self._drop_socket()
-                raise StateError("the connection was closed meanwhile", expected="a new one")
-
     def ask(
-        self, kind: str, data: bytes, *, session: "AnySession | None" = None, epoch: int | None = None
+        self, kind: str, data: bytes, *, session: AnySession | None = None, epoch: int | None = None
     ) -> PendingRequest:
         """Send a request, or keep it until its session is attached again."""
         welcome = self.welcome
@@ -400,7 +339,7 @@ class Connection:
                     found=len(message),
                     expected=f"at most {welcome.max_message_bytes} bytes",
                 )
-        pending = self._waiting[number] = PendingRequest(kind, message, number, session, self._alarm)
+        pending = self._waiting[number] = PendingRequest(kind, message, number, session)
         if self._socket is None:
             if session is None:
                 self._fail(None, f"there is no connection to {self.address}")
@@ -419,13 +358,13 @@ class Connection:
         if self._waiting.get(pending.number) is pending:
             del self._waiting[pending.number]
 
-    def attach(self, session: "AnySession") -> None:
+    def attach(self, session: AnySession) -> None:
         """Tell this session when the connection breaks; without `hello` there is room for one."""
         if self.welcome is None and any(other is not session for other in self._sessions.values()):
             raise StateError("this server has one session on a connection", expected="a connection for each session")
         self._sessions[id(session)] = session
 
-    def detach(self, session: "AnySession") -> None:
+    def detach(self, session: AnySession) -> None:
         """Undo `attach`, and fail what the session still waits for."""
         self._sessions.pop(id(session), None)
         self._fail(session, session.position.loss or "the session was closed")
@@ -436,11 +375,11 @@ class Connection:
             self._socket.abort()
             self.on_broken(self._socket)
 
-    def _find_pending(self, session: "AnySession | None") -> list[PendingRequest]:
+    def _find_pending(self, session: AnySession | None) -> list[PendingRequest]:
         """Return what a session, or the connection itself, waits for, in the order in which it was asked."""
         return [pending for pending in self._waiting.values() if pending.session is session]
 
-    def _fail(self, session: "AnySession | None", reason: EpisodeLoss | str) -> None:
+    def _fail(self, session: AnySession | None, reason: EpisodeLoss | str) -> None:
         """Tell the session, or the connection itself, why there will be no answers."""
         for pending in self._find_pending(session):
             self.forget(pending)
@@ -528,8 +467,9 @@ class Connection:
     async def _greet(self, address: Address) -> None:
         """Connect and say `hello`, or raise ConnectionFailed; afterwards `welcome` says what was agreed on."""
         self._fail(None, "the connection is made anew")
-        text = encode_request(MessageKind.HELLO, encode_hello(self.settings), None, None, None)
-        said = self._waiting[None] = PendingRequest(MessageKind.HELLO, text, None, None, self._alarm)
+        hello = Hello([PROTOCOL], f"proctor/{__version__}", self.settings.packed, self.settings.compression)
+        text = encode_request(MessageKind.HELLO, msgspec.json.encode(hello), None, None, None)
+        said = self._waiting[None] = PendingRequest(MessageKind.HELLO, text, None)
         seconds = self.settings.connect_timeout
         done = False
         try:
@@ -598,7 +538,7 @@ class Connection:
         for session, pending in asked:
             await self._finish_resume(session, pending, self.welcome.boot)
 
-    async def _finish_resume(self, session: "AnySession", pending: PendingRequest, boot: str) -> None:
+    async def _finish_resume(self, session: AnySession, pending: PendingRequest, boot: str) -> None:
         reply = await pending.answer(self.settings.connect_timeout)
         if reply is None:
             self.hang_up()

@@ -9,6 +9,7 @@ Rule 4: schemas agree if every value that one side sends is described alike by b
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, get_args, get_origin
 
@@ -29,7 +30,6 @@ from proctor.client.replies import encode_json, encode_observation, read_model
 from proctor.client.session import ClientSession
 from proctor.contracts.environment import ActT, ObsT, StateT
 from proctor.errors import ComponentError, RemoteError, ValidationError
-from proctor.models import control
 from proctor.models.control import Code, Ended, Granted, GrantWish, Metadata, ObservationReply, Open, Revoke, Schemas
 from proctor.models.wire import OUTSIDE, Action, Observation, State
 
@@ -37,25 +37,6 @@ IGNORED_KEYWORDS: Final = frozenset({"title", "description", "default", "example
 """What a schema says to people only, or what is looked up where it is referred to."""
 REFERENCE: Final = "#/$defs/"
 DEEPEST: Final = 32
-
-
-def find_type_parameters(cls: type, root: type) -> tuple[Any, ...]:
-    """Return what `cls` puts in the place of each parameter of the generic class `root`; None where it is open."""
-    variables: tuple[TypeVar, ...] = getattr(root, "__parameters__", ())
-    known = _assign_parameters(cls, root, variables)
-    return tuple(None if isinstance(known[each], TypeVar) else known[each] for each in variables)
-
-
-def _assign_parameters(cls: type, root: type, variables: tuple[TypeVar, ...]) -> Mapping[TypeVar, Any]:
-    if cls is root:
-        return {each: each for each in variables}
-    for alias in vars(cls).get("__orig_bases__", cls.__bases__):
-        origin = get_origin(alias) or alias
-        if isinstance(origin, type) and issubclass(origin, root):
-            given = dict(zip(getattr(origin, "__parameters__", ()), get_args(alias), strict=False))
-            inner = _assign_parameters(origin, root, variables)
-            return {each: given.get(found, found) for each, found in inner.items()}
-    raise TypeError(cls)
 
 
 def find_schema_difference(model: type[BaseModel], theirs: Mapping[str, Any], *, sent: bool) -> str | None:
@@ -123,12 +104,22 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     action_type: type[ActT]
     observation_type: type[ObsT]
     state_type: type[StateT]
+    _types: Mapping[str, Any] = {}
+    """What a subclass says of each: a type, or the variable that a subclass of its own fills."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        names = ("action_type", "observation_type", "state_type")
-        for name, found in zip(names, find_type_parameters(cls, EnvClient), strict=True):
-            if found is not None and name not in vars(cls):
+        for alias in vars(cls).get("__orig_bases__", ()):
+            origin = get_origin(alias)
+            if isinstance(origin, type) and issubclass(origin, EnvClient):
+                variables = getattr(origin, "__parameters__", ())
+                given = dict(zip(variables, get_args(alias), strict=True))
+                known = origin._types or dict(
+                    zip(("action_type", "observation_type", "state_type"), variables, strict=True)
+                )
+                cls._types = {name: given.get(found, found) for name, found in known.items()}
+        for name, found in cls._types.items():
+            if not isinstance(found, TypeVar) and name not in vars(cls):
                 setattr(cls, name, found)
 
     def __init__(
@@ -271,7 +262,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self, after: int = 0, *, follow: bool = True, on_missed: OnMissed = "raise"
     ) -> TransitionReader[ActT, ObsT]:
         """Return what `watch` reads from, for one who wants the rows in bunches: `more()`."""
-        return TransitionReader(self.session, self._read_transition, after=after, follow=follow, on_missed=on_missed)
+        read = partial(read_transition, self.action_type, self.observation_type)
+        return TransitionReader(self.session, read, after=after, follow=follow, on_missed=on_missed)
 
     async def wait_end(self, timeout: float | None = None) -> Ended:
         """Return how this episode ended, whoever ended it; raise RequestTimeout if it goes on for longer."""
@@ -301,18 +293,11 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             )
         return found
 
-    def _read_transition(self, row: control.WatchedStep) -> Transition[ActT, ObsT]:
-        return read_transition(row, self.action_type, self.observation_type)
-
     async def _check_schema(self) -> None:
         schemas = await self.connection.schema()
-        rows: tuple[tuple[str, type[BaseModel], dict[str, Any]], ...] = (
-            ("action", self.action_type, schemas.action),
-            ("observation", self.observation_type, schemas.observation),
-            ("state", self.state_type, schemas.state),
-        )
-        for word, model, theirs in rows:
-            found = find_schema_difference(model, theirs, sent=word == "action")
+        for word in ("action", "observation", "state"):
+            model: type[BaseModel] = getattr(self, f"{word}_type")
+            found = find_schema_difference(model, getattr(schemas, word), sent=word == "action")
             if found is not None:
                 raise ValidationError(
                     f"the server's {word} is not what this client speaks: {found}", expected=f"a {model.__name__}"

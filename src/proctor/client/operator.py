@@ -14,7 +14,7 @@ Rule 6: RequestTimeout says that nothing has changed, so only a request that cha
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, Literal, TypeVar
@@ -24,43 +24,14 @@ import msgspec
 
 from proctor.client.address import WEBSOCKET_PATH, Address, parse_address
 from proctor.client.replies import exception_from_problem
-from proctor.errors import ConnectionFailed, Missed, ProctorError, RemoteError, RequestTimeout, ValidationError
+from proctor.errors import ConnectionFailed, Missed, RemoteError, RequestTimeout, ValidationError
+from proctor.models import operator as orders
 from proctor.models.control import Code, Problem
-from proctor.models.operator import Answer as Reply
-from proctor.models.operator import Approve as Approval
-from proctor.models.operator import (
-    ApproveBudget,
-    Clear,
-    Deny,
-    Done,
-    Governed,
-    GovernedSession,
-    InEpisode,
-    JudgedPage,
-    JudgedRow,
-    Link,
-    NamedQuestion,
-    Pending,
-    RaiseAlert,
-    Severity,
-    Waiting,
-    Withdraw,
-    question_name,
-)
+from proctor.models.operator import Done, GovernedSession, InEpisode, JudgedRow, NamedQuestion, Severity, Waiting
 
 MOST_BYTES: Final = 64 * 2**20
 """The largest answer that is read."""
-JSON: Final = "application/json"
-GET: Final = "GET"
 OUTCOME_UNKNOWN: Final = "whether it did what it was asked is not known"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """What a server answered."""
-
-    status: int
-    body: bytes
 
 
 class _UnixConnection(HTTPConnection):
@@ -76,23 +47,21 @@ class _UnixConnection(HTTPConnection):
         self.sock.connect(self._path)
 
 
-def send_http_request(
-    address: Address, method: str, path: str, body: bytes | None = None, *, connect_seconds: float, seconds: float
-) -> HttpResponse:
-    """Return the answer to a request for `path` on the server at `address`.
+def send_http_request(address: Address, path: str, body: bytes | None, *, seconds: float) -> tuple[int, bytes]:
+    """Return the status and the content that answer a request for `path` at `address`: a GET, or a POST if it has a body.
 
     Raises ConnectionFailed if there is no connection or it breaks, and RequestTimeout if no answer to a GET comes in time.
     """
     where = urlsplit(address.uri)
     if address.socket_path is not None:
-        connection: HTTPConnection = _UnixConnection(address.socket_path, timeout=connect_seconds)
+        connection: HTTPConnection = _UnixConnection(address.socket_path, timeout=CONNECT_SECONDS)
     else:
         kind = HTTPSConnection if address.secure else HTTPConnection
-        connection = kind(where.hostname or "", where.port, timeout=connect_seconds)
-    headers = {**address.headers, "Accept": JSON, "Connection": "close"} | (
-        {} if body is None else {"Content-Type": JSON}
-    )
-    unknown = "" if method == GET else f"; {OUTCOME_UNKNOWN}"
+        connection = kind(where.hostname or "", where.port, timeout=CONNECT_SECONDS)
+    headers = {**address.headers, "Accept": "application/json", "Connection": "close"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    method, unknown = ("GET", "") if body is None else ("POST", f"; {OUTCOME_UNKNOWN}")
     try:
         try:
             connection.connect()
@@ -105,11 +74,11 @@ def send_http_request(
             content = response.read(MOST_BYTES + 1)
             if len(content) > MOST_BYTES:
                 raise HTTPException(f"it is larger than {MOST_BYTES // 2**20} MiB")
-            return HttpResponse(response.status, content)
+            return response.status, content
     except ConnectionFailed:
         raise
     except TimeoutError:
-        if method == GET:
+        if body is None:
             raise RequestTimeout(f"no answer from {address}", expected=f"one within {seconds:g} seconds") from None
         raise ConnectionFailed(f"no answer from {address} within {seconds:g} seconds: {OUTCOME_UNKNOWN}") from None
     except (OSError, HTTPException) as problem:
@@ -152,25 +121,24 @@ class OperatorClient:
     def __init__(self, url: str, *, token: str | None = None, timeout: float = ANSWER_SECONDS) -> None:
         if not 0 < timeout < float("inf"):
             raise ValidationError("not a time: timeout", found=timeout, expected="a positive number of seconds")
-        self.address: Final = _find_address(url, token, os.environ)
+        self.address: Final = parse_address(url, token=token, environment=os.environ, variable=TOKEN_VARIABLE)
         self._timeout = timeout
 
     def __repr__(self) -> str:
         return f"OperatorClient({str(self.address)!r})"
 
-    # ------------------------------------------------------------------------------------------------------- reading
     def pending(self) -> list[Waiting]:
         """Return what waits for an operator, the oldest first."""
-        return self._read("/operator/pending", Pending).waiting
+        return self._request("pending", None, orders.Pending).waiting
 
     def sessions(self) -> list[GovernedSession]:
         """Return how the governed episodes stand that run."""
-        return self._read("/operator/sessions", Governed).sessions
+        return self._request("sessions", None, orders.Governed).sessions
 
     def page(self, after: int = 0, wait_seconds: float = WAIT_SECONDS) -> JudgedRows:
         """Return what was judged after row `after`; if there is nothing yet, wait for it, at most 60 seconds."""
         query = urlencode({"after": after, "wait": wait_seconds})
-        found = self._read(f"/operator/watch?{query}", JudgedPage, more=max(wait_seconds, 0.0))
+        found = self._request(f"watch?{query}", None, orders.JudgedPage, more=max(wait_seconds, 0.0))
         rows = tuple(_decode_reply(row, JudgedRow, self.address) for row in found.rows)
         return JudgedRows(rows, found.last, found.missed)
 
@@ -193,27 +161,25 @@ class OperatorClient:
 
     def question(self, name: str) -> Waiting:
         """Return what waits under this name, SESSION.EPOCH.NUMBER-RUN, or under this id; raise if nothing does, or several."""
-        found = [each for each in self.pending() if name in (question_name(each), each.id)]
+        found = [each for each in self.pending() if name in (orders.question_name(each), each.id)]
         if len(found) == 1:
             return found[0]
         if found:
-            raise ValidationError(
-                "this names several questions", found=name, expected=f"one of {', '.join(map(question_name, found))}"
-            )
+            names = ", ".join(map(orders.question_name, found))
+            raise ValidationError("this names several questions", found=name, expected=f"one of {names}")
         raise RemoteError(
             "no such question waits: it was answered or withdrawn, its episode is over, or there never was one",
             code=Code.STALE_QUESTION,
             expected="one that `pending` lists",
         )
 
-    # ---------------------------------------------------------------------------------------------------------- acts
     def answer(self, question: NamedQuestion | str, choice: str | None = None, *, text: str = "") -> Done:
         """Answer an agent's question by the id of an option, in words, or both.
 
         Here and below, the question is what `pending` returned, or its name: SESSION.EPOCH.NUMBER-RUN.
         """
         asked = self._find_question(question)
-        return self._act("answer", Reply(asked.session, asked.epoch, asked.id, choice, text))
+        return self._act("answer", orders.Answer(asked.session, asked.epoch, asked.id, choice, text))
 
     def approve(
         self,
@@ -225,27 +191,27 @@ class OperatorClient:
     ) -> Done:
         """Issue the token that was asked for, or a smaller one."""
         asked = self._find_question(question)
-        return self._act("approve", Approval(asked.session, asked.epoch, asked.id, uses, life_seconds, text))
+        return self._act("approve", orders.Approve(asked.session, asked.epoch, asked.id, uses, life_seconds, text))
 
     def deny(self, question: NamedQuestion | str, *, text: str = "") -> Done:
         """Do not issue the token that was asked for."""
         asked = self._find_question(question)
-        return self._act("deny", Deny(asked.session, asked.epoch, asked.id, text))
+        return self._act("deny", orders.Deny(asked.session, asked.epoch, asked.id, text))
 
     def alert(self, episode: InEpisode | str, summary: str, *, severity: Severity = "CRITICAL") -> Done:
         """State that something is wrong; CRITICAL stops the episode's agents at once, until `clear`.
 
         Here and below, the episode is whatever belongs to it (a row, a question, one of `sessions`) or `SESSION.EPOCH`.
         """
-        return self._act("alert", RaiseAlert(*_parse_episode(episode), summary, severity))
+        return self._act("alert", orders.RaiseAlert(*_parse_episode(episode), summary, severity))
 
     def clear(self, episode: InEpisode | str, summary: str = "") -> Done:
         """Lift the safe mode of the episode."""
-        return self._act("clear", Clear(*_parse_episode(episode), summary))
+        return self._act("clear", orders.Clear(*_parse_episode(episode), summary))
 
     def revoke(self, episode: InEpisode | str, *, token_id: str | None = None, grant: str | None = None) -> Done:
         """Take back a token, or an agent's whole grant; one of the two."""
-        return self._act("revoke", Withdraw(*_parse_episode(episode), token_id, grant))
+        return self._act("revoke", orders.Withdraw(*_parse_episode(episode), token_id, grant))
 
     def approve_budget(
         self,
@@ -257,28 +223,35 @@ class OperatorClient:
         note: str = "",
     ) -> Done:
         """Add to what may be spent in the episode."""
-        order = ApproveBudget(*_parse_episode(episode), token_budget, tool_call_budget, time_budget_seconds, note)
-        return self._act("budget", order)
+        amounts = (token_budget, tool_call_budget, time_budget_seconds)
+        return self._act("budget", orders.ApproveBudget(*_parse_episode(episode), *amounts, note))
 
     def link(self) -> str:
         """Return an address of the server's pages, for a browser; it is good once, for an hour."""
-        return self._request("POST", "/operator/link", b"{}", Link, self._timeout).url
-
-    # -------------------------------------------------------------------------------------------------------- inside
-    def _read(self, path: str, kind: type[T], more: float = 0.0) -> T:
-        return self._request(GET, path, None, kind, self._timeout + more)
+        return self._request("link", b"{}", orders.Link).url
 
     def _find_question(self, question: NamedQuestion | str) -> NamedQuestion:
         return self.question(question) if isinstance(question, str) else question
 
     def _act(self, name: str, order: msgspec.Struct) -> Done:
-        return self._request("POST", f"/operator/{name}", _encode_order(order), Done, self._timeout)
+        try:
+            msgspec.convert(msgspec.to_builtins(order), type(order))
+            body = msgspec.json.encode(order)
+        except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as problem:
+            raise ValidationError(f"this cannot be asked for: {problem}") from None
+        return self._request(name, body, Done)
 
-    def _request(self, method: str, path: str, body: bytes | None, kind: type[T], seconds: float) -> T:
-        answer = send_http_request(self.address, method, path, body, connect_seconds=CONNECT_SECONDS, seconds=seconds)
-        if answer.status != 200:
-            raise _exception_from_response(answer, self.address)
-        return _decode_reply(answer.body, kind, self.address)
+    def _request(self, name: str, body: bytes | None, kind: type[T], more: float = 0.0) -> T:
+        seconds = self._timeout + more
+        status, content = send_http_request(self.address, f"/operator/{name}", body, seconds=seconds)
+        if status == 200:
+            return _decode_reply(content, kind, self.address)
+        try:
+            problem = msgspec.json.decode(content, type=Problem)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            message = REFUSALS.get(status, "the server refused the request")
+            raise ConnectionFailed(f"{message} at {self.address}", found=status) from None
+        raise exception_from_problem(problem)
 
 
 def next_after(page: JudgedRows, after: int) -> int:
@@ -286,12 +259,6 @@ def next_after(page: JudgedRows, after: int) -> int:
     if page.last < after:
         return 0
     return page.rows[-1].row if page.rows else min(after + page.missed, page.last)
-
-
-def _find_address(url: str, token: str | None, environment: Mapping[str, str]) -> Address:
-    found = parse_address(url, token=token)
-    ambient = environment.get(TOKEN_VARIABLE) or None
-    return found if found.token is not None or ambient is None else parse_address(url, token=ambient)
 
 
 def _parse_episode(episode: InEpisode | str) -> tuple[str, int]:
@@ -304,26 +271,8 @@ def _parse_episode(episode: InEpisode | str) -> tuple[str, int]:
     raise ValidationError("this names no episode", found=episode, expected="SESSION.EPOCH, as `sessions` shows it")
 
 
-def _encode_order(order: msgspec.Struct) -> bytes:
-    """Return an order as JSON; what no server would take is a ValidationError."""
-    try:
-        msgspec.convert(msgspec.to_builtins(order), type(order))
-        return msgspec.json.encode(order)
-    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as problem:
-        raise ValidationError(f"this cannot be asked for: {problem}") from None
-
-
 def _decode_reply(raw: bytes | msgspec.Raw, kind: type[T], address: Address) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ConnectionFailed(f"what came from {address} is no answer of an operator's server") from None
-
-
-def _exception_from_response(answer: HttpResponse, address: Address) -> ProctorError:
-    """Return the exception for an answer that is a refusal: coded, or of the access checks."""
-    try:
-        return exception_from_problem(msgspec.json.decode(answer.body, type=Problem))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        message = REFUSALS.get(answer.status, "the server refused the request")
-        return ConnectionFailed(f"{message} at {address}", found=answer.status)

@@ -26,7 +26,7 @@ from proctor.client.blocking import get_shared_loop
 from proctor.client.connection import Connection, ConnectionSettings
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import PLAIN_KEYS, unpack_array
-from proctor.models.control import BatchReply, ObservationReply, Schemas
+from proctor.models.control import BatchReply, ObservationReply
 from proctor.models.spaces import Codec, codec_of, space_from
 from proctor.models.wire import Encoding
 
@@ -49,12 +49,11 @@ class _Remote:
         settings = replace(ConnectionSettings() if settings is None else settings, packed=True)
         self._connection = Connection(url, token=token, settings=settings)
         self._run = get_shared_loop().run
-        schemas: Schemas = self._run(self._connection.schema())
-        if schemas.spaces is None:
-            raise ValidationError(
-                "the server's environment has no Gymnasium spaces", expected="an EnvClient, which needs none"
-            )
-        return space_from(schemas.spaces["action"]), space_from(schemas.spaces["observation"])
+        spaces = self._run(self._connection.schema()).spaces
+        if spaces is None:
+            expected = "an EnvClient, which needs none"
+            raise ValidationError("the server's environment has no Gymnasium spaces", expected=expected)
+        return space_from(spaces["action"]), space_from(spaces["observation"])
 
     @contextmanager
     def _close_on_failure(self) -> Iterator[None]:
@@ -68,9 +67,8 @@ class _Remote:
 
     def _encode(self, codec: Codec, key: str, value: Any) -> bytes:
         welcome = self._connection.welcome
-        return encode_value(
-            codec, key, value, Encoding() if welcome is None else Encoding(welcome.packed, welcome.compression)
-        )
+        encoding = Encoding() if welcome is None else Encoding(welcome.packed, welcome.compression)
+        return encode_value(codec, key, value, encoding)
 
     @property
     def head(self) -> str | None:
@@ -127,9 +125,6 @@ def without_credential(spec: EnvSpec | None) -> EnvSpec | None:
         scheme, separator, rest = kwargs["url"].partition("://")
         kwargs["url"] = scheme + separator + rest.rpartition("@")[2]
     return replace(spec, kwargs=kwargs)
-
-
-OBSERVATION_KEY: Final = "observation"
 
 
 class RemoteEnv(_Remote, gym.Env[Any, Any]):
@@ -190,11 +185,10 @@ class RemoteEnv(_Remote, gym.Env[Any, Any]):
 
     def _read_observation(self, seen: ObservationReply) -> Any:
         try:
-            inside = msgspec.json.decode(seen.observation)[OBSERVATION_KEY]
+            inside = msgspec.json.decode(seen.observation)["observation"]
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-            raise ValidationError(
-                "the server's observation has no value", expected=f'an object with "{OBSERVATION_KEY}"'
-            ) from None
+            expected = 'an object with "observation"'
+            raise ValidationError("the server's observation has no value", expected=expected) from None
         # An environment may observe beyond its own bounds; the form is checked all the same.
         return self._observation.decode(inside, bounded=False)
 
@@ -206,7 +200,6 @@ def _read_info(seen: ObservationReply) -> dict[str, Any]:
     return info
 
 
-RESET_MASK: Final = "reset_mask"
 FINAL_OBSERVATIONS: Final = "final_obs"
 Array = NDArray[Any]
 
@@ -237,8 +230,8 @@ class RemoteVectorEnv(_Remote, VectorEnv[Any, Any, Any]):
         self.metadata = {"render_modes": [], "autoreset_mode": mode}
         with self._close_on_failure():
             self.single_action_space, self.single_observation_space = self._connect(url, token, settings, render_mode)
-            order = self._connection.batch(num_envs, autoreset_mode=mode.name.lower(), infos=infos)
-            self._session = self._run(order)
+            batch = self._connection.batch(num_envs, autoreset_mode=mode.name.lower(), infos=infos)
+            self._session = self._run(batch)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._actions = codec_of(self.action_space)
@@ -250,7 +243,7 @@ class RemoteVectorEnv(_Remote, VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode everywhere, or where `options["reset_mask"]` says; the only way on after EpisodeLost."""
         rest = dict(options or {})
-        mask = rest.pop(RESET_MASK, None)
+        mask = rest.pop("reset_mask", None)
         data = encode_reset({"seed": _check_seeds(seed), "options": rest or None, "mask": mask})
         seen = self._run(self._session.reset(data))
         return self._read_observations(seen), self._read_infos(seen)
@@ -283,7 +276,10 @@ class RemoteVectorEnv(_Remote, VectorEnv[Any, Any, Any]):
         finals = infos.pop(FINAL_OBSERVATIONS, None)
         told = {key: _unpack_info(value) for key, value in infos.items()}
         if finals is not None:
-            told[FINAL_OBSERVATIONS] = _read_final_observations(finals, self._observation, self.num_envs)
+            # The last observations of those that ended, one by one, as Gymnasium passes them.
+            told[FINAL_OBSERVATIONS] = each = np.full(self.num_envs, None, dtype=object)
+            for index, value in zip(finals["index"], finals["values"], strict=True):
+                each[index] = self._observation.decode(value, bounded=False)
         return told
 
 
@@ -335,11 +331,3 @@ def _unpack_info(value: Any) -> Any:
         array[:] = [_unpack_info(part) for part in value]
         return array
     return value
-
-
-def _read_final_observations(finals: dict[str, Any], codec: Codec, length: int) -> Array:
-    """Return the last observations of those that ended, one by one, as Gymnasium passes them."""
-    each = np.full(length, None, dtype=object)
-    for index, value in zip(finals["index"], finals["values"], strict=True):
-        each[index] = codec.decode(value, bounded=False)
-    return each

@@ -14,6 +14,7 @@ Rule 6: without `hello` nothing can be taken back: the connection is broken off,
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -41,29 +42,14 @@ from proctor.errors import (
     StateError,
     ValidationError,
 )
-from proctor.models.control import (
-    BatchReply,
-    Cancel,
-    Cancelled,
-    Closed,
-    Code,
-    Granted,
-    MessageKind,
-    ObservationReply,
-    Open,
-    Opened,
-    RawReply,
-    Resumed,
-    Revoke,
-    Revoked,
-)
+from proctor.models import control
+from proctor.models.control import BatchReply, Code, Granted, MessageKind, ObservationReply, Open, RawReply, Revoked
 
 if TYPE_CHECKING:
     from proctor.client.connection import Connection, PendingRequest
 
 T = TypeVar("T")
 SeenT = TypeVar("SeenT", ObservationReply, BatchReply)
-NOTHING = b""
 
 
 class SessionStatus(Enum):
@@ -85,7 +71,7 @@ class ClientSession(Generic[SeenT]):
         self.position: EpisodePosition = EpisodePosition()
         self.status: SessionStatus = SessionStatus.NEW
         self.greeted: bool = False
-        self.opened: Opened | None = None
+        self.opened: control.Opened | None = None
         self.name: str | None = None
         self.name_json: bytes | None = None
         self.boot: str | None = None
@@ -151,7 +137,7 @@ class ClientSession(Generic[SeenT]):
             self._check_legal(None)
             if self.status is SessionStatus.NEW:
                 await self._open()
-            reply = await self._exchange(MessageKind.STATE, NOTHING, None)
+            reply = await self._exchange(MessageKind.STATE, b"", None)
             self._check_reply(MessageKind.STATE, reply)
             if reply.type != MessageKind.STATE:
                 raise self._lose_to(f"a request for the state was answered with {reply.type!r}", LossReason.UNREADABLE)
@@ -218,8 +204,13 @@ class ClientSession(Generic[SeenT]):
         """
         before, self.status = self.status, SessionStatus.CLOSED
         self._connection.detach(self)
-        if before is SessionStatus.ATTACHED and self.greeted:
-            await self._say_goodbye()
+        if before is not SessionStatus.ATTACHED or not self.greeted:
+            return
+        reply = await self._ask_briefly(MessageKind.CLOSE)
+        if reply is not None:
+            with suppress(ProctorError):
+                closed = read_reply(reply, "closed", control.Closed)
+                self.head = closed.head if isinstance(closed.head, str) else None
 
     def suspend(self) -> None:
         """Learn that the connection broke and is sought again."""
@@ -234,7 +225,7 @@ class ClientSession(Generic[SeenT]):
         self._connection.detach(self)
         return loss
 
-    def come_back(self, reply: RawReply, resumed: Resumed, waiting: "list[PendingRequest]") -> None:
+    def come_back(self, reply: RawReply, resumed: control.Resumed, waiting: "list[PendingRequest]") -> None:
         """Go on where the session stands, if that is where it can stand; `waiting` has not been answered.
 
         Of these, what the server never began has changed nothing.
@@ -255,7 +246,7 @@ class ClientSession(Generic[SeenT]):
         self.greeted = self._connection.welcome is not None
         if self.greeted:
             reply = await self._connection.request(MessageKind.OPEN, msgspec.json.encode(self._order))
-            self.opened = read_reply(reply, "opened", Opened)
+            self.opened = read_reply(reply, "opened", control.Opened)
             if not reply.session:
                 raise ConnectionFailed("the server opened a session and gave it no name")
             self.name, self.name_json = reply.session, msgspec.json.encode(reply.session)
@@ -270,11 +261,11 @@ class ClientSession(Generic[SeenT]):
 
     def _check_legal(self, method: LifecycleMethod | None) -> None:
         """Raise if the call is not legal now, or the episode is lost."""
-        place = self.position
         if self.status is SessionStatus.CLOSED:
             guard(EnvironmentState.CLOSED, method or LifecycleMethod.STEP)
         if method is LifecycleMethod.RESET:
             return
+        place = self.position
         if place.loss is not None:
             raise place.loss.exception()
         if method is LifecycleMethod.STEP and (place.epoch == 0 or place.ended):
@@ -342,7 +333,6 @@ class ClientSession(Generic[SeenT]):
     def _lose_to(self, message: str, code: str) -> EpisodeLost:
         return self.position.lose(EpisodeLoss(message, code)).exception()
 
-    # ------------------------------------------------------------------------------------ requests with a known end
     async def _exchange(self, kind: str, data: bytes, epoch: int | None) -> RawReply:
         """Return the reply, which may be an error; raise RequestTimeout if nothing happened, else EpisodeLost."""
         pending = self._connection.ask(kind, data, session=self, epoch=epoch)
@@ -396,15 +386,12 @@ class ClientSession(Generic[SeenT]):
             self._give_up_on(pending)
             self._connection.hang_up()
             return ""
-        reply = await self._ask_briefly(MessageKind.CANCEL, msgspec.json.encode(Cancel(pending.number or 0)))
-        try:
-            if reply is not None and reply.type == "cancelled":
-                return msgspec.json.decode(reply.data, type=Cancelled).outcome
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
+        reply = await self._ask_briefly(MessageKind.CANCEL, msgspec.json.encode(control.Cancel(pending.number or 0)))
+        with suppress(ProctorError):
+            return "" if reply is None else read_reply(reply, "cancelled", control.Cancelled).outcome
         return ""
 
-    async def _ask_briefly(self, kind: str, data: bytes) -> RawReply | None:
+    async def _ask_briefly(self, kind: str, data: bytes = b"") -> RawReply | None:
         """Return the reply to a request that tidies up; None if none comes in time, or there is no connection."""
         pending = self._connection.ask(kind, data, session=self)
         try:
@@ -433,20 +420,9 @@ class ClientSession(Generic[SeenT]):
             self._lose_to(f"a {abandoned.kind} took place after its caller had gone", LossReason.UNHEARD)
         if reply.type == "granted":
             # Lest it stands in the way of others until the episode ends.
-            try:
-                order = Revoke(msgspec.json.decode(reply.data, type=Granted).grant)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return
-            await self._ask_briefly(MessageKind.REVOKE, msgspec.json.encode(order))
-
-    async def _say_goodbye(self) -> None:
-        reply = await self._ask_briefly(MessageKind.CLOSE, NOTHING)
-        try:
-            closed = None if reply is None else read_reply(reply, "closed", Closed)
-        except ProctorError:
-            return  # the server closes the session by itself
-        if closed is not None:
-            self.head = closed.head if isinstance(closed.head, str) else None
+            with suppress(ProctorError):
+                order = control.Revoke(read_reply(reply, "granted", Granted).grant)
+                await self._ask_briefly(MessageKind.REVOKE, msgspec.json.encode(order))
 
 
 AnySession = ClientSession[Any]

@@ -8,8 +8,8 @@ Rule 4: the library's own debug lines would show the credential, so they are nev
 
 import asyncio
 import logging
-from collections.abc import MutableMapping
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.client import ClientProtocol
@@ -33,8 +33,6 @@ REFUSALS: Final = {
     403: "the server refused this Host or Origin",
     404: "there is no control plane at this address",
 }
-BINARY_MESSAGE: Final = b""
-"""Stands for a binary message, which says nothing in this protocol; an empty text says as little."""
 
 
 class SocketListener(Protocol):
@@ -47,17 +45,9 @@ class SocketListener(Protocol):
         """Learn that nothing more will be heard of `socket`; never raises."""
 
 
-class _SilentLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger without debug lines: they hold the request's headers, and with them the credential."""
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # the standard library's name
-        return level > logging.DEBUG and super().isEnabledFor(level)
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return msg, kwargs
-
-
-LOG: Final = _SilentLogger(logging.getLogger("proctor.client.socket"), {})
+LOG: Final = logging.getLogger("proctor.client.socket")
+# The library's debug lines hold the request's headers, and with them the credential.
+LOG.addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 class Socket(ClientConnection):
@@ -90,14 +80,11 @@ class Socket(ClientConnection):
         elif event.opcode is Opcode.TEXT and event.fin:
             self._listener.on_message(bytes(event.data))
         else:
-            self._assemble(event)
-
-    def _assemble(self, frame: Frame) -> None:
-        """Keep a part of a message that comes in several, and hand it on when it is whole."""
-        self._parts.append(BINARY_MESSAGE if frame.opcode is Opcode.BINARY else bytes(frame.data))
-        if frame.fin:
-            message, self._parts = b"".join(self._parts), []
-            self._listener.on_message(message)
+            # A part of a message that comes in several. A binary one says nothing in this protocol, as an empty text does.
+            self._parts.append(b"" if event.opcode is Opcode.BINARY else bytes(event.data))
+            if event.fin:
+                message, self._parts = b"".join(self._parts), []
+                self._listener.on_message(message)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read in pieces of moderate size, where the event loop lets one choose."""
@@ -122,10 +109,6 @@ async def open_socket(
     address: Address, listener: SocketListener, *, seconds: float, ping_seconds: float | None
 ) -> Socket:
     """Return a socket that is open, or raise ConnectionFailed; `listener` may hear it before this returns."""
-
-    def make_socket(protocol: ClientProtocol, **settings: Any) -> Socket:
-        return Socket(protocol, listener=listener, **settings)
-
     # A proxy is never asked for what stays on this machine.
     where: dict[str, Any] = {"proxy": None} if address.is_local else {}
     if address.socket_path is not None:
@@ -140,11 +123,11 @@ async def open_socket(
         close_timeout=CLOSE_SECONDS,
         max_size=MOST_BYTES,
         logger=LOG,
-        create_connection=make_socket,  # type: ignore[arg-type]  # any callable will do: a class is what the library has in mind
+        create_connection=partial(Socket, listener=listener),  # type: ignore[arg-type]  # any callable will do: a class is what the library has in mind
         **where,
     )
     try:
-        socket = await attempt
+        return cast(Socket, await attempt)
     except InvalidStatus as refusal:
         status = refusal.response.status_code
         message = REFUSALS.get(status, "the server refused the handshake")
@@ -152,9 +135,6 @@ async def open_socket(
     except (OSError, InvalidHandshake, InvalidURI, asyncio.IncompleteReadError, EOFError) as problem:
         reason = str(problem) or type(problem).__name__
         raise ConnectionFailed(f"no connection to {address}: {reason}") from None
-    if not isinstance(socket, Socket):
-        raise ConnectionFailed(f"no connection to {address}")
-    return socket
 
 
 def is_final(problem: ConnectionFailed) -> bool:

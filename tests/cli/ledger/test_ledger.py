@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from proctor.cli import terminal as progress
-from proctor.cli.ledger_key import load_signing_key, parse_public_key
+from proctor.cli.options import load_signing_key, parse_public_key
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.play.game import AHEAD, LATE, GamePhase, GameSession
-from proctor.cli.play.players import PlumePlayer, PopperPlayer
+from proctor.cli.play.game import AHEAD, LATE, GamePhase, GameSession, PlumePlayer, PopperPlayer
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
 

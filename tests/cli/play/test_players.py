@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.cli.play.game import GameState, Player
-from proctor.cli.play.players import PlumePlayer, PopperPlayer, draw_bar
+from proctor.cli.play.game import GameState, Player, PlumePlayer, PopperPlayer, draw_bar
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
 from proctor.errors import ValidationError

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from proctor.cli.play import GamePainter, least_size, needs_room
-from proctor.cli.play.game import GameSession
-from proctor.cli.play.players import PlumePlayer, PopperPlayer
+from proctor.cli.play.game import GameSession, PlumePlayer, PopperPlayer
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.popper.env import ColumnPopperEnv
 

@@ -19,35 +19,30 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 import proctor
 from proctor.access.credentials import CONTROL, OPERATOR, CredentialKind, default_state_file, read_private
 from proctor.cli.demo.display import READING_SECONDS, DemoOperator, EpisodeStory, RowFollower, show_episode
-from proctor.cli.ledger_key import load_signing_key
+from proctor.cli.options import load_signing_key
 from proctor.cli.output import printable
 from proctor.client import EnvClient, GrantWish, OperatorClient, SyncEnvClient
 from proctor.client.agents import Grant
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
+from proctor.episode.verdicts import Outcome
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.ledger.verify import VerificationReport, verify
 from proctor.replay.replayer import ReplayResult, replay_episode
 from proctor.viewer.episode import Episode
 
-# -------------------------------------------------------------------------------------------------------- the processes
 START_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 15.0
-TICK_SECONDS: Final = 0.02
-SHOWN_LOG_LINES: Final = 12
-"""Of a log, when something went wrong."""
-Sink: TypeAlias = int | IO[bytes]
 AGENT: Final = Path("examples") / "governed_agent.py"
 
 
@@ -83,7 +78,10 @@ def run_server(place: DemoFolder, arguments: Sequence[str]) -> Iterator[str]:
     """Run `proctor serve` with these arguments and the demo's own for the block, and yield its address."""
     command = [sys.executable, "-m", "proctor", "serve", *arguments, "--ledger", str(place.ledger)]
     command += ["--port", "0", "--agent-port", "0", "--json"]
-    with place.server_log.open("wb") as log, _run_process(command, place.variables, subprocess.PIPE, log) as process:
+    with (
+        place.server_log.open("wb") as log,
+        _run_process(command, place.variables, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
         yield _read_announcement(process, place)["url"]
 
 
@@ -92,7 +90,7 @@ def run_agent(place: DemoFolder, grant: Grant, arguments: Sequence[str]) -> Iter
     """Run the reference agent for the block, or until it has done; all that it is given is its grant."""
     command = [sys.executable, str(agent_file()), *arguments]
     given = {"PROCTOR_GRANT_ADDRESS": grant.address, "PROCTOR_GRANT_TOKEN": grant.token}
-    with place.agent_log.open("wb") as log, _run_process(command, given, log, log, cwd=Path("/")) as process:
+    with place.agent_log.open("wb") as log, _run_process(command, given, stdout=log, stderr=log, cwd="/") as process:
         yield process
 
 
@@ -113,35 +111,23 @@ def check_exit(process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 @contextmanager
 def _run_process(
-    command: Sequence[str], variables: Mapping[str, str], out: Sink, err: Sink, cwd: Path | None = None
+    command: Sequence[str], variables: Mapping[str, str], **files: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process for the block. It is asked to end first, and whoever interrupts that gets it done at once."""
     process = subprocess.Popen(  # noqa: S603  # our own interpreter with our own programs
-        command,
-        env=variables,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=err,
-        start_new_session=True,
+        command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True, **files
     )
-    try:
-        yield process
-    finally:
-        _end_process(process)
-
-
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    """End a process: it is asked first, and whoever interrupts that gets it done at once."""
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        process.kill()
-        process.wait()
+    with ExitStack() as stack:
         if process.stdout is not None:
-            process.stdout.close()
+            stack.callback(process.stdout.close)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(15.0)
 
 
 def _read_announcement(process: "subprocess.Popen[bytes]", place: DemoFolder) -> dict[str, str]:
@@ -157,17 +143,15 @@ def _read_announcement(process: "subprocess.Popen[bytes]", place: DemoFolder) ->
         if time.monotonic() > deadline:
             raise ComponentError(f"the server did not start within {START_SECONDS:g} seconds")
         said += pipe.read() or b""
-        time.sleep(TICK_SECONDS)
+        time.sleep(0.02)
     document: dict[str, str] = json.loads(said)
     return document
 
 
 def _read_last_lines(log: Path) -> str:
-    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:])
+    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-12:])
 
 
-# ------------------------------------------------------------------------------------------------------------ the proof
-CONFORMING: Final = "conforming"
 GOOD: Final = "bold green"
 BAD: Final = "bold yellow"
 
@@ -198,13 +182,10 @@ def prove_episode(place: DemoFolder, chain: str, head: str | None) -> EpisodePro
 
 def print_summary(console: Console, story: EpisodeStory, proof: EpisodeProof) -> None:
     """Print what happened and what was proved, a line each."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for name, verdict, style, facts in _summary_rows(story, proof.report, proof.replay):
         table.add_row(name, Text.assemble((verdict, style), facts))
-    console.print()
-    console.print(table)
+    console.print("", table)
 
 
 def _summary_rows(
@@ -221,7 +202,7 @@ def _summary_rows(
     else:
         outcome = str(story.closed.outcome)
         counts = f"{len(story.packets) - len(refused)} packets were accepted and {len(refused)} refused"
-        good = GOOD if outcome == CONFORMING else BAD
+        good = GOOD if outcome == Outcome.CONFORMING else BAD
         yield "episode", outcome, good, f", closed in {story.closed.state}: {counts}"
     if refused:
         yield "cheating", "refused", GOOD, f" by {refused[0].partition(';')[0]}"
@@ -239,7 +220,10 @@ def _summary_rows(
 
 def print_commands(console: Console, place: DemoFolder, proof: EpisodeProof, *, kept: bool) -> None:
     """Print what to try next; without the files of this demo, first how to keep them."""
-    ledger, key = (str(place.ledger), str(place.public_key)) if kept else ("demo/ledger", "demo/ledger-key.pub")
+    ledger, key = (place.ledger, place.public_key) if kept else ("demo/ledger", "demo/ledger-key.pub")
+    agent, here = agent_file(), Path.cwd()
+    if agent.is_relative_to(here):
+        agent = agent.relative_to(here)
     episode, head = proof.episode.episode_id, proof.head if kept else "HEAD"
     rows = [
         (f"proctor view {ledger} {episode}", "look at it in a browser, compare it, fork it"),
@@ -247,7 +231,7 @@ def print_commands(console: Console, place: DemoFolder, proof: EpisodeProof, *, 
         (f"proctor ledger verify {ledger} --key {key} --head {head}", "prove it again"),
         (f"proctor replay {ledger} {episode} --at {proof.replay.steps // 2}", "any moment of it"),
         ("proctor serve proctor/PlumeSearch-v0 --agent-port 8001 --governed strict --ledger my-ledger", "your own"),
-        (f"python {_shorten_path(agent_file())} --help", "the agent that you have seen: one file, to copy"),
+        (f"python {agent} --help", "the agent that you have seen: one file, to copy"),
     ]
     if not kept:
         rows.insert(0, ("proctor demo --keep demo", "keep the ledger and the logs"))
@@ -256,27 +240,14 @@ def print_commands(console: Console, place: DemoFolder, proof: EpisodeProof, *, 
         console.print(Text.assemble(f"  {printable(command)}", (f"   # {about}", "dim")), soft_wrap=True)
 
 
-def _shorten_path(path: Path) -> Path:
-    """Return a path as people would type it from where they are."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
 TARGET: Final = "proctor/PlumeSearch-v0"
 FIELD_SETTINGS: Final = ("grid_size=[96,48]", "source_location=[14,24]", "plume=advected", "max_steps=600")
 SEED: Final = 8
 """Of a search in which the agent comes to a point where it asks."""
-EPISODE_ID: Final = "demo"
-PAUSE_SECONDS: Final = 0.1
-ASK_SECONDS: Final = 60.0
-TERMINATED: Final = 143
 
 
 class PlumeClient(EnvClient[PlumeAction, PlumeObservation, PlumeState]):
     """The orchestrator's side."""
-
-
-SyncPlumeClient: TypeAlias = SyncEnvClient[PlumeAction, PlumeObservation, PlumeState]
 
 
 def demo(
@@ -297,29 +268,19 @@ def demo(
     """Watch an agent search a plume under supervision, cheat once and ask once; then prove and replay what happened."""
     parse_seed(seed)
     console = Console(highlight=False)
+    settings = [part for setting in FIELD_SETTINGS for part in ("--set", setting)]
+    arguments = [TARGET, *settings, "--governed", governed, "--sandbox", sandbox]
     with _exit_on_signals(), _open_folder(keep) as place:
         console.print("A server, an agent and an operator. What you see is the ledger, as it is written.")
-        story, proof = _run_episode(console, place, _server_arguments(governed, sandbox), seed, live=live, fast=fast)
+        story, proof = _run_episode(console, place, arguments, seed, live=live, fast=fast)
         print_summary(console, story, proof)
         if page is not None:
-            _write_page(console, page, place, proof)
+            with suppress(OSError):  # what is wrong with the folder is said by whoever writes there
+                page.parent.mkdir(parents=True, exist_ok=True)
+            Episode(place.ledger, proof.episode.chain).save(page)
+            about = f"      {printable(str(page))} shows it in any browser: scrub, charts, every verdict"
+            console.print(Text.assemble(("page", "bold"), about))
         print_commands(console, place, proof, kept=keep is not None)
-
-
-def _write_page(console: Console, page: Path, place: DemoFolder, proof: EpisodeProof) -> None:
-    with suppress(OSError):  # what is wrong with the folder is said by whoever writes there
-        page.parent.mkdir(parents=True, exist_ok=True)
-    Episode(place.ledger, proof.episode.chain).save(page)
-    console.print(
-        Text.assemble(
-            ("page", "bold"), f"      {printable(str(page))} shows it in any browser: scrub, charts, every verdict"
-        )
-    )
-
-
-def _server_arguments(governed: str, sandbox: str) -> list[str]:
-    settings = [part for setting in FIELD_SETTINGS for part in ("--set", setting)]
-    return [TARGET, *settings, "--governed", governed, "--sandbox", sandbox]
 
 
 def _run_episode(
@@ -330,7 +291,7 @@ def _run_episode(
         with console.status("starting a server in the strongest sandbox that works here"):
             url = stack.enter_context(run_server(place, arguments))
         client = stack.enter_context(PlumeClient.blocking(url, token=place.secret(CONTROL)))
-        client.reset(seed=seed, episode_id=EPISODE_ID, grant=GrantWish(agent="governed_agent.py"))
+        client.reset(seed=seed, episode_id="demo", grant=GrantWish(agent="governed_agent.py"))
         session = client.client.session
         chain = f"{session.name}.{session.position.epoch}"
         ledger = stack.enter_context(Ledger.open(place.ledger))
@@ -341,11 +302,13 @@ def _run_episode(
     return story, prove_episode(place, chain, client.head)
 
 
-def _run_agent(place: DemoFolder, client: SyncPlumeClient, rows: RowFollower) -> Generator[list[Row], None, None]:
+def _run_agent(
+    place: DemoFolder, client: SyncEnvClient[Any, Any, Any], rows: RowFollower
+) -> Generator[list[Row], None, None]:
     """Let the agent go, and yield what happens until the episode is closed."""
     if client.granted is None:
         raise ComponentError("the reset brought no grant")
-    wish = ["--cheat", "--ask", str(ASK_SECONDS), "--pause", str(0.0 if rows.fast else PAUSE_SECONDS)]
+    wish = ["--cheat", "--ask", "60.0", "--pause", "0.0" if rows.fast else "0.1"]
     with run_agent(place, client.granted, wish) as agent:
         yield from rows.portions(lambda: agent.poll() is None)
     check_exit(agent, place.agent_log)
@@ -375,7 +338,7 @@ def _exit_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as an interrupt does, so that what was started is ended too."""
 
     def leave(*_: Any) -> None:
-        raise SystemExit(TERMINATED)
+        raise SystemExit(143)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

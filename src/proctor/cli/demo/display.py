@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proctor.cli.ledger.pages import EpisodePage
@@ -29,14 +29,11 @@ from proctor.episode.transition_table import ProtocolState
 from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger, Row
 from proctor.models.events import EpisodeClosed, EpisodeReset, EpisodeStepped, PacketJudged
-from proctor.models.operator import Waiting
 from proctor.narration.events import Narrator, TimelineEntry, describe_refusal, timeline_entries
 
-MOST_TRAIL: Final = 256
 ANSWER_PREFIX: Final = "record user_input "
 
 
-# ------------------------------------------------------------------------------------------------------------ the story
 class ToldPacket(NamedTuple):
     """One packet with its verdict, and what is told of it."""
 
@@ -76,7 +73,7 @@ class EpisodeStory:
     terminated: bool = False
     packets: list[ToldPacket] = field(default_factory=list)
     closed: EpisodeClosed | None = None
-    _trail: deque[Any] = field(default_factory=lambda: deque(maxlen=MOST_TRAIL))
+    _trail: deque[Any] = field(default_factory=lambda: deque(maxlen=256))
 
     @property
     def refusals(self) -> list[str]:
@@ -128,12 +125,6 @@ def _decode_scene(scene: Raw) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# -------------------------------------------------------------------------------------------------------------- the log
-PLAIN_COLUMNS: Final = 72
-PLAIN_ROWS: Final = 18
-WHO: Final = len("agent governed_agent.py")
-
-
 def show_episode(console: Console, portions: Iterable[list[Row]], *, live: bool) -> EpisodeStory:
     """Show rows as they come, in the way that suits the console and is wanted, and return what they told."""
     story = EpisodeStory()
@@ -145,7 +136,7 @@ def show_episode(console: Console, portions: Iterable[list[Row]], *, live: bool)
                 screen.update(draw_view(story, console.width, console.height), refresh=True)
         return story
     form = OutputFormat(console.width if console.is_terminal else WIDTH, console.is_terminal, not console.no_color)
-    page = EpisodePage(form, WHO)
+    page = EpisodePage(form, len("agent governed_agent.py"))
     for entry in timeline_entries(_log_rows(console, portions, story), Narrator()):
         console.print(Text.from_ansi(page.entry(replace(entry, remark=""))), end="", soft_wrap=True)
     _print_field(console, story)
@@ -166,30 +157,24 @@ def _log_rows(console: Console, portions: Iterable[list[Row]], story: EpisodeSto
 
 def _print_field(console: Console, story: EpisodeStory) -> None:
     if story.scene is not None:
-        console.print(picture(story.scene, PLAIN_COLUMNS, PLAIN_ROWS))
+        console.print(picture(story.scene, 72, 18))
 
 
-# ---------------------------------------------------------------------------------------------------------- the picture
 WIDE: Final = 96
 """Columns from which on the machine stands beside the field, and not below it."""
-AROUND: Final = 5
-"""Lines above and below the field, the cursor's with them."""
-LEAST_PACKETS: Final = 4
 _SENTENCES: Final = {"EscalationPacket": "The agent asks its operator:", "user_input": "The operator has answered:"}
 
 
 def draw_view(story: EpisodeStory, width: int, height: int) -> RenderableType:
     """Return the picture of a story for a terminal of this size."""
-    room = max(height - AROUND, 2)
+    room = max(height - 5, 2)  # five lines are above and below the field, the cursor's with them
     if width >= WIDE:
         half = width // 2
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(no_wrap=True)
-        grid.add_column(no_wrap=True)
+        grid = Table.grid(Column(no_wrap=True), Column(no_wrap=True), padding=(0, 2, 0, 0))
         grid.add_row(_draw_field(story, half, room), _draw_machine(story, width - half - 2, room))
         body: RenderableType = grid
     else:
-        packets = max(room // 3, LEAST_PACKETS)
+        packets = max(room // 3, 4)
         body = Group(_draw_field(story, width, max(room - packets, 1)), _draw_machine(story, width, packets))
     return Group(_draw_head(story), body, _draw_foot(story, width))
 
@@ -242,7 +227,6 @@ def _draw_line(text: str, style: str, columns: int) -> Text:
     return line
 
 
-# --------------------------------------------------------------------------------------------- the rows, as they are written
 PICTURES_PER_SECOND: Final = 15.0
 ROWS_PER_PICTURE: Final = 2
 BACKLOG: Final = 10
@@ -273,15 +257,13 @@ class DemoOperator:
         self._looked = now
         for waiting in self.client.pending():
             question = (waiting.session, waiting.epoch, waiting.id)
-            if now >= self._since.setdefault(question, now) + self.reading_seconds:
-                self._answer_question(waiting)
-
-    def _answer_question(self, waiting: Waiting) -> None:
-        if waiting.kind == "token":
-            self.client.approve(waiting, text=ANSWER)
-        else:
-            choice = waiting.options[0]
-            self.client.answer(waiting, choice.option_id, text=f"({choice.description})")
+            if now < self._since.setdefault(question, now) + self.reading_seconds:
+                continue
+            if waiting.kind == "token":
+                self.client.approve(waiting, text=ANSWER)
+            else:
+                choice = waiting.options[0]
+                self.client.answer(waiting, choice.option_id, text=f"({choice.description})")
 
 
 @dataclass(slots=True)

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 
 from proctor.cli.ledger.pages import OPEN_REASON, describe_ending, format_episode, print_episodes
-from proctor.cli.ledger_key import load_signing_key, parse_public_key
-from proctor.cli.output import encode_line, printable, printable_json, standard_output
-from proctor.cli.replay_options import TrustOption, command_with_trust
+from proctor.cli.options import TrustOption, command_with_trust, load_signing_key, parse_public_key
+from proctor.cli.output import encode_line, make_app, print_note, printable, printable_json, standard_output
 from proctor.cli.terminal import format_time, progress_bar, stdout_format
 from proctor.errors import ValidationError
 from proctor.ledger.export import (
@@ -37,7 +35,7 @@ from proctor.ledger.export import (
 )
 from proctor.ledger.prune import prune as remove_episodes
 from proctor.ledger.reader import EpisodeSummary, Ledger
-from proctor.ledger.verify import LedgerFinding, VerificationReport
+from proctor.ledger.verify import VerificationReport
 from proctor.ledger.verify import verify as verified
 from proctor.narration.values import format_count
 
@@ -52,19 +50,9 @@ EpisodesArgument: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
 
-ledger = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, invoke_without_command=True
-)
+ledger = make_app("List, show, verify, export and prune what is on record.")
 
 
-@ledger.callback()
-def _group(context: typer.Context) -> None:
-    """List, show, verify, export and prune what is on record."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-# ----------------------------------------------------------------------------------------------------------- list, show
 @ledger.command("list")
 def list_episodes(
     path: LedgerArgument,
@@ -122,7 +110,6 @@ def _parse_range(text: str) -> range:
     return range(int(first or 0), int(last) if last else sys.maxsize)
 
 
-# --------------------------------------------------------------------------------------------------------------- verify
 @ledger.command()
 def verify(
     path: LedgerArgument,
@@ -144,26 +131,23 @@ def verify(
         report = verified(path, heads=head or (), public=public, allow_unsealed=allow_unsealed, progress=shown.update)
     with standard_output() as output:
         if as_json:
-            output.write(_encode_report(report))
+            names = ("ok", "findings", "rows", "chains", "seals", "unsealed", "signed", "headed", "says")
+            findings = [asdict(each) | {"file": str(each.file)} for each in report.findings]
+            output.write(encode_line({name: getattr(report, name) for name in names} | {"findings": findings}))
         else:
             output.print("".join(f"{line}\n" for line in _report_lines(report)))
     raise typer.Exit(0 if report.ok else 1)
-
-
-def _encode_report(report: VerificationReport) -> bytes:
-    findings = [
-        {"file": str(each.file), "chain": each.chain, "seq": each.seq, "number": each.number, "what": each.what}
-        for each in report.findings
-    ]
-    counts = {name: getattr(report, name) for name in ("rows", "chains", "seals", "unsealed", "signed", "headed")}
-    return encode_line({"ok": report.ok, "findings": findings, **counts, "says": report.says})
 
 
 def _report_lines(report: VerificationReport) -> Iterator[str]:
     """Yield the findings, the first first, then the counts and what that proves."""
     form = stdout_format()
     for finding in report.findings:
-        place = printable(_describe_location(finding))
+        words = [finding.file.name]
+        words += [] if finding.number is None else [f"row {finding.number}"]
+        if finding.chain is not None:
+            words.append(finding.chain if finding.seq is None else f"{finding.chain} at {finding.seq}")
+        place = printable(", ".join(words))
         yield form.style(f"{place}: ", fg="red", bold=True) + printable(finding.what)
     if not report.ok:
         verdict = form.style(format_count(len(report.findings), "finding"), fg="red", bold=True)
@@ -176,15 +160,6 @@ def _report_lines(report: VerificationReport) -> Iterator[str]:
     yield f"{rows} in {chains}, {seals}: {verdict}"
     for line in form.wrap(report.says):
         yield form.style(line, dim=report.signed or report.headed, fg=None if report.signed else "yellow")
-
-
-def _describe_location(finding: LedgerFinding) -> str:
-    """Return where something is wrong."""
-    words = [finding.file.name]
-    words += [] if finding.number is None else [f"row {finding.number}"]
-    if finding.chain is not None:
-        words.append(finding.chain if finding.seq is None else f"{finding.chain} at {finding.seq}")
-    return ", ".join(words)
 
 
 # --------------------------------------------------------------------------------------------------------------- export
@@ -293,22 +268,17 @@ def export(
         everything = form is ExportFormat.JSONL and not (episodes or packets)
         found = None if everything else select_episodes(record, episodes or [])
         if form is ExportFormat.MINARI and not trust:
-            _check_trust(record, found or (), command_with_trust(context))
+            from proctor.replay.replayer import check_episode
+
+            for each in found or ():
+                check_episode(record, each.chain, trusting=command_with_trust(context))
         total = None if found is None else sum(each.rows for each in found)
         quiet = where is None and sys.stdout.isatty()
         with progress_bar("reading", total, unit="rows", quiet=quiet) as shown:
             said = WRITERS[form](Export(record, found, where, packets, shown.advance))
         _report_unread_files(record)
     if said:
-        _print_remark(said)
-
-
-def _check_trust(record: Ledger, episodes: Sequence[EpisodeSummary], trusting: str) -> None:
-    """Raise an UntrustedRecord if an episode's environment is not registered here; `trusting` is the command that makes it."""
-    from proctor.replay.replayer import check_episode
-
-    for each in episodes:
-        check_episode(record, each.chain, trusting=trusting)
+        print_note(said)
 
 
 @ledger.command()
@@ -326,7 +296,7 @@ def bundle(
         write_bundle(record, found.chain, out)
     with standard_output() as output:
         output.print(f"{printable(found.head)}\n")
-    _print_remark(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
+    print_note(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- prune
@@ -348,12 +318,13 @@ def prune(
     with Ledger.open(path) as record:
         found = _select_prunable(record, episodes or [], before)
         _report_unread_files(record)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in _describe_plan(found):
-        console.print(printable(line), markup=False)
+    print_note("\n".join(_describe_plan(found)), style="")
     if not found or dry_run:
         return
-    _confirm(yes=yes)
+    if not yes:
+        if not _can_be_asked():
+            raise ValidationError("there is nobody to ask", expected="--yes")
+        typer.confirm("Remove them for good?", abort=True, err=True)
     # What was announced is what is removed: chains by name, never a condition that is looked at again.
     why = "" if before is None else f"ended before {before}"
     done = remove_episodes(path, [each.chain for each in found], load_signing_key().signer, time.time, why=why)
@@ -406,20 +377,10 @@ def _describe_plan(found: Sequence[EpisodeSummary]) -> Iterator[str]:
     yield f"To be removed: {episodes} with {rows}. A signed tombstone of each stays."
 
 
-def _confirm(*, yes: bool) -> None:
-    """Return if it may be done; one who cannot be asked must have said --yes."""
-    if yes:
-        return
-    if not _can_be_asked():
-        raise ValidationError("there is nobody to ask", expected="--yes")
-    typer.confirm("Remove them for good?", abort=True, err=True)
-
-
 def _can_be_asked() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-# ------------------------------------------------------------------------------------------------------------------ key
 @ledger.command()
 def key() -> None:
     """Print the public key that verifies what this machine signs."""
@@ -427,16 +388,10 @@ def key() -> None:
     with standard_output() as output:
         output.print(f"{found.signer.public.hex()}\n")
     where = "the environment" if found.path is None else str(found.path)
-    _print_remark(f"{'a new key was made; its' if found.made else 'the'} secret half is in {where}")
+    print_note(f"{'a new key was made; its' if found.made else 'the'} secret half is in {where}")
 
 
 def _report_unread_files(record: Ledger) -> None:
     """Say which files could not be read: what they hold is not in the result."""
     for problem in record.unread.values():
-        _print_remark(problem)
-
-
-def _print_remark(text: str) -> None:
-    """Say something beside the result."""
-    shown = "\n".join(map(printable, text.split("\n")))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(shown, style="dim", markup=False)
+        print_note(problem)

@@ -21,8 +21,7 @@ from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.screen import Screen
 from rich.text import Text
 
-from proctor.cli.play.game import GAME_KEYS, GamePhase, GameResult, GameSession, KeyHelp, Player
-from proctor.cli.play.players import PlumePlayer, PopperPlayer
+from proctor.cli.play.game import GAME_KEYS, GamePhase, GameSession, KeyHelp, Player, PlumePlayer, PopperPlayer
 from proctor.cli.play.terminal import HOME, Keyboard, Terminal, TerminalEvent, open_terminal
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs.evaluation import Env
@@ -31,10 +30,8 @@ from proctor.envs.popper.env import ColumnPopperEnv
 from proctor.envs.settings import make_env, parse_settings
 from proctor.errors import ValidationError
 
-# ---------------------------------------------------------------------------------------------------------- the picture
 FOOT: Final = 2
 """Lines at the bottom for the keys."""
-SHORT_KEYS: Final = "? keys   p pause   r new game   q quit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +43,13 @@ class GamePainter:
 
     def picture(self, session: GameSession, columns: int, rows: int) -> str:
         """Return `rows` lines of `columns` characters each, with their colours."""
-        small = needs_room(session, columns, rows)
-        view = _draw_too_small(columns, rows, session) if small else self._view(session, columns, rows)
+        least = least_size(session)
+        if columns >= least[0] and rows >= least[1]:
+            view = self._view(session, columns, rows)
+        else:
+            needed = f"needed: {least[0]} x {least[1]}"
+            lines = ("the terminal is too small", f"it has {columns} x {rows}", needed, "q quits")
+            view = Text("\n".join(lines[: max(rows, 1)]))
         self.console.size = ConsoleDimensions(columns, rows)
         with self.console.capture() as captured:
             self.console.print(Screen(view), no_wrap=True, overflow="crop", end="")
@@ -56,15 +58,35 @@ class GamePainter:
     def _view(self, session: GameSession, columns: int, rows: int) -> RenderableType:
         status = session.player.status(session.moment)
         room = rows - len(status) - 2 - FOOT
-        body = BODIES[session.phase](self, session, columns, room)
-        hint = session.player.hint(session.moment) if session.phase is GamePhase.PLAYING else ""
+        best = "" if session.best is None else f"   best: {session.best[1].words}"
+        hint = ""
+        if session.phase is GamePhase.PLAYING:
+            body, hint = session.player.picture(session.moment, columns, room), session.player.hint(session.moment)
+        elif session.phase is GamePhase.PAUSED:
+            body = Text("paused\n\np goes on", justify="center")
+        else:
+            body = self._result(session)
+        foot = ("", "? keys   p pause   r new game   q quit")
+        if session.shows_keys:
+            foot = (_key_row(session.player.keys), _key_row(GAME_KEYS))
         return Group(
-            Text(_head_line(session), style="bold"),
+            Text(f"{session.player.title}   seed {session.seed}{best}", style="bold"),
             *(Text(line) for line in status),
             Align.center(body, vertical="middle", height=room),
             Text(hint, justify="center"),
-            *(Text(line, style="dim") for line in _foot_lines(session, columns)),
+            *(Text(line[:columns], style="dim") for line in foot),
         )
+
+    def _result(self, session: GameSession) -> RenderableType:
+        seed, result = session.games[-1]
+        best, games = session.best or (seed, result), len(session.games)
+        which = "this one" if best[0] == seed else f"seed {best[0]}"
+        counted = f"{which}, of {games} games" if games > 1 else "the first game of this sitting"
+        facts = [("game over", result.ending), *result.facts, ("best", f"{best[1].words}, {counted}")]
+        wide = max(len(name) for name, _ in facts)
+        lines = [f"{name:>{wide}}  {value}" for name, value in facts]
+        lines += ["", f"{'again':>{wide}}  {self.replay(seed)}", "", "r plays a new game, q leaves"]
+        return Text("\n".join(lines), overflow="fold", no_wrap=False)
 
 
 def needs_room(session: GameSession, columns: int, rows: int) -> bool:
@@ -78,73 +100,16 @@ def least_size(session: GameSession) -> tuple[int, int]:
     return columns, rows + len(session.player.status(session.moment)) + 2 + FOOT
 
 
-def _draw_too_small(columns: int, rows: int, session: GameSession) -> RenderableType:
-    least = least_size(session)
-    words = ("the terminal is too small", f"it has {columns} x {rows}", f"needed: {least[0]} x {least[1]}", "q quits")
-    return Group(*(Text(line) for line in words[: max(rows, 1)]))
-
-
-def _head_line(session: GameSession) -> str:
-    best = "" if session.best is None else f"   best: {session.best[1].words}"
-    return f"{session.player.title}   seed {session.seed}{best}"
-
-
-def _foot_lines(session: GameSession, columns: int) -> tuple[str, ...]:
-    """Return the lines of the keys: those of the game too, if they are asked for."""
-    lines = (_key_row(session.player.keys), _key_row(GAME_KEYS)) if session.shows_keys else ("", SHORT_KEYS)
-    return tuple(line[:columns] for line in lines)
-
-
 def _key_row(keys: KeyHelp) -> str:
     return "   ".join(f"{names} {meaning}" for names, meaning in keys)
 
-
-def _draw_board(painter: GamePainter, session: GameSession, columns: int, rows: int) -> RenderableType:
-    return session.player.picture(session.moment, columns, rows)
-
-
-def _draw_pause(painter: GamePainter, session: GameSession, columns: int, rows: int) -> RenderableType:
-    return Text("paused\n\np goes on", justify="center")
-
-
-def _draw_result(painter: GamePainter, session: GameSession, columns: int, rows: int) -> RenderableType:
-    seed, result = session.games[-1]
-    best = session.best or (seed, result)
-    facts = [("game over", result.ending), *result.facts, ("best", _describe_best(seed, best, len(session.games)))]
-    wide = max(len(name) for name, _ in facts)
-    lines = [f"{name:>{wide}}  {value}" for name, value in facts]
-    lines += ["", f"{'again':>{wide}}  {painter.replay(seed)}", "", "r plays a new game, q leaves"]
-    return Text("\n".join(lines), overflow="fold", no_wrap=False)
-
-
-def _describe_best(seed: int, best: tuple[int, GameResult], games: int) -> str:
-    if games == 1:
-        return f"{best[1].words}, the first game of this sitting"
-    which = "this one" if best[0] == seed else f"seed {best[0]}"
-    return f"{best[1].words}, {which}, of {games} games"
-
-
-BODIES: Final[Mapping[GamePhase, Callable[[GamePainter, GameSession, int, int], RenderableType]]] = {
-    GamePhase.PLAYING: _draw_board,
-    GamePhase.PAUSED: _draw_pause,
-    GamePhase.OVER: _draw_result,
-}
-"""What is in the middle of the screen, by phase."""
-
-
-# ---------------------------------------------------------------------------------------------------------- the command
-Clock = Callable[[], float]
 
 PLAYERS: Final[Mapping[type[Env], Callable[[Env], Player]]] = {
     PlumeSearchEnv: PlumePlayer,
     ColumnPopperEnv: PopperPlayer,
 }
-COLOURLESS: Final = ("dumb", "unknown", "vt")
-"""How the names of terminals without colours begin."""
 LOOK: Final = 0.25
 """Seconds after which the size of the terminal is looked at, whatever happens."""
-KILLED: Final = 128
-DEADLY: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def play(
@@ -177,9 +142,8 @@ def play(
     with closing(make_env(env_id, tree)) as env:
         player = make_player(env)
         sitting = GameSession(env, player, now=time.monotonic(), seed=seed, speed=speed)
-        painter = GamePainter(
-            make_console(os.environ.get("TERM", "")), lambda one: command_to_repeat(env_id, one, given)
-        )
+        console = make_console(os.environ.get("TERM", ""))
+        painter = GamePainter(console, lambda one: command_to_repeat(env_id, one, given))
         with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
             run_game(terminal, sitting, painter, time.monotonic)
     if sitting.best is not None:
@@ -191,9 +155,8 @@ def check_terminal() -> None:
     """Raise a ValidationError unless keys come from a terminal and pictures go to one."""
     for name, stream in (("standard input", sys.stdin), ("standard output", sys.stdout)):
         if stream is None or not stream.isatty():
-            raise ValidationError(
-                "a person plays in a terminal", found=f"{name} is not a terminal", expected="a terminal"
-            )
+            found = f"{name} is not a terminal"
+            raise ValidationError("a person plays in a terminal", found=found, expected="a terminal")
 
 
 def make_player(env: Env) -> Player:
@@ -211,9 +174,8 @@ def make_player(env: Env) -> Player:
 
 def make_console(term: str) -> Console:
     """Return a console that knows which colours this terminal has."""
-    if term.startswith(COLOURLESS):
-        return Console(color_system=None)
-    return Console()
+    colourless = term.startswith(("dumb", "unknown", "vt"))
+    return Console(color_system=None) if colourless else Console()
 
 
 def command_to_repeat(env_id: str, seed: int, settings: Sequence[str]) -> str:
@@ -222,7 +184,7 @@ def command_to_repeat(env_id: str, seed: int, settings: Sequence[str]) -> str:
     return shlex.join(["proctor", "play", env_id, "--seed", str(seed), *given])
 
 
-def run_game(terminal: Terminal, sitting: GameSession, painter: GamePainter, clock: Clock) -> None:
+def run_game(terminal: Terminal, sitting: GameSession, painter: GamePainter, clock: Callable[[], float]) -> None:
     """Play until the person leaves or a signal ends it."""
     keyboard, shown = Keyboard(), ""
     while sitting.phase is not GamePhase.LEFT:
@@ -245,9 +207,9 @@ def _handle_signals(event: TerminalEvent, terminal: Terminal, sitting: GameSessi
     signals = event.signals | ({signal.SIGHUP} if event.closed else set())
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
-    for number in DEADLY:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if number in signals:
-            raise SystemExit(KILLED + number)
+            raise SystemExit(128 + number)
     if signal.SIGTSTP in signals:
         sitting.pause()
         terminal.suspend()

@@ -46,14 +46,8 @@ class Keyboard:
         begun = UNFINISHED_KEY.search(text)
         end = len(text) if begun is None else begun.start()
         self._begun = text[end:] if len(text) - end <= LONGEST else b""
-        return list(_decode_keys(text[:end]))
-
-
-def _decode_keys(text: bytes) -> Iterator[str]:
-    for token in TOKEN.finditer(text):
-        key = ARROWS.get(token["arrow"]) or KEYS.get(token["byte"])
-        if key is not None:
-            yield key
+        found = (ARROWS.get(token["arrow"]) or KEYS.get(token["byte"]) for token in TOKEN.finditer(text[:end]))
+        return [key for key in found if key is not None]
 
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
