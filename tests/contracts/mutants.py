@@ -32,6 +32,7 @@ Make = Callable[..., Any]
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
 GRID = GridSize(4, 3)
 SOURCE = Coordinates(1, 1)
+FIVE = spaces.Discrete(5)
 
 
 # ---------------------------------------------------------------------------------------------------- environments
@@ -102,22 +103,24 @@ class ReopensOnReset(PlumeSearchEnv):
         return super().reset(**keywords)
 
 
-class TakesAnySeed(PlumeSearchEnv):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        sound = type(seed) is int and 0 <= seed < 2**31
-        return super().reset(seed=seed if sound else None, options=options)
+def resetting(change: Callable[[Any, Any], tuple[Any, Any]]) -> type[PlumeSearchEnv]:
+    """Return an environment that resets with `change(seed, options)` instead."""
+
+    def reset(self: Any, *, seed: Any = None, options: Any = None) -> Any:
+        seed, options = change(seed, options)
+        return PlumeSearchEnv.reset(self, seed=seed, options=options)
+
+    return type("Resetting", (PlumeSearchEnv,), {"reset": reset})
 
 
-class RefusesNumpySeeds(PlumeSearchEnv):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if isinstance(seed, np.integer):
-            raise TypeError("a seed is an int")
-        return super().reset(seed=seed, options=options)
+def _drop_bad_seed(seed: Any, options: Any) -> tuple[Any, Any]:
+    return (seed if type(seed) is int and 0 <= seed < 2**31 else None), options
 
 
-class TakesAnyOptions(PlumeSearchEnv):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=seed, options=options if isinstance(options, dict) else None)
+def _refuse_numpy_seed(seed: Any, options: Any) -> tuple[Any, Any]:
+    if isinstance(seed, np.integer):
+        raise TypeError("a seed is an int")
+    return seed, options
 
 
 class TakesAnyAction(PlumeSearchEnv):
@@ -154,11 +157,6 @@ class ClosesOnce(PlumeSearchEnv):
         if self._state is CLOSED:
             raise RuntimeError("closed already")
         super().close()
-
-
-class RendersInSilence(PlumeSearchEnv):
-    def render(self) -> Any:
-        return None if self.render_mode is None else super().render()
 
 
 class CountsRefusals(PlumeSearchEnv):
@@ -200,12 +198,7 @@ class PaysByAge(PlumeSearchEnv):
 
 
 def _tampered(place: int, change: Callable[[Any], Any]) -> type[PlumeSearchEnv]:
-    def replaced(env: Any, result: Any) -> Any:
-        values = list(result)
-        values[place] = change(values[place])
-        return tuple(values)
-
-    return answering("step", replaced)
+    return answering("step", lambda env, result: (*result[:place], change(result[place]), *result[place + 1 :]))
 
 
 def _without(key: str) -> Callable[[Any], Any]:
@@ -260,8 +253,8 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-INIT-C6": begins(lambda env: setattr(env, "observation_space", spaces.Box(0, 1, (1,)))),
     "ENV-INIT-C7": begins(sets(agent_state=AgentState(SOURCE))),
     "ENV-RESET-P1": ReopensOnReset,
-    "ENV-RESET-P2": TakesAnySeed,
-    "ENV-RESET-P3": TakesAnyOptions,
+    "ENV-RESET-P2": resetting(_drop_bad_seed),
+    "ENV-RESET-P3": resetting(lambda seed, options: (seed, options if isinstance(options, dict) else None)),
     "ENV-RESET-C1": after("reset", sets(state=CREATED)),
     "ENV-RESET-C2": after("reset", sets(step_count=1)),
     "ENV-RESET-C3": after("reset", lambda env: sets(episode_count=env._episode_count + 1)(env)),
@@ -285,7 +278,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-CLOSE-C3": instead("step", CLOSED, lambda self, action: None),
     "ENV-CLOSE-I1": ClosesOnce,
     "ENV-RENDER-P1": instead("render", CREATED, lambda self: None),
-    "ENV-RENDER-P2": RendersInSilence,
+    "ENV-RENDER-P2": instead("render", READY, lambda self: None),
     "ENV-RENDER-C1": answering("render", lambda env, picture: picture / 255 if picture is not None else None),
     "ENV-RENDER-C2": answering("render", _human_returns),
     "ENV-ATOMIC": CountsBeforeItLooks,
@@ -296,7 +289,7 @@ ENVIRONMENTS: dict[str, Make] = {
 MORE_ENVIRONMENTS: list[tuple[str, Make]] = [
     ("ENV-I4", after("reset", sets(episode_count=0))),
     ("ENV-I6", after("step", sets(step_count=-1))),
-    ("ENV-RESET-P2", RefusesNumpySeeds),
+    ("ENV-RESET-P2", resetting(_refuse_numpy_seed)),
     ("ENV-RESET-C4", after("reset", sets(agent_state=None))),
     ("ENV-RESET-C5", answering("reset", lambda env, result: (sets(seed=-1)(env), result)[1])),
     ("ENV-RESET-C6", answering("reset", lambda env, result: (result[0] + 2, result[1]))),
@@ -385,33 +378,15 @@ def _stays_itself(self: Any, action: Any, state: AgentState, grid: GridSize, sou
     return state if sound.position == state.position else sound
 
 
-class FreshSpaces(DiscreteGridActions):
-    @property
-    def action_space(self) -> spaces.Discrete:
-        return spaces.Discrete(4)
-
-
-class NoSpace(DiscreteGridActions):
-    action_space = 4  # type: ignore[assignment]
-
-
-class TooWide(DiscreteGridActions):
-    """The space names an action that the processor does not know."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._space = spaces.Discrete(5)
-
-
-class TakesAnything(DiscreteGridActions):
-    def validate_action(self, action: Any) -> bool:
-        return True
+def showing(make_space: Callable[[], Any]) -> property:
+    """Return a space that is made anew whenever it is read, whatever the constructor sets."""
+    return property(lambda self: make_space(), lambda self, space: None)
 
 
 PROCESSORS: dict[str, Make] = {
-    "ACT-SPACE-C1": NoSpace,
-    "ACT-SPACE-C2": FreshSpaces,
-    "ACT-SPACE-C3": TooWide,
+    "ACT-SPACE-C1": acting(action_space=showing(lambda: 4)),
+    "ACT-SPACE-C2": acting(action_space=showing(lambda: spaces.Discrete(4))),
+    "ACT-SPACE-C3": acting(action_space=showing(lambda: FIVE)),
     "ACT-PROC-P1": acting(process_action=_takes_any_action),
     "ACT-PROC-P2": acting(process_action=_takes_no_state),
     "ACT-PROC-P3": acting(process_action=_runs_on),
@@ -423,7 +398,7 @@ PROCESSORS: dict[str, Make] = {
     "ACT-2": TurnsByAge,
     "ACT-3": moving(_turning_the_state),
     "ACT-4": moving(lambda self, action, state, grid, sound: AgentState(sound.position, sound.orientation)),
-    "ACT-VALID": TakesAnything,
+    "ACT-VALID": acting(validate_action=lambda self, action: True),
     "ACT-META": acting(get_metadata=lambda self: {"type": "mine", "parameters": {}}),
 }
 MORE_PROCESSORS: list[tuple[str, Make]] = [
@@ -434,19 +409,14 @@ MORE_PROCESSORS: list[tuple[str, Make]] = [
 
 
 # ---------------------------------------------------------------------------------------------------------- sensors
-class NoObservationSpace(ConcentrationSensor):
-    observation_space = "Box"  # type: ignore[assignment]
-
-
-class FreshObservationSpaces(ConcentrationSensor):
-    @property
-    def observation_space(self) -> spaces.Box:
-        return spaces.Box(0, 1, (1,), np.float32)
+def sensing(**members: Any) -> type[ConcentrationSensor]:
+    """Return a sensor with other members."""
+    return type("Sensing", (ConcentrationSensor,), members)
 
 
 def smelling(smell: Callable[[Any, Any], Any]) -> type[ConcentrationSensor]:
     """Return a sensor whose observation is `smell(self, env_state)`."""
-    return type("Smelling", (ConcentrationSensor,), {"get_observation": smell})
+    return sensing(get_observation=smell)
 
 
 def _writes_a_note(self: Any, env_state: Any) -> Any:
@@ -475,10 +445,12 @@ class OneArray(ConcentrationSensor):
         return {"inside": [self.array]}
 
 
-class OverwritesItsMemory(HistorySensor):
+class History(HistorySensor):
     def __init__(self) -> None:
         super().__init__(ConcentrationSensor(), 2)
 
+
+class OverwritesItsMemory(History):
     def observe(self, env_state: EnvState, memory: Any) -> Any:
         observation, remembered = super().observe(env_state, memory)
         if memory is not None:
@@ -486,36 +458,30 @@ class OverwritesItsMemory(HistorySensor):
         return observation, remembered
 
 
-class RemembersWhatItHandsOut(HistorySensor):
-    def __init__(self) -> None:
-        super().__init__(ConcentrationSensor(), 2)
-
+class RemembersWhatItHandsOut(History):
     def observe(self, env_state: EnvState, memory: Any) -> Any:
         observation, _ = super().observe(env_state, memory)
         return observation, (observation, None)
 
 
-class ForgetsWhenAsked(HistorySensor):
+class ForgetsWhenAsked(History):
     """Says another thing through get_observation() than through observe()."""
-
-    def __init__(self) -> None:
-        super().__init__(ConcentrationSensor(), 2)
 
     def get_observation(self, env_state: EnvState) -> Any:
         return self.observe(env_state, None)[0]
 
 
 SENSORS: dict[str, Make] = {
-    "SENSOR-1": FreshObservationSpaces,
+    "SENSOR-1": sensing(observation_space=showing(lambda: spaces.Box(0, 1, (1,), np.float32))),
     "SENSOR-2": smelling(lambda self, env_state: np.array([2.0], np.float32)),
     "SENSOR-3": smelling(lambda self, env_state: np.array([1.0 / next(_tags)], np.float32)),
     "SENSOR-4": smelling(_writes_a_note),
     "SENSOR-5": OneArray,
-    "SENSOR-6": type("NoWords", (ConcentrationSensor,), {"get_metadata": lambda self: {"type": "mine"}}),
+    "SENSOR-6": sensing(get_metadata=lambda self: {"type": "mine"}),
     "SENSOR-7": OverwritesItsMemory,
 }
 MORE_SENSORS: list[tuple[str, Make]] = [
-    ("SENSOR-1", NoObservationSpace),
+    ("SENSOR-1", sensing(observation_space=showing(lambda: "Box"))),
     ("SENSOR-4", smelling(_turns_the_agent)),
     ("SENSOR-4", smelling(_empties_the_field)),
     ("SENSOR-5", smelling(lambda self, env_state: env_state["plume_field"].field_array[0])),
@@ -669,7 +635,7 @@ MORE_MUTANTS: list[tuple[str, Make]] = [
 _SOUND: dict[Subject, Make] = {
     Subject.ENVIRONMENT: PlumeSearchEnv,
     Subject.ACTION_PROCESSOR: EightDirectionActions,
-    Subject.SENSOR: lambda: HistorySensor(ConcentrationSensor(), 2),
+    Subject.SENSOR: History,
     Subject.REWARD: lambda: SparseGoalReward(SOURCE, 1.0),
     Subject.FIELD: Plume,
     Subject.COLUMN_POPPER: ColumnPopperEnv,

@@ -31,8 +31,7 @@ PROCESSORS: dict[str, Callable[[], ActionProcessor]] = {
     "continuous": ContinuousActions,
     "run and tumble": lambda: RunTumbleActions(n_headings=5, step_size=2),
 }
-CORNERS = [Coordinates(0, 0), Coordinates(9, 0), Coordinates(0, 9), Coordinates(9, 9)]
-EDGES = [Coordinates(5, 0), Coordinates(9, 5), Coordinates(5, 9), Coordinates(0, 5)]
+TEN = GridSize(10, 10)
 
 
 @pytest.fixture(params=PROCESSORS, scope="module")
@@ -126,21 +125,16 @@ class TestActionProcessorInterface:
         assert after.goal_reached == state.goal_reached
 
 
-def test_corner_actions(action_proc: ActionProcessor) -> None:
-    grid = GridSize(10, 10)
-    for position in CORNERS:
-        state = AgentState(position=position, orientation=0.0)
-        for action in members(action_proc.action_space):
-            after = action_proc.process_action(action, state, grid)
+def positions_after(processor: ActionProcessor, *starts: tuple[int, int]) -> list[Coordinates]:
+    """Return where every action leads from these cells of a grid of 10 x 10."""
+    states = [AgentState(position=Coordinates(*cell), orientation=0.0) for cell in starts]
+    actions = list(members(processor.action_space))
+    return [processor.process_action(action, state, TEN).position for state in states for action in actions]
 
-            assert grid.contains(after.position)
+
+def test_corner_actions(action_proc: ActionProcessor) -> None:
+    assert all(map(TEN.contains, positions_after(action_proc, (0, 0), (9, 0), (0, 9), (9, 9))))
 
 
 def test_edge_actions(action_proc: ActionProcessor) -> None:
-    grid = GridSize(10, 10)
-    for position in EDGES:
-        state = AgentState(position=position, orientation=0.0)
-        for action in members(action_proc.action_space):
-            after = action_proc.process_action(action, state, grid)
-
-            assert grid.contains(after.position)
+    assert all(map(TEN.contains, positions_after(action_proc, (5, 0), (9, 5), (5, 9), (0, 5))))

@@ -193,25 +193,15 @@ def test_a_value_fits_its_output_schema(name: str, arguments: bytes) -> None:
     Draft202012Validator(told(name).output_schema).validate(planned(name, arguments).value)
 
 
-def test_a_coroutine_is_planned_later() -> None:
-    plan = box().plan("later", b'{"json": "b"}')
-
+async def awaited(plan: Any) -> Any:
     assert isinstance(plan, Awaitable)
-
-    async def awaited() -> ToolPlan:
-        return await plan
-
-    assert asyncio.run(awaited()) == ToolPlan(value={"result": "b"})
+    return await plan
 
 
-def test_a_coroutine_refuses_wrong_arguments_when_it_is_awaited() -> None:
-    async def asked() -> ToolPlan:
-        plan = box().plan("later", b'{"json": "c"}')
-        assert isinstance(plan, Awaitable)
-        return await plan
-
+def test_a_coroutine_is_planned_later_and_refuses_wrong_arguments_when_it_is_awaited() -> None:
+    assert asyncio.run(awaited(box().plan("later", b'{"json": "b"}'))) == ToolPlan(value={"result": "b"})
     with pytest.raises(ValidationError, match="'a' or 'b'"):
-        asyncio.run(asked())
+        asyncio.run(awaited(box().plan("later", b'{"json": "c"}')))
 
 
 def test_arguments_that_make_no_action_are_refused_as_the_action_says() -> None:
@@ -225,11 +215,8 @@ def test_a_coroutine_that_makes_no_action_refuses_as_the_action_says() -> None:
         """Heat."""
         return Heat(degrees=degrees)
 
-    async def asked() -> Any:
-        return await plan_of(heat, b'{"degrees": 9}')
-
     with pytest.raises(ValidationError, match="degrees: should be less than or equal to 5"):
-        asyncio.run(asked())
+        asyncio.run(awaited(plan_of(heat, b'{"degrees": 9}')))
 
 
 def with_method(method: Callable[..., Any]) -> Oven:
@@ -360,10 +347,7 @@ def test_an_annotation_may_say_that_it_is_awaited() -> None:
         """Heat."""
         return soon()
 
-    async def asked() -> Any:
-        return await plan_of(tool(WRITE)(heat))
-
-    assert asyncio.run(asked()) == ToolPlan((Heat(degrees=1.0),))
+    assert asyncio.run(awaited(plan_of(tool(WRITE)(heat)))) == ToolPlan((Heat(degrees=1.0),))
 
 
 # What is wrong, and what the author is told.
@@ -402,82 +386,25 @@ def by_field(self: Any, degrees: float = Field(ge=0)) -> Heat:
     return Heat(degrees=degrees)
 
 
-def of_bytes(self: Any, degrees: bytes) -> Heat:
-    """Heat."""
-    return Heat(degrees=len(degrees))
+def returning(annotation: Any) -> Callable[..., Any]:
+    def heat(self: Any) -> Any:
+        """Heat."""
+
+    heat.__annotations__["return"] = annotation
+    return heat
 
 
-def of_object(self: Any, degrees: object) -> Heat:
-    """Heat."""
-    return Heat(degrees=1)
+def taking(annotation: Any) -> Callable[..., Any]:
+    def heat(self: Any, degrees: Any) -> Heat:
+        """Heat."""
+        return Heat(degrees=1)
 
-
-def of_class(self: Any, oven: Oven) -> Heat:
-    """Heat."""
-    return Heat(degrees=1)
-
-
-def of_unknown(self: Any, degrees: "Nowhere") -> Heat:  # type: ignore[name-defined]  # noqa: F821
-    """Heat."""
-    return Heat(degrees=1)
+    heat.__annotations__["degrees"] = annotation
+    return heat
 
 
 def unsaid(self: Any):  # type: ignore[no-untyped-def]
     """Heat."""
-
-
-def nothing(self: Any) -> None:
-    """Heat."""
-
-
-def number(self: Any) -> int:
-    """Heat."""
-    return 1
-
-
-def shown(self: Any) -> Room:
-    """Heat."""
-    return Room(celsius=1)
-
-
-def acts(self: Any) -> Heat:
-    """Heat."""
-    return Heat(degrees=1)
-
-
-def acts_often(self: Any) -> list[Heat]:
-    """Heat."""
-    return []
-
-
-def perhaps(self: Any) -> Heat | None:
-    """Heat."""
-    return None
-
-
-def either(self: Any) -> Heat | Room:
-    """Heat."""
-    return Room(celsius=1)
-
-
-def rooms(self: Any) -> list[Room]:
-    """Heat."""
-    return []
-
-
-def opaque(self: Any) -> bytes:
-    """Heat."""
-    return b""
-
-
-def strange(self: Any) -> Oven:
-    """Heat."""
-    return Oven()
-
-
-def foreign(self: Any) -> Outside:
-    """Heat."""
-    return Outside()
 
 
 MISTAKES = [
@@ -487,24 +414,24 @@ MISTAKES = [
     (of_many, WRITE, r"cannot be given by name; found '\*degrees: float'"),
     (of_all, WRITE, r"cannot be given by name; found '\*\*degrees: float'"),
     (by_field, WRITE, "Field as a default; found 'degrees'; expected Annotated"),
-    (of_bytes, WRITE, r"cannot say \(bytes\)"),
-    (of_object, WRITE, r"cannot say \(any\)"),
-    (of_class, WRITE, r"cannot say \(.*Oven.*\)"),
-    (of_unknown, WRITE, "type that cannot be found; found .*Nowhere"),
+    (taking(bytes), WRITE, r"cannot say \(bytes\)"),
+    (taking(object), WRITE, r"cannot say \(any\)"),
+    (taking(Oven), WRITE, r"cannot say \(.*Oven.*\)"),
+    (taking("Nowhere"), WRITE, "type that cannot be found; found .*Nowhere"),
     (unsaid, READ, "does not say what it returns"),
-    (nothing, READ, "does not say what it returns"),
-    (nothing, WRITE, "does not say what it returns"),
-    (number, WRITE, "declared as WRITE and returns no Action; .* or READ"),
-    (number, MIXED, "declared as MIXED and returns no Action"),
-    (shown, WRITE, "declared as WRITE and returns no Action"),
-    (acts, READ, "declared as READ and returns an Action; .* expected WRITE or MIXED"),
-    (acts_often, READ, "declared as READ and returns an Action"),
-    (perhaps, WRITE, "returns a mixture; .* a list of them"),
-    (either, MIXED, "returns a mixture"),
-    (rooms, READ, "returns a mixture"),
-    (opaque, READ, r"cannot say \(bytes\)"),
-    (strange, READ, r"cannot say \(.*Oven.*\)"),
-    (foreign, WRITE, "the tool foreign returns something else .* found 'Outside'; expected Heat"),
+    (returning(None), READ, "does not say what it returns"),
+    (returning(None), WRITE, "does not say what it returns"),
+    (returning(int), WRITE, "declared as WRITE and returns no Action; .* or READ"),
+    (returning(int), MIXED, "declared as MIXED and returns no Action"),
+    (returning(Room), WRITE, "declared as WRITE and returns no Action"),
+    (returning(Heat), READ, "declared as READ and returns an Action; .* expected WRITE or MIXED"),
+    (returning(list[Heat]), READ, "declared as READ and returns an Action"),
+    (returning(Heat | None), WRITE, "returns a mixture; .* a list of them"),
+    (returning(Heat | Room), MIXED, "returns a mixture"),
+    (returning(list[Room]), READ, "returns a mixture"),
+    (returning(bytes), READ, r"cannot say \(bytes\)"),
+    (returning(Oven), READ, r"cannot say \(.*Oven.*\)"),
+    (returning(Outside), WRITE, "the tool heat returns something else .* found 'Outside'; expected Heat"),
 ]
 
 
@@ -517,40 +444,6 @@ def test_a_declaration_that_cannot_work_says_what_to_do(
     with pytest.raises(ComponentError, match=reason) as caught:
         made.toolbox()
     assert method.__name__ in str(caught.value)
-
-
-def test_a_reserved_name_is_refused_and_another_helps() -> None:
-    class Named(Oven):
-        @tool(WRITE)
-        def seed(self) -> Heat:
-            """Heat."""
-            return Heat(degrees=1)
-
-    class Renamed(Oven):
-        @tool(WRITE, name="heat")
-        def seed(self) -> Heat:
-            """Heat."""
-            return Heat(degrees=1)
-
-    with pytest.raises(ComponentError, match="reserved"):
-        Named().toolbox()
-    assert [each.name for each in Renamed().toolbox().tools] == ["heat"]
-
-
-def test_two_methods_of_one_name_are_refused() -> None:
-    class Twice(Oven):
-        @tool(WRITE)
-        def heat(self) -> Heat:
-            """Heat."""
-            return Heat(degrees=1)
-
-        @tool(WRITE, name="heat")
-        def heat_more(self) -> Heat:
-            """Heat."""
-            return Heat(degrees=2)
-
-    with pytest.raises(ComponentError, match="same name"):
-        Twice().toolbox()
 
 
 def test_a_class_is_read_once() -> None:

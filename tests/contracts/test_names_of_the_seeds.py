@@ -43,31 +43,21 @@ INTERFACE = [
 EDGES = ["test_corner_actions", "test_edge_actions"]
 
 
-def named_in(body: list[ast.stmt]) -> set[str]:
-    return {node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+def names_in(file: str) -> set[str]:
+    """Return the tests in a file, those in a class with the name of the class before them."""
+    body = ast.parse((HERE / file).read_text("utf-8")).body
+    classes = [("", body), *((f"{node.name}.", node.body) for node in body if isinstance(node, ast.ClassDef))]
+    return {prefix + node.name for prefix, nodes in classes for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def parsed(name: str) -> list[ast.stmt]:
-    return ast.parse((HERE / name).read_text("utf-8")).body
+def test_the_tests_of_the_state_machine_exist() -> None:
+    assert set(STATE_MACHINE) <= names_in("test_environment_state_transitions.py")
 
 
-@pytest.mark.parametrize("name", STATE_MACHINE)
-def test_the_test_of_the_state_machine_exists(name: str) -> None:
-    assert name in named_in(parsed("test_environment_state_transitions.py"))
+def test_the_universal_and_the_edge_tests_of_action_processors_exist() -> None:
+    universal = {f"TestActionProcessorInterface.{name}" for name in INTERFACE}
 
-
-@pytest.mark.parametrize("name", INTERFACE)
-def test_the_universal_test_of_action_processors_exists(name: str) -> None:
-    body = parsed("test_action_processor_interface.py")
-    (interface,) = (node for node in body if isinstance(node, ast.ClassDef))
-
-    assert interface.name == "TestActionProcessorInterface"
-    assert name in named_in(interface.body)
-
-
-@pytest.mark.parametrize("name", EDGES)
-def test_the_edge_test_of_action_processors_exists(name: str) -> None:
-    assert name in named_in(parsed("test_action_processor_interface.py"))
+    assert universal | set(EDGES) <= names_in("test_action_processor_interface.py")
 
 
 @pytest.mark.parametrize("name", [*INTERFACE, *EDGES])

@@ -140,10 +140,8 @@ class DescribedPart:
 
     def get_metadata(self) -> Metadata:
         """Return the part's type and parameters."""
-        return {
-            "type": self.type_name,
-            "parameters": {name: _describe(getattr(self, name)) for name in self.parameters},
-        }
+        parameters = {name: _describe(getattr(self, name)) for name in self.parameters}
+        return {"type": self.type_name, "parameters": parameters}
 
 
 def _describe(value: Any) -> Any:
@@ -181,20 +179,17 @@ def check_members(argument: str, part: Any) -> None:
         )
 
 
-def off_grid_result_error(moved: AgentState, grid: GridSize) -> ComponentError:
-    """Return the error for an action processor that moved the agent off the grid."""
+def bad_move_error(moved: object, grid: GridSize) -> ComponentError:
+    """Return the error for an action processor whose answer is no agent state on the grid."""
+    if not isinstance(moved, AgentState):
+        return ComponentError(
+            "the action processor returned no AgentState", found=moved, expected="an AgentState", clause="ACT-PROC-C1"
+        )
     return ComponentError(
         "the action processor left the grid",
         found=(moved.position.x, moved.position.y),
         expected=f"a cell of the grid of {grid.width} x {grid.height}",
         clause="ACT-PROC-C2",
-    )
-
-
-def not_agent_state_error(moved: object) -> ComponentError:
-    """Return the error for an action processor that answered with something else."""
-    return ComponentError(
-        "the action processor returned no AgentState", found=moved, expected="an AgentState", clause="ACT-PROC-C1"
     )
 
 

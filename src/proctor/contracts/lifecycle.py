@@ -5,7 +5,6 @@ Rule 1: a transition that is not in `TABLE` does not exist. The guard, the diagr
 Rule 2: this file knows states and methods, never an environment's dynamics, and does no I/O.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -74,60 +73,42 @@ TABLE: Final = (
 REFUSALS: Final = {(row.source, row.method): row for row in TABLE if row.target is None}
 
 
-def targets(source: EnvironmentState, method: LifecycleMethod) -> frozenset[EnvironmentState]:
-    """Return the states that `method` can lead to from `source`; empty where the call is refused."""
-    return frozenset(
-        row.target for row in TABLE if row.source is source and row.method is method and row.target is not None
-    )
-
-
-def legal_methods(source: EnvironmentState) -> tuple[LifecycleMethod, ...]:
-    """Return the calls that are legal in `source`."""
-    return tuple(method for method in LifecycleMethod if targets(source, method))
-
-
 def reachable(source: EnvironmentState) -> frozenset[EnvironmentState]:
     """Return the states that one legal call can lead to from `source`."""
-    return frozenset().union(*(targets(source, method) for method in LifecycleMethod))
+    return frozenset(row.target for row in TABLE if row.source is source and row.target is not None)
 
 
 def guard(state: EnvironmentState, method: LifecycleMethod) -> None:
     """Raise a StateError that names the rule if `method` is not legal in `state`."""
     row = REFUSALS.get((state, method))
     if row is not None:
-        legal = ", ".join(f"{name}()" for name in legal_methods(state))
+        legal = ", ".join(f"{name}()" for name in LifecycleMethod if (state, name) not in REFUSALS)
         raise StateError(
             f"{method}() is not legal when the environment is {state}",
             found=str(state),
-            expected=f"{' or '.join(sorted(sources(method)))} (legal now: {legal})",
+            expected=f"{' or '.join(sorted(_sources(method)))} (legal now: {legal})",
             clause=row.rule,
         )
 
 
-def sources(method: LifecycleMethod) -> frozenset[EnvironmentState]:
-    """Return the states in which `method` is legal."""
-    return frozenset(row.source for row in TABLE if row.method is method and row.target is not None)
-
-
-def _after_step(*, terminated: bool, truncated: bool) -> EnvironmentState:
-    when = "terminated" if terminated else "truncated, not terminated" if truncated else "no end"
-    (row,) = (row for row in TABLE if row.method is STEP and row.when == when)
-    return row.target or row.source
+def _sources(method: LifecycleMethod) -> set[EnvironmentState]:
+    return {state for state in EnvironmentState if (state, method) not in REFUSALS}
 
 
 # For hot paths: the one state in which step() is legal, and where each pair of flags leads.
-(STEPPABLE,) = sources(STEP)
+(STEPPABLE,) = _sources(STEP)
 AFTER_STEP: Final = {
-    (terminated, truncated): _after_step(terminated=terminated, truncated=truncated)
-    for terminated in (False, True)
-    for truncated in (False, True)
+    (False, False): READY,
+    (False, True): TRUNCATED,
+    (True, False): TERMINATED,
+    (True, True): TERMINATED,
 }
 
 
-def diagram(rows: Iterable[LifecycleTransition] = TABLE) -> str:
+def diagram() -> str:
     """Return the table as a Mermaid state diagram; refused calls are left out, calls that keep a state are loops."""
     lines = ["stateDiagram-v2", f"    [*] --> {CREATED.name}: __init__()"]
-    for row in rows:
+    for row in TABLE:
         if row.target is not None:
             condition = f" [{row.when}]" if row.when else ""
             lines.append(f"    {row.source.name} --> {row.target.name}: {row.method}(){condition}")

@@ -10,8 +10,9 @@ Rule 4: an error says where, what is wrong and what would be right, for a few pr
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ConfigDict, create_model
@@ -42,17 +43,12 @@ def make_message_model(name: str, fields: dict[str, Any], where: str) -> type[To
     """Return a model of these fields (name -> type and default), or raise a ComponentError about `where`."""
     try:
         return create_model(name, __base__=ToolMessage, **fields)
-    except ComponentError as problem:
-        raise _json_type_error(where, str(problem.found)) from problem
-    except PydanticUserError as problem:
-        raise _json_type_error(where, problem.message.partition(". ")[0]) from problem
-
-
-def _json_type_error(where: str, reason: str) -> ComponentError:
-    return ComponentError(
-        f"{where} has a type that JSON cannot say ({reason})",
-        expected="numbers, text, enums, models, lists of those ...",
-    )
+    except (ComponentError, PydanticUserError) as problem:
+        reason = problem.found if isinstance(problem, ComponentError) else problem.message.partition(". ")[0]
+        raise ComponentError(
+            f"{where} has a type that JSON cannot say ({reason})",
+            expected="numbers, text, enums, models, lists of those ...",
+        ) from problem
 
 
 def make_json_schema(model: type[WireModel], *, answers: bool = False) -> dict[str, Any]:
@@ -64,7 +60,6 @@ def make_json_schema(model: type[WireModel], *, answers: bool = False) -> dict[s
 
 _NUMBER_BYTES: Final = 32
 """A number of 17 digits with its sign, its exponent and what stands around it."""
-_SCALARS: Final = ("number", "integer", "boolean", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +76,21 @@ _ANYTHING: Final = _JsonSize(math.inf, math.inf, math.inf)
 
 def max_argument_bytes(schema: Mapping[str, Any]) -> int | None:
     """Return how many bytes arguments of this schema need: numbers in full, text in ASCII; None if the schema does not say."""
-    length = _measure(schema, schema.get("$defs", {}), ()).length
-    return None if math.isinf(length) else int(length)
+    return _finite_or_none(_measure(schema, schema.get("$defs", {}), ()).length)
 
 
 def max_argument_depth(schema: Mapping[str, Any]) -> int | None:
     """Return how deep lists and objects are nested in arguments of this schema; None if the schema does not say."""
-    depth = _measure(schema, schema.get("$defs", {}), ()).depth
-    return None if math.isinf(depth) else int(depth)
+    return _finite_or_none(_measure(schema, schema.get("$defs", {}), ()).depth)
 
 
 def max_argument_values(schema: Mapping[str, Any]) -> int | None:
     """Return how many commas, colons, lists and objects arguments of this schema have at most; None if it does not say."""
-    values = _measure(schema, schema.get("$defs", {}), ()).values
-    return None if math.isinf(values) else int(values)
+    return _finite_or_none(_measure(schema, schema.get("$defs", {}), ()).values)
+
+
+def _finite_or_none(size: float) -> int | None:
+    return None if math.isinf(size) else int(size)
 
 
 def _measure(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
@@ -109,52 +105,47 @@ def _measure(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...
         return _largest(_measure(each, definitions, inside) for each in choices)
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if values is not None:
-        return _largest(_measure_value(each) for each in values)
+        return _largest(
+            _ANYTHING if isinstance(each, list | dict) else _JsonSize(len(json.dumps(each)) + _NUMBER_BYTES, 0)
+            for each in values
+        )
     kinds = schema.get("type")
+    measure = partial(_measure, definitions=definitions, inside=inside)
     return _largest(
-        _measure_type(each, schema, definitions, inside)
-        for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
+        _measure_type(each, schema, measure) for each in ([kinds] if isinstance(kinds, str) else kinds or [""])
     )
 
 
-def _measure_type(
-    kind: str, schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]
-) -> _JsonSize:
-    if kind in _SCALARS:
+def _measure_type(kind: str, schema: Mapping[str, Any], measure: Callable[[Any], _JsonSize]) -> _JsonSize:
+    if kind in ("number", "integer", "boolean", "null"):
         return _JsonSize(_NUMBER_BYTES, 0)
     if kind == "string":
         return _JsonSize(schema.get("maxLength", math.inf) + _NUMBER_BYTES, 0)
     if kind == "array":
-        return _measure_array(schema, definitions, inside)
-    return _measure_object(schema, definitions, inside) if kind == "object" else _ANYTHING
+        return _measure_array(schema, measure)
+    return _measure_object(schema, measure) if kind == "object" else _ANYTHING
 
 
-def _measure_array(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
-    first = [_measure(each, definitions, inside) for each in schema.get("prefixItems", ())]
-    more = max(0, schema.get("maxItems", math.inf) - len(first))
-    parts = [(each, 1.0) for each in first]
+def _measure_array(schema: Mapping[str, Any], measure: Callable[[Any], _JsonSize]) -> _JsonSize:
+    parts = [(measure(each), 1.0) for each in schema.get("prefixItems", ())]
+    more = max(0, schema.get("maxItems", math.inf) - len(parts))
     if more:
-        parts.append((_measure(schema.get("items"), definitions, inside), more))
+        parts.append((measure(schema.get("items")), more))
     length = sum(count * part.length for part, count in parts)
     values = sum(count * (1 + part.values) for part, count in parts)
     return _JsonSize(length + _NUMBER_BYTES, 1 + max((part.depth for part, _ in parts), default=0), 1 + values)
 
 
-def _measure_object(schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> _JsonSize:
-    fields = schema.get("properties", {})
-    parts = {name: _measure(each, definitions, inside) for name, each in fields.items()}
+def _measure_object(schema: Mapping[str, Any], measure: Callable[[Any], _JsonSize]) -> _JsonSize:
+    parts = {name: measure(each) for name, each in schema.get("properties", {}).items()}
     length = sum(len(name) + part.length for name, part in parts.items()) + _NUMBER_BYTES
     values = sum(2 + part.values for part in parts.values())
     depths = [part.depth for part in parts.values()]
     others = schema.get("additionalProperties", True)
     if others is not False:
         length = values = math.inf
-        depths.append(_measure(others, definitions, inside).depth)
+        depths.append(measure(others).depth)
     return _JsonSize(length, 1 + max(depths, default=0), 1 + values)
-
-
-def _measure_value(value: Any) -> _JsonSize:
-    return _ANYTHING if isinstance(value, list | dict) else _JsonSize(len(json.dumps(value)) + _NUMBER_BYTES, 0)
 
 
 def _largest(extents: Iterable[_JsonSize]) -> _JsonSize:
@@ -182,12 +173,9 @@ def _format_problems(problem: ModelError) -> str:
 
 
 def _format_problem(error: Any) -> str:
-    where = ".".join(_escape_name(str(part)[:LONGEST_NAME]) for part in error["loc"])
+    names = (str(part)[:LONGEST_NAME] for part in error["loc"])
+    where = ".".join(name if name.isprintable() else ascii(name) for name in names)
     return f"{where}: {_format_reason(error)}" if where else _format_reason(error)
-
-
-def _escape_name(part: str) -> str:
-    return part if part.isprintable() else ascii(part)
 
 
 def _format_reason(error: Any) -> str:

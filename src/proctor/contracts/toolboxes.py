@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from inspect import Parameter, cleandoc
+from textwrap import dedent
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Field
 from pydantic import ValidationError as ModelError
@@ -48,7 +48,6 @@ from proctor.errors import ComponentError
 from proctor.models.descriptions import describe_arguments, describe_schema, with_descriptions
 from proctor.models.wire import Action, Observation, WireModel
 
-# ------------------------------------------------------------------------------------------------- decorated methods
 ROWS: Final = (list, tuple, Sequence)
 UNIONS: Final = (Union, UnionType)
 
@@ -117,39 +116,20 @@ def _is_subclass(kind: Any, parent: type) -> bool:
     return isinstance(kind, type) and issubclass(kind, parent)
 
 
-HEADING: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
-ENTRY: Final = re.compile(r"(\s+)\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
+SECTION: Final = re.compile(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)+)", re.MULTILINE)
+"""The heading, and the lines below it that are indented."""
+ENTRY: Final = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
 def parse_argument_descriptions(doc: str) -> Iterator[tuple[str, str]]:
     """Yield each argument with its description, from a docstring that `cleandoc` has cleaned."""
-    name, text, margin = "", "", ""
-    for line in _iterate_argument_lines(doc):
-        entry = ENTRY.fullmatch(line)
-        # What is indented deeper than the first name goes on with the description above it.
-        if entry and (not margin or entry[1] == margin):
-            if name:
-                yield name, text
-            margin, name, text = entry[1], entry[2], entry[3]
-        else:
-            text = f"{text} {line.strip()}".strip()
-    if name:
-        yield name, text
+    section = SECTION.search(doc)
+    # What is indented deeper than the names goes on with the description above it.
+    for text in re.split(r"\n(?=\S)", dedent(section[1])) if section else ():
+        entry = ENTRY.fullmatch(" ".join(text.split()))
+        if entry:
+            yield entry[1], entry[2]
 
-
-def _iterate_argument_lines(doc: str) -> Iterator[str]:
-    """Yield the lines below the heading that are indented."""
-    inside = False
-    for line in doc.splitlines():
-        if inside and line and not line[0].isspace():
-            return
-        if inside and line.strip():
-            yield line.rstrip()
-        inside = inside or HEADING.fullmatch(line) is not None
-
-
-Method = Callable[..., Any]
-Hints = Mapping[str, Any]
 
 RESULT: Final = "result"
 """Under this name a value travels that is no object."""
@@ -190,18 +170,9 @@ class DeclaredTool:
         return problem
 
 
-_KNOWN: Final[WeakKeyDictionary[type, tuple[DeclaredTool, ...]]] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=256)
 def find_declared_tools(cls: type) -> tuple[DeclaredTool, ...]:
     """Return what is declared by the decorated methods of `cls`, in the order of their definitions."""
-    known = _KNOWN.get(cls)
-    if known is None:
-        known = _KNOWN[cls] = tuple(_declare_tool(cls, name, mark) for name, mark in _find_marks(cls).items())
-    return known
-
-
-def _find_marks(cls: type) -> dict[str, ToolMark]:
     found: dict[str, ToolMark] = {}
     for each in reversed(cls.__mro__):
         for name, member in vars(each).items():
@@ -210,17 +181,25 @@ def _find_marks(cls: type) -> dict[str, ToolMark]:
                 found[name] = mark
             elif not inspect.isfunction(member):
                 found.pop(name, None)
-    return found
+    return tuple(_declare_tool(cls, name, mark) for name, mark in found.items())
 
 
 def _declare_tool(cls: type, attribute: str, mark: ToolMark) -> DeclaredTool:
-    method: Method = getattr(cls, attribute)
+    method: Callable[..., Any] = getattr(cls, attribute)
     where = f"the tool {cls.__name__}.{attribute}"
     doc = _find_docstring(cls, attribute, where)
-    hints = _resolve_hints(method, where)
+    try:
+        hints = get_type_hints(method, include_extras=True)
+    except (NameError, TypeError) as problem:
+        raise ComponentError(
+            f"{where} has a type that cannot be found", found=str(problem), expected="types that its module knows"
+        ) from problem
     name = mark.name or attribute
     takes, names = _make_arguments_model(method, name, hints, where)
-    returned, later = _unwrap_awaitable(hints.get("return"))
+    returned = hints.get("return")
+    later = get_origin(returned) in (Awaitable, Coroutine)
+    if later:
+        returned = get_args(returned)[-1]
     kind, types = read_return(returned, mark.safety, where)
     answer = make_message_model(name, {RESULT: (returned, ...)}, where) if kind is ReturnKind.VALUE else None
     output, wrapped = (None, False) if answer is None else _output_schema(answer)
@@ -234,8 +213,8 @@ def _declare_tool(cls: type, attribute: str, mark: ToolMark) -> DeclaredTool:
         destructive=mark.destructive,
         max_arguments_bytes=mark.max_arguments_bytes,
     )
-    later = later or inspect.iscoroutinefunction(method)
-    return DeclaredTool(attribute, described, takes, names, kind, types, answer, wrapped, later)
+    is_async = later or inspect.iscoroutinefunction(method)
+    return DeclaredTool(attribute, described, takes, names, kind, types, answer, wrapped, is_async)
 
 
 def _find_docstring(cls: type, attribute: str, where: str) -> str:
@@ -248,17 +227,8 @@ def _find_docstring(cls: type, attribute: str, where: str) -> str:
     return doc
 
 
-def _resolve_hints(method: Method, where: str) -> Hints:
-    try:
-        return get_type_hints(method, include_extras=True)
-    except (NameError, TypeError) as problem:
-        raise ComponentError(
-            f"{where} has a type that cannot be found", found=str(problem), expected="types that its module knows"
-        ) from problem
-
-
 def _make_arguments_model(
-    method: Method, name: str, hints: Hints, where: str
+    method: Callable[..., Any], name: str, hints: Mapping[str, Any], where: str
 ) -> tuple[type[ToolMessage], tuple[str, ...]]:
     """Return the model of a method's parameters, and their names."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -266,13 +236,16 @@ def _make_arguments_model(
         _check_parameter(each, hints, where)
     # Under names of their own, so that a parameter may be called as a member of pydantic's is; `json`, for example.
     fields: dict[str, Any] = {
-        f"argument_{place}": (hints[each.name], Field(_read_default(each), alias=each.name))
+        f"argument_{place}": (
+            hints[each.name],
+            Field(... if each.default is Parameter.empty else each.default, alias=each.name),
+        )
         for place, each in enumerate(parameters)
     }
     return make_message_model(name, fields, where), tuple(each.name for each in parameters)
 
 
-def _check_parameter(parameter: Parameter, hints: Hints, where: str) -> None:
+def _check_parameter(parameter: Parameter, hints: Mapping[str, Any], where: str) -> None:
     """Raise a ComponentError unless this parameter can be one of a JSON object's."""
     if parameter.kind not in BY_NAME:
         raise ComponentError(
@@ -288,17 +261,6 @@ def _check_parameter(parameter: Parameter, hints: Hints, where: str) -> None:
             found=parameter.name,
             expected="Annotated[its type, Field(...)] = default",
         )
-
-
-def _read_default(parameter: Parameter) -> Any:
-    return ... if parameter.default is Parameter.empty else parameter.default
-
-
-def _unwrap_awaitable(returned: Any) -> tuple[Any, bool]:
-    """Return what a method gives in the end, and whether its annotation says that it has to be awaited."""
-    if get_origin(returned) in (Awaitable, Coroutine):
-        return get_args(returned)[-1], True
-    return returned, False
 
 
 def _output_schema(answer: type[ToolMessage]) -> tuple[dict[str, Any], bool]:
@@ -320,14 +282,12 @@ ACT: Final = """Carry out one action: one step of the episode. What comes back i
 An action that does not fit is refused, and nothing happens. When the episode has ended, no action is taken any more."""
 
 
-def toolbox_from_methods(
-    holder: object, action_type: type[Action], observation_type: type[Observation]
-) -> Toolbox | None:
+def toolbox_from_methods(holder: Any, action_type: type[Action], observation_type: type[Observation]) -> Toolbox | None:
     """Return the tools that the methods of `holder` are decorated as, or None if none is.
 
     `holder` is an environment with these types, or an object that speaks for one.
     """
-    declared = find_declared_tools(type(holder))
+    declared = find_declared_tools(holder.__class__)
     if not declared:
         return None
     types: dict[ReturnKind, type[BaseModel]] = {
@@ -399,23 +359,20 @@ def _wrong_type_error(tool: Tool, found: type, expected: type) -> ComponentError
     )
 
 
-def _no_latest_observation() -> None:
-    """Leave it to whoever drives the environment to know the latest observation."""
-
-
 def toolbox_from_types(
-    action_type: type[Action],
-    observation_type: type[Observation],
-    latest: Callable[[], Observation | None] = _no_latest_observation,
+    action_type: type[Action], observation_type: type[Observation], latest: Callable[[], Observation] | None = None
 ) -> Toolbox:
-    """Return `observe` and `act` for these types; `latest` gives the observation to show, if it is known here."""
+    """Return `observe` and `act` for these types; `latest` gives the observation to show, if it is known here.
+
+    Without it, whoever drives the environment knows the latest one.
+    """
     observe, act = tools_from_types(action_type, observation_type)
     read = partial(action_type.__pydantic_validator__.validate_json, strict=True)
     return observe_act_toolbox(observe, act, read, latest)
 
 
 def observe_act_toolbox(
-    observe: Tool, act: Tool, read: Callable[[bytes], Action], latest: Callable[[], Observation | None]
+    observe: Tool, act: Tool, read: Callable[[bytes], Action], latest: Callable[[], Observation] | None
 ) -> Toolbox:
     """Return a toolbox of these two; `read` turns JSON into an action, or raises pydantic's error."""
 
@@ -424,7 +381,7 @@ def observe_act_toolbox(
             ToolMessage.__pydantic_validator__.validate_json(arguments, strict=True)
         except ModelError as problem:
             raise make_refusal(observe, problem) from None
-        return ToolPlan(seen=latest())
+        return ToolPlan(seen=None if latest is None else latest())
 
     def plan_act(arguments: bytes) -> ToolPlan:
         try:

@@ -109,7 +109,8 @@ class Toolbox:
         """
         plan = self._plans.get(name)
         if plan is None:
-            raise ValidationError("there is no such tool", found=name[:SHORT], expected=self._names())
+            known = f"one of {', '.join(self._plans)}" if self._plans else "nothing: there are no tools"
+            raise ValidationError("there is no such tool", found=name[:SHORT], expected=known)
         return plan(arguments)
 
     def with_note(self, note: str) -> "Toolbox":
@@ -118,9 +119,6 @@ class Toolbox:
             (msgspec.structs.replace(tool, description=f"{tool.description}\n\n{note}"), self._plans[tool.name])
             for tool in self.tools
         )
-
-    def _names(self) -> str:
-        return f"one of {', '.join(self._plans)}" if self._plans else "nothing: there are no tools"
 
 
 @dataclass(frozen=True, slots=True)

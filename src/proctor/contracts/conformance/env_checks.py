@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from numbers import Real
 from types import SimpleNamespace
@@ -29,28 +29,26 @@ from proctor.contracts.conformance.env_driver import (
     ObservedStep,
     StateView,
     accepts_keyword,
-    constructor_refuses,
     in_each_state,
     iterate_settings,
     iterate_steps,
-    require_keywords,
+    require_keyword,
 )
 from proctor.contracts.conformance.report import (
-    KEPT,
     CannotTell,
     Cases,
     CheckProbe,
     CheckTable,
     FindProblem,
-    Outcome,
     expect_refusal,
     make_check,
     shorten,
 )
 from proctor.contracts.conformance.samples import is_identical, non_members, samples
 from proctor.contracts.guarded_env import GuardedEnv
-from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState
+from proctor.contracts.lifecycle import AFTER_STEP, EnvironmentState
 from proctor.contracts.spatial import AgentState
+from proctor.errors import ComponentError
 
 CREATED, READY, TERMINATED, TRUNCATED, CLOSED = EnvironmentState
 CHECKS: Final = CheckTable()
@@ -74,11 +72,7 @@ def _resets(probe: CheckProbe) -> Iterator[tuple[EnvDriver, StateView, Any]]:
 
 # --------------------------------------------------------------------------------- what an attribute must be afterwards
 def _expect_attribute(name: str, expected: object) -> FindProblem:
-    def problem(drive: EnvDriver, *_: Any) -> str | None:
-        found = drive.get(name)
-        return None if found == expected else f"{name} is {shorten(found)}, expected {shorten(expected)}"
-
-    return problem
+    return lambda drive, *_: drive.find_other(name, expected)
 
 
 _ATTRIBUTES: Final[tuple[tuple[str, str, Cases, str, object], ...]] = (
@@ -100,12 +94,7 @@ def _refuses(*methods: str) -> FindProblem:
 
 _FORBIDDEN: Final[tuple[tuple[str, str, tuple[EnvironmentState, ...], tuple[str, ...]], ...]] = (
     ("ENV-RESET-P1", "reset_fails_after_close", (CLOSED,), ("reset",)),
-    (
-        "ENV-STEP-P1",
-        "step_is_refused_unless_ready",
-        tuple(s for s in EnvironmentState if s is not STEPPABLE),
-        ("step",),
-    ),
+    ("ENV-STEP-P1", "step_is_refused_unless_ready", (CREATED, TERMINATED, TRUNCATED, CLOSED), ("step",)),
     ("ENV-CLOSE-C3", "nothing_is_legal_after_close", (CLOSED,), ("reset", "step", "render")),
     ("ENV-RENDER-P1", "render_is_refused_before_reset_and_after_close", (CREATED, CLOSED), ("render",)),
 )
@@ -114,12 +103,14 @@ for _clause, _name, _states, _methods in _FORBIDDEN:
 
 
 # ----------------------------------------------------------------------------------------------------- construction
-def _constructor_check(name: str, keyword: str, values: Iterable[Any]) -> Callable[[CheckProbe], Outcome]:
-    def check(probe: CheckProbe) -> Outcome:
-        return constructor_refuses(probe, keyword, values)
-
-    check.__name__ = name
-    return check
+def _find_accepted_value(probe: CheckProbe, keyword: str, values: Iterable[Any]) -> str | None:
+    require_keyword(probe, keyword)
+    for value in values:
+        probe.doing = f"make({keyword}={shorten(value)})"
+        found = expect_refusal((ValueError, ComponentError), partial(probe.make, **{keyword: value}))
+        if found is not None:
+            return found
+    return None
 
 
 _REFUSED_VALUES: Final[tuple[tuple[str, str, str, tuple[Any, ...]], ...]] = (
@@ -130,7 +121,7 @@ _REFUSED_VALUES: Final[tuple[tuple[str, str, str, tuple[Any, ...]], ...]] = (
     ("ENV-INIT-P6", "refuses_an_unknown_render_mode", "render_mode", ("no such mode",)),
 )
 for _clause, _name, _keyword, _values in _REFUSED_VALUES:
-    CHECKS[_clause] = _constructor_check(_name, _keyword, _values)
+    CHECKS[_clause] = make_check(_name, partial(_find_accepted_value, keyword=_keyword, values=_values))
 
 
 def _iterate_incomplete_parts(choices: Iterable[tuple[str, ...]]) -> Iterator[object]:
@@ -141,18 +132,15 @@ def _iterate_incomplete_parts(choices: Iterable[tuple[str, ...]]) -> Iterator[ob
             yield type(f"Without_{absent}", (), {name: None for name in names if name != absent})()
 
 
-def refuses_a_part_without_its_members(probe: CheckProbe) -> Outcome:
-    """ENV-INIT-P2."""
+@CHECKS.add("ENV-INIT-P2")
+def refuses_a_part_without_its_members(probe: CheckProbe) -> str | None:
     arguments = [name for name in REQUIRED_MEMBERS if accepts_keyword(probe, name)]
     if not arguments:
         raise CannotTell("the constructor takes no parts")
-    outcomes = (
-        constructor_refuses(probe, name, _iterate_incomplete_parts(REQUIRED_MEMBERS[name])) for name in arguments
+    problems = (
+        _find_accepted_value(probe, name, _iterate_incomplete_parts(REQUIRED_MEMBERS[name])) for name in arguments
     )
-    return next((outcome for outcome in outcomes if outcome is not KEPT), KEPT)
-
-
-CHECKS["ENV-INIT-P2"] = refuses_a_part_without_its_members
+    return next(filter(None, problems), None)
 
 
 @CHECKS.add("ENV-INIT-C4", _new_environments)
@@ -180,36 +168,32 @@ def the_observation_space_is_the_models_own(drive: EnvDriver) -> str | None:
 
 
 # ------------------------------------------------------------------------------------------------------------ reset
-BAD_SEEDS: Final = (-1, SEED_LIMIT, True, 0.5, "0")
-GOOD_SEEDS: Final = (0, SEED_LIMIT - 1, np.int64(5))
-BAD_OPTIONS: Final = (3, "start", [("start", (0, 0))])
+def _find_accepted_reset(probe: CheckProbe, arguments: Iterable[dict[str, Any]]) -> str | None:
+    found = (expect_refusal((ValueError,), partial(EnvDriver(probe).reset, **each)) for each in arguments)
+    return next(filter(None, found), None)
 
 
 @CHECKS.add("ENV-RESET-P2")
 def refuses_a_bad_seed_and_takes_a_good_one(probe: CheckProbe) -> str | None:
-    for bad in BAD_SEEDS:
-        found = expect_refusal((ValueError,), partial(EnvDriver(probe).reset, seed=bad))
-        if found is not None:
-            return found
-    for seed in GOOD_SEEDS:
-        EnvDriver(probe).reset(seed=seed)
-    return None
+    found = _find_accepted_reset(probe, ({"seed": bad} for bad in (-1, SEED_LIMIT, True, 0.5, "0")))
+    if found is None:
+        for good in (0, SEED_LIMIT - 1, np.int64(5)):
+            EnvDriver(probe).reset(seed=good)
+    return found
 
 
 @CHECKS.add("ENV-RESET-P3")
 def refuses_options_that_are_no_dict(probe: CheckProbe) -> str | None:
-    for options in BAD_OPTIONS:
-        found = expect_refusal((ValueError,), partial(EnvDriver(probe).reset, seed=SEEDS[0], options=options))
-        if found is not None:
-            return found
-    EnvDriver(probe).reset(seed=SEEDS[0], options={})
-    return None
+    bad_options = (3, "start", [("start", (0, 0))])
+    found = _find_accepted_reset(probe, ({"seed": SEEDS[0], "options": bad} for bad in bad_options))
+    if found is None:
+        EnvDriver(probe).reset(seed=SEEDS[0], options={})
+    return found
 
 
 @CHECKS.add("ENV-RESET-C3", _resets)
 def reset_counts_one_episode(drive: EnvDriver, before: StateView, result: Any) -> str | None:
-    was, now = before["_episode_count"], drive.get("_episode_count")
-    return None if now == was + 1 else f"_episode_count was {was}, is {now}"
+    return drive.find_other("_episode_count", before["_episode_count"] + 1)
 
 
 @CHECKS.add("ENV-RESET-C4", _resets)
@@ -257,10 +241,9 @@ def reset_returns_the_present_observation_and_info(drive: EnvDriver, before: Sta
     observation, info = result
     if not drive.env.observation_space.contains(observation):
         return f"the observation {shorten(observation)} is not in the space"
-    missing = [key for key in ("seed", "episode") if key not in info]
-    if missing:
-        return f"info {shorten(info)} has no {missing[0]!r}"
     for key, name in (("seed", "_seed"), ("episode", "_episode_count")):
+        if key not in info:
+            return f"info {shorten(info)} has no {key!r}"
         if info[key] != drive.get(name):
             return f"info[{key!r}] is {shorten(info[key])}, {name} is {shorten(drive.get(name))}"
     present = _present_observation(drive)
@@ -315,19 +298,14 @@ def the_reward_is_the_reward_functions(step: ObservedStep) -> str | None:
     return None if reward == expected else f"the reward is {shorten(reward)}, expected {shorten(expected)}"
 
 
-def _find_no_flag(step: ObservedStep, place: int, name: str) -> str | None:
-    flag = step.result[place]
-    return None if isinstance(flag, bool | np.bool_) else f"{name} is {shorten(flag)}"
-
-
 @CHECKS.add("ENV-STEP-C4", iterate_steps)
 def the_terminated_flag_is_a_bool(step: ObservedStep) -> str | None:
-    return _find_no_flag(step, 2, "terminated")
+    return None if isinstance(step.result[2], bool | np.bool_) else f"terminated is {shorten(step.result[2])}"
 
 
 @CHECKS.add("ENV-STEP-C5", iterate_steps)
 def the_truncated_flag_is_a_bool(step: ObservedStep) -> str | None:
-    return _find_no_flag(step, 3, "truncated")
+    return None if isinstance(step.result[3], bool | np.bool_) else f"truncated is {shorten(step.result[3])}"
 
 
 @CHECKS.add("ENV-STEP-C6", iterate_steps)
@@ -344,8 +322,7 @@ def the_info_agrees_with_the_agent(step: ObservedStep) -> str | None:
 
 @CHECKS.add("ENV-STEP-C7", iterate_steps)
 def step_counts_one_step(step: ObservedStep) -> str | None:
-    was, now = step.before["_step_count"], step.drive.get("_step_count")
-    return None if now == was + 1 else f"_step_count was {was}, is {now}"
+    return step.drive.find_other("_step_count", step.before["_step_count"] + 1)
 
 
 @CHECKS.add("ENV-STEP-C8", iterate_steps)
@@ -456,7 +433,7 @@ def a_step_that_raises_changes_nothing(probe: CheckProbe) -> str | None:
 @CHECKS.add("ENV-CLOSE-C1", in_each_state(CREATED, READY, TERMINATED, TRUNCATED))
 def close_closes(drive: EnvDriver) -> str | None:
     drive.close()
-    return None if drive.get("_state") == CLOSED else f"_state is {shorten(drive.get('_state'))}"
+    return drive.find_other("_state", CLOSED)
 
 
 class _Screen:
@@ -475,7 +452,7 @@ class _Screen:
 
 def _on_screen(probe: CheckProbe) -> Iterator[tuple[EnvDriver, _Screen]]:
     """Yield an environment in the mode human, after a reset, whose window is a stand-in; only ours have that seam."""
-    require_keywords(probe, "render_mode")
+    require_keyword(probe, "render_mode")
     if not isinstance(probe.make().unwrapped, GuardedEnv):
         raise CannotTell("it would open a window")
     drive, screen = EnvDriver(probe, {"render_mode": "human"}), _Screen()
@@ -513,19 +490,18 @@ def render_without_a_mode_warns(probe: CheckProbe) -> str | None:
 
 @CHECKS.add("ENV-RENDER-C1")
 def render_returns_a_picture(probe: CheckProbe) -> str | None:
-    require_keywords(probe, "render_mode")
+    require_keyword(probe, "render_mode")
     if "rgb_array" not in probe.make().metadata.get("render_modes", ()):
         raise CannotTell("the environment has no render mode rgb_array")
     drive = EnvDriver(probe, {"render_mode": "rgb_array"})
     drive.reset(seed=SEEDS[0])
     before = drive.view()
-    pictures = [drive.render() for _ in range(2)]
-    for picture in pictures:
-        if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
-            return f"returns {shorten(picture)}"
-        if picture.ndim != 3 or picture.shape[2] != 3:
-            return f"the picture has the shape {picture.shape}"
-    same = is_identical(*pictures) and drive.view() == before
+    picture = drive.render()
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
+        return f"returns {shorten(picture)}"
+    if picture.ndim != 3 or picture.shape[2] != 3:
+        return f"the picture has the shape {picture.shape}"
+    same = is_identical(picture, drive.render()) and drive.view() == before
     return None if same else "rendering changes what it shows"
 
 

@@ -7,25 +7,16 @@ Rule 2: `settings` lists the small worlds first. They are used where the factory
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from proctor.contracts.conformance.report import (
-    KEPT,
-    CannotTell,
-    Cases,
-    CheckProbe,
-    Outcome,
-    expect_refusal,
-    shorten,
-)
+from proctor.contracts.conformance.report import CannotTell, Cases, CheckProbe, expect_refusal, shorten
 from proctor.contracts.conformance.samples import samples
 from proctor.contracts.lifecycle import AFTER_STEP, EnvironmentState
-from proctor.errors import ComponentError, ProctorError, StateError
+from proctor.errors import ProctorError, StateError
 
 LONGEST: Final = 2048
 SHORT: Final = 64
@@ -38,29 +29,15 @@ SMALL_SETTINGS: Final[tuple[dict[str, Any], ...]] = (
     {"duration_ms": 1, "action_ms": 1},
     {"duration_ms": 4, "action_ms": 1},
 )
-PRIVATE_ATTRIBUTES: Final = (
-    "_state",
-    "_agent_state",
-    "_step_count",
-    "_episode_count",
-    "_seed",
-    "_max_steps",
-    "_action_proc",
-    "_obs_model",
-    "_reward_fn",
-    "_plume",
-)
+PARTS: Final = ("_action_proc", "_obs_model", "_reward_fn", "_plume")
+PRIVATE_ATTRIBUTES: Final = ("_state", "_agent_state", "_step_count", "_episode_count", "_seed", "_max_steps", *PARTS)
 
 
 class StateView(dict[str, Any]):
     """What an environment keeps to itself at one moment; asking for what it does not have cannot be told."""
 
     def __missing__(self, name: str) -> Any:
-        raise _absent(name)
-
-
-def _absent(name: str) -> CannotTell:
-    return CannotTell(f"the environment has no attribute `{name}`")
+        raise CannotTell(f"the environment has no attribute `{name}`")
 
 
 class EnvDriver:
@@ -80,7 +57,8 @@ class EnvDriver:
 
     def step(self, action: Any) -> Any:
         """Call `step`."""
-        self._note(f"step({shorten(_plain(action))})")
+        plain = action.tolist() if isinstance(action, np.generic | np.ndarray) else action
+        self._note(f"step({shorten(plain)})")
         return self.env.step(action)
 
     def render(self) -> Any:
@@ -100,13 +78,9 @@ class EnvDriver:
 
     def call(self, method: str) -> Any:
         """Call a method of the lifecycle with good arguments."""
-        calls: dict[str, Callable[[], Any]] = {
-            "reset": lambda: self.reset(seed=SEEDS[0]),
-            "step": lambda: self.step(self.legal_action),
-            "render": self.render,
-            "close": self.close,
-        }
-        return calls[method]()
+        if method == "reset":
+            return self.reset(seed=SEEDS[0])
+        return self.step(self.legal_action) if method == "step" else getattr(self, method)()
 
     def refuses(self, *methods: str) -> str | None:
         """Return None if each of `methods` raises a StateError, else what the first that does not answers."""
@@ -116,8 +90,13 @@ class EnvDriver:
     def get(self, name: str) -> Any:
         """Return an attribute of the unwrapped environment."""
         if not hasattr(self.env.unwrapped, name):
-            raise _absent(name)
+            raise CannotTell(f"the environment has no attribute `{name}`")
         return getattr(self.env.unwrapped, name)
+
+    def find_other(self, name: str, expected: object) -> str | None:
+        """Return None if an attribute is `expected`, else what it is."""
+        found = self.get(name)
+        return None if found == expected else f"{name} is {shorten(found)}, expected {shorten(expected)}"
 
     def view(self) -> StateView:
         """Return what the environment keeps to itself now."""
@@ -139,10 +118,6 @@ class EnvDriver:
         return ", ".join(shown)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
 def _keywords(arguments: dict[str, Any]) -> str:
     return ", ".join(f"{name}={shorten(value)}" for name, value in arguments.items())
 
@@ -155,11 +130,10 @@ def accepts_keyword(probe: CheckProbe, name: str) -> bool:
     return passes and name in constructor
 
 
-def require_keywords(probe: CheckProbe, *names: str) -> None:
+def require_keyword(probe: CheckProbe, name: str) -> None:
     """Give up on the check if a keyword cannot be passed."""
-    for name in names:
-        if not accepts_keyword(probe, name):
-            raise CannotTell(f"the factory or the environment's constructor takes no `{name}`")
+    if not accepts_keyword(probe, name):
+        raise CannotTell(f"the factory or the environment's constructor takes no `{name}`")
 
 
 def iterate_settings(probe: CheckProbe) -> Iterator[dict[str, Any]]:
@@ -222,21 +196,19 @@ def _reaches(drive: EnvDriver, state: EnvironmentState, seed: int) -> bool:
     return AFTER_STEP[bool(results[-1][2]), bool(results[-1][3])] is state
 
 
-def reach_state(probe: CheckProbe, state: EnvironmentState) -> EnvDriver | None:
-    """Return the smallest environment that could be brought to `state`, if any."""
+def _iterate_arrivals(probe: CheckProbe, state: EnvironmentState) -> Iterator[EnvDriver]:
     for small in iterate_settings(probe):
         for seed in SEEDS:
             drive = EnvDriver(probe, small)
             if _reaches(drive, state, seed):
-                return drive
-    return None
+                yield drive
 
 
 def reach_each_state(probe: CheckProbe, *states: EnvironmentState) -> Iterator[tuple[EnvironmentState, EnvDriver]]:
-    """Yield an environment in each of `states` that can be reached; if none can, the check cannot tell."""
+    """Yield the smallest environment in each of `states` that can be reached; if none can, the check cannot tell."""
     arrived = False
     for state in states:
-        drive = reach_state(probe, state)
+        drive = next(_iterate_arrivals(probe, state), None)
         if drive is not None:
             arrived = True
             yield state, drive
@@ -247,14 +219,3 @@ def reach_each_state(probe: CheckProbe, *states: EnvironmentState) -> Iterator[t
 def in_each_state(*states: EnvironmentState) -> Cases:
     """Return the cases of an environment in each of `states` that can be reached."""
     return lambda probe: ((drive,) for _, drive in reach_each_state(probe, *states))
-
-
-def constructor_refuses(probe: CheckProbe, name: str, values: Iterable[Any]) -> Outcome:
-    """Return whether the constructor refuses each of `values` for the keyword `name`."""
-    require_keywords(probe, name)
-    for value in values:
-        probe.doing = f"make({name}={shorten(value)})"
-        found = expect_refusal((ValueError, ComponentError), partial(probe.make, **{name: value}))
-        if found is not None:
-            return probe.broken(found)
-    return KEPT

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from proctor.contracts.chance import SEED_LIMIT
 from proctor.contracts.conformance.env_driver import (
+    PARTS,
     EnvDriver,
     StateView,
     in_each_state,
@@ -19,7 +20,7 @@ from proctor.contracts.conformance.env_driver import (
     iterate_steps,
     reach_each_state,
 )
-from proctor.contracts.conformance.report import CannotTell, CheckProbe, CheckTable, FindProblem, make_check, shorten
+from proctor.contracts.conformance.report import CannotTell, Check, CheckProbe, CheckTable, make_check, shorten
 from proctor.contracts.conformance.samples import non_members
 from proctor.contracts.lifecycle import TABLE, EnvironmentState, LifecycleMethod, LifecycleTransition
 from proctor.contracts.spatial import AgentState
@@ -29,9 +30,7 @@ CHECKS: Final = CheckTable()
 
 
 # ------------------------------------------------------------------------------------------------------- invariants
-_CALLS: Final = 3
-_WORLDS: Final = 3
-
+_MOST_CALLS: Final = 3
 _OPERATIONS: Final[dict[str, Callable[[EnvDriver], Any]]] = {
     "reset": lambda drive: drive.reset(seed=1),
     "step": lambda drive: drive.step(drive.legal_action),
@@ -61,8 +60,8 @@ def _accepts(drive: EnvDriver, operation: str) -> bool:
 
 def _always(probe: CheckProbe) -> Iterator[tuple[CallRecord]]:
     """Yield the moment after each sequence of calls; its prefixes are sequences of their own."""
-    for small in islice(iterate_settings(probe), _WORLDS):
-        for length in range(_CALLS + 1):
+    for small in islice(iterate_settings(probe), 3):
+        for length in range(_MOST_CALLS + 1):
             for operations in product(_OPERATIONS, repeat=length):
                 drive = EnvDriver(probe, small)
                 before, accepted = drive.view(), False
@@ -104,8 +103,7 @@ def the_episode_count_goes_up_with_every_reset(moment: CallRecord) -> str | None
 
 @CHECKS.add("ENV-I5", _always)
 def the_parts_are_always_there(moment: CallRecord) -> str | None:
-    names = ("_action_proc", "_obs_model", "_reward_fn", "_plume")
-    absent = [name for name in names if moment.after[name] is None]
+    absent = [name for name in PARTS if moment.after[name] is None]
     return f"{absent[0]} is None" if absent else None
 
 
@@ -137,58 +135,46 @@ def the_seed_is_none_or_in_range(moment: CallRecord) -> str | None:
 
 # --------------------------------------------------------------------------------------------- rules of the lifecycle
 def _find_wrong_state(drive: EnvDriver, row: LifecycleTransition) -> str | None:
-    found = drive.get("_state")
-    return None if found == row.target else f"_state is {shorten(found)}, expected {row.target}"
+    return drive.find_other("_state", row.target)
 
 
 def _find_deviation(drive: EnvDriver, row: LifecycleTransition) -> str | None:
     """Return what comes of the row's call, if it is not what the row says."""
-    before = drive.view()
     if row.target is not None:
         drive.call(row.method)
         return _find_wrong_state(drive, row)
+    before = drive.view()
     answer = drive.refuses(row.method)
-    if answer is not None:
-        return answer
     changed = drive.find_changes(before)
-    return f"the refused call changed {changed[0]}" if changed else None
+    return answer or (f"the refused call changed {changed[0]}" if changed else None)
 
 
-def _find_wrong_call(rows: list[LifecycleTransition], probe: CheckProbe) -> str | None:
-    """Make the call of `rows` in each of their source states."""
-    by_source = {row.source: row for row in rows}
-    problems = (_find_deviation(drive, by_source[state]) for state, drive in reach_each_state(probe, *by_source))
-    return next(filter(None, problems), None)
-
-
-def _find_wrong_continuation(row: LifecycleTransition, probe: CheckProbe) -> str | None:
-    """Make steps that end nothing, which must lead to the target of `row`."""
-    going_on = (step for (step,) in iterate_steps(probe) if not (step.result[2] or step.result[3]))
+def _steps_that_end_nothing(probe: CheckProbe) -> Iterator[EnvDriver]:
     seen = False
-    for step in going_on:
-        seen = True
-        found = _find_wrong_state(step.drive, row)
-        if found is not None:
-            return found
+    for (step,) in iterate_steps(probe):
+        if not (step.result[2] or step.result[3]):
+            seen = True
+            yield step.drive
     if not seen:
         raise CannotTell("every first step ended its episode")
-    return None
 
 
-def _find_wrong_end(row: LifecycleTransition, probe: CheckProbe) -> str | None:
-    """Walk until a step has the flags of `row`."""
-    problems = (_find_wrong_state(drive, row) for (drive,) in in_each_state(*filter(None, [row.target]))(probe))
-    return next(filter(None, problems), None)
-
-
-def _make_rule(rule: str) -> FindProblem:
-    rows = [row for row in TABLE if row.rule == rule]
+def _make_rule(rule: str) -> Check:
+    name = "rule_" + rule.lower().replace("-", "_")
+    rows = {row.source: row for row in TABLE if row.rule == rule}
+    first = next(iter(rows.values()))
+    target = first.target
+    if first.method is not LifecycleMethod.STEP or target is None:
+        return make_check(
+            name,
+            _find_deviation,
+            lambda probe: ((drive, rows[state]) for state, drive in reach_each_state(probe, *rows)),
+        )
     # Only a step has targets that depend on what it finds.
-    if rows[0].method is not LifecycleMethod.STEP or rows[0].target is None:
-        return lambda probe: _find_wrong_call(rows, probe)
-    find = _find_wrong_continuation if rows[0].target is rows[0].source else _find_wrong_end
-    return lambda probe: find(rows[0], probe)
+    if target is first.source:
+        return make_check(name, _find_wrong_state, lambda probe: ((d, first) for d in _steps_that_end_nothing(probe)))
+    return make_check(name, _find_wrong_state, lambda probe: ((d, first) for (d,) in in_each_state(target)(probe)))
 
 
 for _rule in dict.fromkeys(row.rule for row in TABLE):
-    CHECKS[_rule] = make_check("rule_" + _rule.lower().replace("-", "_"), _make_rule(_rule))
+    CHECKS[_rule] = _make_rule(_rule)

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from proctor.contracts.conformance.report import (
     CheckProbe,
     CheckTable,
     expect_refusal,
-    find_wrong_metadata,
     make_check,
     shorten,
     with_twin,
@@ -37,6 +37,26 @@ from proctor.contracts.conformance.samples import (
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 
 CHECKS: Final = CheckTable()
+
+
+def _find_wrong_metadata(probe: CheckProbe, keys: Mapping[str, type]) -> str | None:
+    """Return what is wrong with `get_metadata()` of the subject, which owes a dict with these keys and types."""
+    part = probe.make()
+    probe.doing = "get_metadata()"
+    metadata = part.get_metadata()
+    if not isinstance(metadata, dict):
+        return f"returns {shorten(metadata)}, no dict"
+    wrong = [key for key, kind in keys.items() if not isinstance(metadata.get(key), kind)]
+    return f"{wrong[0]!r} is {shorten(metadata.get(wrong[0]))}, expected a {keys[wrong[0]].__name__}" if wrong else None
+
+
+_METADATA: Final = {"type": str, "parameters": dict}
+for _clause, _name, _keys in (
+    ("SENSOR-6", "metadata_names_type_and_parameters", _METADATA),
+    ("REWARD-5", "metadata_names_type_and_parameters", _METADATA),
+    ("ACT-META", "metadata_names_type_parameters_and_movement", {**_METADATA, "movement_model": str}),
+):
+    CHECKS[_clause] = make_check(_name, partial(_find_wrong_metadata, keys=_keys))
 
 
 # ------------------------------------------------------------------------------------------------ action processors
@@ -60,8 +80,8 @@ def _moves(probe: CheckProbe) -> Iterator[Question]:
 
 
 def _foreign_actions(probe: CheckProbe) -> Iterator[Question]:
-    state = AgentState(Coordinates(0, 0))
-    return _ask(probe, lambda space: (ProcessorCall(action, state, GridSize(1, 1)) for action in non_members(space)))
+    origin = AgentState(Coordinates(0, 0))
+    return _ask(probe, lambda space: (ProcessorCall(action, origin, GridSize(1, 1)) for action in non_members(space)))
 
 
 def _moves_off_the_grid(probe: CheckProbe) -> Iterator[Question]:
@@ -90,10 +110,6 @@ def _moves_from(*spots: tuple[int, int]) -> Callable[[CheckProbe], Iterator[Ques
 def _moves_everywhere(probe: CheckProbe) -> Iterator[Question]:
     yield from _moves(probe)
     yield from _moves_from(*_CORNERS, *_EDGES)(probe)
-
-
-def _describe_position(state: Any) -> str:
-    return f"leads to ({state.position.x}, {state.position.y})"
 
 
 @CHECKS.add("ACT-SPACE-C1")
@@ -134,14 +150,18 @@ def refuses_what_is_no_agent_state(probe: CheckProbe) -> str | None:
     return None
 
 
+def _find_off_grid(after: AgentState, call: ProcessorCall) -> str | None:
+    place = after.position
+    return None if call.grid.contains(place) else f"leads to ({place.x}, {place.y})"
+
+
 @CHECKS.add("ACT-PROC-P3", _moves_off_the_grid)
 def a_position_off_the_grid_goes_no_further(processor: Any, call: ProcessorCall) -> str | None:
     try:
         after = call.ask(processor)
     except (ValueError, IndexError):
         return None
-    alone = after.position == call.state.position
-    return None if alone or call.grid.contains(after.position) else _describe_position(after)
+    return None if after.position == call.state.position else _find_off_grid(after, call)
 
 
 @CHECKS.add("ACT-PROC-C1", _moves)
@@ -158,8 +178,7 @@ def the_result_is_a_valid_agent_state(processor: Any, call: ProcessorCall) -> st
 
 @CHECKS.add("ACT-PROC-C2", _moves)
 def the_result_lies_on_the_grid(processor: Any, call: ProcessorCall) -> str | None:
-    after = call.ask(processor)
-    return None if call.grid.contains(after.position) else _describe_position(after)
+    return _find_off_grid(call.ask(processor), call)
 
 
 corner_actions: Final = make_check("corner_actions", the_result_lies_on_the_grid, _moves_from(*_CORNERS))
@@ -226,11 +245,6 @@ def validate_action_consistency(probe: CheckProbe) -> str | None:
     return None
 
 
-@CHECKS.add("ACT-META")
-def metadata_names_type_parameters_and_movement(probe: CheckProbe) -> str | None:
-    return find_wrong_metadata(probe, {"type": str, "parameters": dict, "movement_model": str})
-
-
 # ---------------------------------------------------------------------------------------------------------- sensors
 def _smells(probe: CheckProbe) -> Iterator[tuple[Any, EnvState]]:
     sensor = probe.make()
@@ -286,14 +300,6 @@ def every_observation_is_fresh(sensor: Any, env_state: EnvState) -> str | None:
     if _overlap(once, env_state["plume_field"].field_array):
         return "returns a view of the field"
     return "returns the same array twice" if _overlap(once, again) else None
-
-
-def metadata_names_type_and_parameters(probe: CheckProbe) -> str | None:
-    """Return what the metadata of a sensor or a reward function lack."""
-    return find_wrong_metadata(probe, {"type": str, "parameters": dict})
-
-
-CHECKS.add("SENSOR-6")(metadata_names_type_and_parameters)
 
 
 @CHECKS.add("SENSOR-7")
@@ -366,9 +372,6 @@ def valuing_a_step_changes_nothing(probe: CheckProbe) -> str | None:
             return "the step asked about before is now valued differently"
         earlier = step, reward
     return None
-
-
-CHECKS.add("REWARD-5")(metadata_names_type_and_parameters)
 
 
 # ----------------------------------------------------------------------------------------------------------- fields

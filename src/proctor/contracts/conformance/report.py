@@ -28,7 +28,6 @@ _LONGEST: Final = 400
 
 Outcome = str | None
 """What breaks a clause: the smallest case found, in words; None if no case did."""
-KEPT: Final = None
 
 
 class ClauseVerdict(StrEnum):
@@ -92,7 +91,7 @@ class CheckProbe:
 
 
 Check = Callable[[CheckProbe], Outcome]
-FindProblem = Callable[..., str | None]
+FindProblem = Callable[..., Outcome]
 """Says what is wrong with one case; None: nothing."""
 Cases = Callable[[CheckProbe], Iterable[tuple[Any, ...]]]
 """Yields the arguments of a `FindProblem`, small cases first, and notes in the probe what is being done."""
@@ -122,14 +121,14 @@ def make_check(name: str, find_problem: FindProblem, cases: Cases = probe_alone)
             found = find_problem(*case)
             if found is not None:
                 return probe.broken(found)
-        return KEPT
+        return None
 
     check.__name__ = name
     return check
 
 
 class CheckTable(dict[str, Check]):
-    """CheckTable by the id of their clause."""
+    """Checks by the id of their clause."""
 
     def add(self, clause: str, cases: Cases = probe_alone) -> Callable[[FindProblemT], FindProblemT]:
         """Return a decorator that makes a function the check of `clause`."""
@@ -177,16 +176,3 @@ def expect_refusal(kinds: tuple[type[Exception], ...], call: Callable[..., Any],
     except kinds:
         return None
     return f"answers {shorten(answer)} instead of {kinds[0].__name__}"
-
-
-def find_wrong_metadata(probe: CheckProbe, keys: Mapping[str, type]) -> str | None:
-    """Return what is wrong with `get_metadata()` of the subject, which owes a dict with these keys and types."""
-    part = probe.make()
-    probe.doing = "get_metadata()"
-    metadata = part.get_metadata()
-    if not isinstance(metadata, dict):
-        return f"returns {shorten(metadata)}, no dict"
-    for key, kind in keys.items():
-        if not isinstance(metadata.get(key), kind):
-            return f"{key!r} is {shorten(metadata.get(key))}, expected a {kind.__name__}"
-    return None

@@ -5,7 +5,7 @@ Rule 1: everything is listed, never drawn: discrete actions all of them, continu
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 GRIDS: Final = (GridSize(1, 1), GridSize(1, 2), GridSize(2, 1), GridSize(2, 2), GridSize(3, 3))
 HEADINGS: Final = (0.0, 90.0, 180.0, 270.0, 45.0, 359.5)
 MOST_ACTIONS: Final = 32
-SAMPLES: Final = 8
 
 
 def iterate_cells(grid: GridSize) -> Iterator[Coordinates]:
@@ -30,7 +29,7 @@ def iterate_cells(grid: GridSize) -> Iterator[Coordinates]:
     return (Coordinates(x, y) for y in range(grid.height) for x in range(grid.width))
 
 
-def samples(space: gym.Space[Any], count: int = SAMPLES) -> Iterator[Any]:
+def samples(space: gym.Space[Any], count: int = 8) -> Iterator[Any]:
     """Yield `count` members of `space`, always the same ones; the space itself stays as it is."""
     own = copy.deepcopy(space)
     own.seed(0)
@@ -88,15 +87,11 @@ class ProcessorCall:
         return f"action {shorten(self.action)} at {where}"
 
 
-def iterate_moves(space: gym.Space[Any], grids: Iterable[GridSize] = GRIDS) -> Iterator[ProcessorCall]:
+def iterate_moves(space: gym.Space[Any]) -> Iterator[ProcessorCall]:
     """Yield every question of the small scope, the smallest grid first."""
     actions = list(members(space))
-    return (
-        ProcessorCall(action, state, grid)
-        for grid in grids
-        for state in iterate_agent_states(grid)
-        for action in actions
-    )
+    states = ((state, grid) for grid in GRIDS for state in iterate_agent_states(grid))
+    return (ProcessorCall(action, state, grid) for state, grid in states for action in actions)
 
 
 class UniformWind:
@@ -113,10 +108,8 @@ class RampField:
     def __init__(self, grid_size: GridSize) -> None:
         self.grid_size = grid_size
         self.wind_field = UniformWind()
-        rising = np.add.outer(np.arange(grid_size.height), np.arange(grid_size.width)) / max(
-            grid_size.width + grid_size.height - 2, 1
-        )
-        self.field_array: NDArray[np.float64] = rising.astype(np.float64)
+        rising = np.add.outer(np.arange(grid_size.height), np.arange(grid_size.width))
+        self.field_array: NDArray[np.float64] = rising / max(grid_size.width + grid_size.height - 2, 1)
         self.field_array.flags.writeable = False
 
     def sample(self, position: Coordinates) -> float:
@@ -126,9 +119,9 @@ class RampField:
         return float(self.field_array[position.y, position.x])
 
 
-def iterate_env_states(grids: Iterable[GridSize] = GRIDS) -> Iterator[EnvState]:
+def iterate_env_states() -> Iterator[EnvState]:
     """Yield what an observation model may be asked about, the smallest grid first."""
-    for grid in grids:
+    for grid in GRIDS:
         field = RampField(grid)
         for agent in iterate_agent_states(grid):
             yield {
@@ -141,9 +134,9 @@ def iterate_env_states(grids: Iterable[GridSize] = GRIDS) -> Iterator[EnvState]:
             }
 
 
-def iterate_steps(grids: Iterable[GridSize] = GRIDS) -> Iterator[tuple[AgentState, AgentState, RampField]]:
+def iterate_steps() -> Iterator[tuple[AgentState, AgentState, RampField]]:
     """Yield (before, after, field) for every pair of cells, with and without the goal reached."""
-    for grid in grids:
+    for grid in GRIDS:
         field = RampField(grid)
         for before in (AgentState(cell, 90.0, 7, 0.5) for cell in iterate_cells(grid)):
             for cell in iterate_cells(grid):
@@ -163,11 +156,9 @@ def is_identical(one: Any, other: Any) -> bool:
         first, second = np.asarray(one), np.asarray(other)
         if first.dtype != second.dtype or first.shape != second.shape:
             return False
-        return (
-            is_identical(first.tolist(), second.tolist())
-            if first.dtype == object
-            else first.tobytes() == second.tobytes()
-        )
+        if first.dtype == object:
+            return is_identical(first.tolist(), second.tolist())
+        return first.tobytes() == second.tobytes()
     return bool(one == other)
 
 
@@ -175,9 +166,6 @@ def iterate_arrays(value: Any) -> Iterator[NDArray[Any]]:
     """Yield the arrays that an observation is made of."""
     if isinstance(value, np.ndarray):
         yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from iterate_arrays(part)
-    elif isinstance(value, tuple | list):
-        for part in value:
+    elif isinstance(value, dict | tuple | list):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from iterate_arrays(part)

@@ -10,7 +10,7 @@ Rule 3: cells are interned: grids of up to `INTERNED_CELLS` cells share one tabl
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from gymnasium import spaces
@@ -56,26 +56,15 @@ def move_along(orientation: float, step_size: int) -> Move:
     return round(step_size * math.cos(angle)), round(step_size * math.sin(angle))
 
 
-SpaceT = TypeVar("SpaceT", bound=spaces.Space[Any])
-
-
-class _Actions(DescribedPart, Generic[SpaceT]):
-    """What all processors share; a subclass makes the space."""
-
+class _Actions(DescribedPart):
     movement_model: ClassVar[str]
-    _space: SpaceT
-
-    @property
-    def action_space(self) -> SpaceT:
-        """The legal actions; one instance."""
-        return self._space
 
     def get_metadata(self) -> Metadata:
         """Return the processor's type, parameters and movement model."""
         return {**super().get_metadata(), "movement_model": self.movement_model}
 
 
-class _DiscreteActions(_Actions[spaces.Discrete]):
+class _DiscreteActions(_Actions):
     """What all processors over `Discrete(n)` share: which values are actions."""
 
     parameters: ClassVar[tuple[str, ...]] = ("step_size", "n_actions")
@@ -83,7 +72,7 @@ class _DiscreteActions(_Actions[spaces.Discrete]):
     def __init__(self, n_actions: int, step_size: int) -> None:
         self.step_size = parse_count("step_size", step_size, 1, FARTHEST)
         self.n_actions = n_actions
-        self._space = spaces.Discrete(n_actions)
+        self.action_space = spaces.Discrete(n_actions)
 
     def validate_action(self, action: Any) -> bool:
         """Return whether `action` is an int, a numpy integer or a 0-d integer array within range; bools are not."""
@@ -121,13 +110,7 @@ def _move(state: AgentState, dx: int, dy: int, grid: GridSize) -> AgentState:
     return AgentState(there, state.orientation, state.step_count, state.total_reward, state.goal_reached)
 
 
-def _move_forward(state: AgentState, step_size: int, grid: GridSize) -> AgentState:
-    """Return `state` moved along its heading."""
-    return _move(state, *move_along(state.orientation, step_size), grid)
-
-
 def _turn_to(state: AgentState, orientation: float) -> AgentState:
-    """Return `state` turned to `orientation`."""
     return AgentState(state.position, orientation, state.step_count, state.total_reward, state.goal_reached)
 
 
@@ -147,7 +130,8 @@ class _CompassActions(_DiscreteActions):
         if type(action) is not int or not 0 <= action < self.n_actions:
             action = self._parse_action(action)
         if grid_size is not self._grid:
-            self._use_grid(grid_size)
+            self._table = _make_move_table(grid_size, self.moves) if grid_size.total_cells() <= INTERNED_CELLS else ()
+            self._grid = grid_size
         if not self._table:
             dx, dy = self.moves[action]
             return _move(current_state, dx, dy, grid_size)
@@ -161,10 +145,6 @@ class _CompassActions(_DiscreteActions):
             current_state.total_reward,
             current_state.goal_reached,
         )
-
-    def _use_grid(self, grid: GridSize) -> None:
-        self._table = _make_move_table(grid, self.moves) if grid.total_cells() <= INTERNED_CELLS else ()
-        self._grid = grid
 
     def __getstate__(self) -> dict[str, Any]:
         # The table is shared and made again in no time; a pickle of an environment stays small.
@@ -204,7 +184,7 @@ class OrientedGridActions(_DiscreteActions):
         """Return the state one move or one turn further."""
         action = self._parse_action(action)
         if action == 0:
-            return _move_forward(current_state, self.step_size, grid_size)
+            return _move(current_state, *move_along(current_state.orientation, self.step_size), grid_size)
         return _turn_to(current_state, normalize_heading(current_state.orientation + self.turns[action]))
 
 
@@ -226,16 +206,14 @@ class RunTumbleActions(_DiscreteActions):
         """Return the state one run or one turn further."""
         action = self._parse_action(action)
         if action == 0:
-            return _move_forward(current_state, self.step_size, grid_size)
+            return _move(current_state, *move_along(current_state.orientation, self.step_size), grid_size)
         return _turn_to(current_state, (action - 1) * 360.0 / self.n_headings)
 
 
 def parse_velocity(action: object) -> NDArray[np.float32] | None:
     """Return `action` as a float32 array of shape (2,) within [-1, 1], or None if it is no such thing."""
-    if isinstance(action, Mapping | str | bytes):
-        return None
     try:
-        values = np.asarray(action)
+        values = np.asarray(None if isinstance(action, Mapping | str | bytes) else action)
     except (ValueError, TypeError):
         return None
     if values.shape != (2,) or values.dtype.kind not in "iuf":
@@ -244,7 +222,7 @@ def parse_velocity(action: object) -> NDArray[np.float32] | None:
     return values.astype(np.float32) if bool(np.all(np.abs(values.astype(np.float64)) <= 1.0)) else None
 
 
-class ContinuousActions(_Actions[spaces.Box]):
+class ContinuousActions(_Actions):
     """Velocities (vx, vy) in [-1, 1], times `max_speed`, rounded half to even to whole cells."""
 
     type_name = "continuous"
@@ -254,7 +232,7 @@ class ContinuousActions(_Actions[spaces.Box]):
     def __init__(self, max_speed: float = 2.0) -> None:
         # Below 0.5 every velocity would be rounded to no move at all.
         self.max_speed = parse_number("max_speed", max_speed, least=0.5, most=FARTHEST)
-        self._space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def validate_action(self, action: Any) -> bool:
         """Return whether `action` is a real, finite array or sequence of shape (2,) within bounds."""

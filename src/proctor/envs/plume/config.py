@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import pydantic
@@ -30,6 +30,7 @@ from proctor.small_files import read_small_text
 
 # Which clause of the contract a field belongs to; all others are "the factories resolve".
 _CLAUSES = {"grid_size": "ENV-INIT-P3", "max_steps": "ENV-INIT-P4", "goal_radius": "ENV-INIT-P5"}
+_PARTS_CLAUSE: Final = "ENV-INIT-P1"
 
 
 def _parse_integer(value: Any) -> int:
@@ -55,12 +56,8 @@ def _unpack_pair(value: Any) -> Any:
     return value
 
 
-def _spec_from_name(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
 Whole = Annotated[int, BeforeValidator(_parse_integer)]
-Side = Annotated[int, BeforeValidator(_parse_integer), Field(ge=1, le=MAX_SIDE)]
+Side = Annotated[Whole, Field(ge=1, le=MAX_SIDE)]
 
 
 class ComponentSpec(BaseModel):
@@ -71,7 +68,7 @@ class ComponentSpec(BaseModel):
     type: str
 
 
-Spec = Annotated[ComponentSpec, BeforeValidator(_spec_from_name)]
+Spec = Annotated[ComponentSpec, BeforeValidator(lambda value: {"type": value} if isinstance(value, str) else value)]
 
 
 class EnvironmentConfig(BaseModel):
@@ -82,7 +79,7 @@ class EnvironmentConfig(BaseModel):
     grid_size: Annotated[tuple[Side, Side], BeforeValidator(_unpack_pair)] = (128, 128)
     source_location: Annotated[tuple[Whole, Whole] | None, BeforeValidator(_unpack_pair)] = None
     """None is the centre."""
-    max_steps: Annotated[int, BeforeValidator(_parse_integer), Field(ge=1, le=MOST_STEPS)] = 1000
+    max_steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS)] = 1000
     goal_radius: Annotated[float, BeforeValidator(_refuse_non_numbers), Field(gt=0, allow_inf_nan=False)] = 1.0
     info_level: Literal["full", "minimal"] = "full"
     plume: Spec = ComponentSpec(type="gaussian")
@@ -115,12 +112,8 @@ def _read_values(source: EnvironmentConfig | Mapping[str, Any] | str | Path | No
         return {str(key): value for key, value in source.items()}
     if isinstance(source, str | Path):
         return _read_file(Path(source))
-    raise ValidationError(
-        "not a configuration",
-        found=source,
-        expected="an EnvironmentConfig, a dict, or the path of a TOML or JSON file",
-        clause="ENV-INIT-P1",
-    )
+    expected = "an EnvironmentConfig, a dict, or the path of a TOML or JSON file"
+    raise ValidationError("not a configuration", found=source, expected=expected, clause=_PARTS_CLAUSE)
 
 
 _READERS = {".toml": tomllib.loads, ".json": json.loads}
@@ -130,21 +123,17 @@ def _read_file(path: Path) -> dict[str, Any]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise ValidationError(
-            "unknown configuration format", found=path.name, expected=" or ".join(_READERS), clause="ENV-INIT-P1"
+            "unknown configuration format", found=path.name, expected=" or ".join(_READERS), clause=_PARTS_CLAUSE
         )
+    expected = f"a {path.suffix[1:].upper()} file"
     try:
-        values = reader(read_small_text(path, expected=f"a {path.suffix[1:].upper()} file"))
+        values = reader(read_small_text(path, expected=expected))
     except (ValueError, RecursionError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise ValidationError(
-            f"not a readable configuration: {reason}",
-            found=path.name,
-            expected=f"a {path.suffix[1:].upper()} file",
-            clause="ENV-INIT-P1",
-        ) from None
+        why = f"not a readable configuration: {str(problem).splitlines()[0]}"
+        raise ValidationError(why, found=path.name, expected=expected, clause=_PARTS_CLAUSE) from None
     if not isinstance(values, dict):
         raise ValidationError(
-            "not a configuration", found=path.name, expected="a table of settings", clause="ENV-INIT-P1"
+            "not a configuration", found=path.name, expected="a table of settings", clause=_PARTS_CLAUSE
         )
     return values
 
@@ -152,7 +141,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _convert_error(problem: pydantic.ValidationError) -> ValidationError:
     first = problem.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    clause = _CLAUSES.get(str(first["loc"][0]), "ENV-INIT-P1")
+    clause = _CLAUSES.get(str(first["loc"][0]), _PARTS_CLAUSE)
     if first["type"] == "extra_forbidden":
         known = ", ".join(EnvironmentConfig.model_fields)
         return ValidationError("unknown setting", found=place, expected=f"one of {known}", clause=clause)
@@ -224,13 +213,13 @@ def build(kind: str, spec: Mapping[str, Any] | str, site: Site) -> Any:
     factory = known.get(type_name) if isinstance(type_name, str) else None
     if factory is None:
         raise ComponentError(
-            f"unknown {kind} type", found=type_name, expected=f"one of {', '.join(sorted(known))}", clause="ENV-INIT-P1"
+            f"unknown {kind} type", found=type_name, expected=f"one of {', '.join(sorted(known))}", clause=_PARTS_CLAUSE
         )
     _check_options(kind, type_name, options, factory)
     try:
         return factory(site, **options)
     except ValidationError as problem:
-        problem.clause = problem.clause or "ENV-INIT-P1"
+        problem.clause = problem.clause or _PARTS_CLAUSE
         raise
 
 
@@ -244,7 +233,7 @@ def _check_options(kind: str, type_name: object, options: Mapping[str, Any], fac
             f"{kind} {type_name!r}: " + ("unknown option" if unknown else "option missing"),
             found=(unknown or missing)[0],
             expected=f"options {', '.join(accepted) or 'none'}",
-            clause="ENV-INIT-P1",
+            clause=_PARTS_CLAUSE,
         )
 
 
@@ -253,9 +242,8 @@ def _from_class(make: Factory) -> Factory:
     parameters = inspect.signature(make).parameters
 
     def factory(site: Site, **options: Any) -> Any:
-        known = {"grid_size": site.grid_size, "source_location": site.source_location, "goal_radius": site.goal_radius}
-        given = {name: known[name] for name in parameters if name in known and options.get(name) is None}
-        return make(**{**options, **given})
+        known = [name for name in parameters if name in Site.__slots__ and options.get(name) is None]
+        return make(**options | {name: getattr(site, name) for name in known})
 
     options = [
         parameter.replace(kind=parameter.KEYWORD_ONLY, default=None if name == "goal_radius" else parameter.default)

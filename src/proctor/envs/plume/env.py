@@ -6,7 +6,6 @@ Rule 3: an episode starts anywhere outside the goal disc. The free cells are cou
     radius), so that a draw is one search among the rows, exact at any grid size, and the same in the batched kernels.
 """
 
-import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
@@ -29,10 +28,9 @@ from proctor.contracts.components import (
     RewardFunction,
     VaryingPlume,
     add_reward,
+    bad_move_error,
     check_members,
     convert_reward,
-    not_agent_state_error,
-    off_grid_result_error,
 )
 from proctor.contracts.guarded_env import NO_SNAPSHOT, GuardedEnv
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, guard
@@ -68,8 +66,8 @@ def _chord(dy: int, radius: float) -> int:
     """Return the largest dx with sqrt(dx^2 + dy^2) <= radius, or -1; judged by that very comparison."""
     if abs(dy) > radius:
         return -1
-    dx = int(math.sqrt(max(radius * radius - dy * dy, 0.0))) + 1
-    while dx >= 0 and not math.sqrt(dx * dx + dy * dy) <= radius:
+    dx = int(sqrt(max(radius * radius - dy * dy, 0.0))) + 1
+    while dx >= 0 and not sqrt(dx * dx + dy * dy) <= radius:
         dx -= 1
     return dx
 
@@ -78,7 +76,7 @@ def _cells_outside(grid: GridSize, source: Coordinates, radius: float) -> StartC
     before, skip_from, skip_to = [0], [], []
     for y in range(grid.height):
         reach = _chord(y - source.y, radius)
-        low = min(max(source.x - reach, 0), grid.width) if reach >= 0 else grid.width
+        low = max(source.x - reach, 0) if reach >= 0 else grid.width
         high = min(source.x + reach + 1, grid.width) if reach >= 0 else grid.width
         skip_from.append(low)
         skip_to.append(high)
@@ -135,27 +133,19 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     ) -> None:
         super().__init__(render_mode)
         self.config: Final = EnvironmentConfig.of(
-            config,
-            grid_size=grid_size,
-            source_location=source_location,
-            max_steps=max_steps,
-            goal_radius=goal_radius,
+            config, grid_size=grid_size, source_location=source_location, max_steps=max_steps, goal_radius=goal_radius
         )
+        self.goal_radius: Final = self.config.goal_radius
+        """How near to the source the search ends."""
         self._max_steps = self.config.max_steps
-        self._goal_radius = self.config.goal_radius
         self._full_info = self.config.info_level == "full"
         self._plume: Any = self._resolve_plume(plume_model)
-        self._action_proc: ActionProcessor = self._build_part(
-            ComponentKind.ACTION, "action_processor", action_processor
-        )
-        self._obs_model: ObservationModel = self._build_part(
-            ComponentKind.OBSERVATION, "observation_model", observation_model
-        )
-        self._reward_fn: RewardFunction = self._build_part(ComponentKind.REWARD, "reward_fn", reward_fn)
+        self._action_proc: ActionProcessor = self._build_part("action", "action_processor", action_processor)
+        self._obs_model: ObservationModel = self._build_part("observation", "observation_model", observation_model)
+        self._reward_fn: RewardFunction = self._build_part("reward", "reward_fn", reward_fn)
         self.action_space = self._action_proc.action_space
         self.observation_space = self._obs_model.observation_space
         self._cache_lookups()
-        self._check_needs()
         self._agent_state: AgentState | None = None
         self._plume_field: Any = None
         self._chance: Chance | None = None
@@ -165,7 +155,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     def _resolve_plume(self, plume_model: Any) -> Any:
         """Fix the grid, the source and the plume; a plume brings what neither keyword nor configuration sets."""
         self._grid, self._source = _resolve_site(self.config, plume_model)
-        plume = self._build_part(ComponentKind.PLUME, "plume_model", plume_model)
+        plume = self._build_part("plume", "plume_model", plume_model)
         self._grid, self._source = _resolve_site(self.config, plume)
         own = (plume.grid_size, getattr(plume, "source_location", self._source))
         if own != (self._grid, self._source):
@@ -178,17 +168,16 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         check_source(self._source, self._grid)
         return plume
 
-    def _build_part(self, kind: ComponentKind, argument: str, injected: Any) -> Any:
-        """Return the injected part, or the configured one."""
+    def _build_part(self, kind: str, argument: str, injected: Any) -> Any:
         part = injected
         if part is None:
             spec = getattr(self.config, kind).model_dump()
-            part = build(kind, spec, Site(self._grid, self._source, self._goal_radius))
+            part = build(kind, spec, Site(self._grid, self._source, self.goal_radius))
         check_members(argument, part)
         return part
 
     def _cache_lookups(self) -> None:
-        """Look up once what every step needs."""
+        """Look up once what every step needs; a sensor that needs a wind which the plume has not is a ComponentError."""
         self._validate_action = self._action_proc.validate_action
         self._process_action = self._action_proc.process_action
         self._compute_reward = self._reward_fn.compute_reward
@@ -199,9 +188,6 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._has_wind = hasattr(self._plume, "wind_field") or hasattr(self._plume, "wind")
         self._senses_field_only = not self._has_wind and self._advance is None and not self._recalls
         self._source_x, self._source_y = self._source.x, self._source.y
-
-    def _check_needs(self) -> None:
-        """Raise a ComponentError if the sensor needs a wind and the plume has none."""
         if getattr(self._obs_model, "needs_wind", False) and not self._has_wind:
             raise ComponentError(
                 "a wind sensor needs a plume with wind",
@@ -230,11 +216,6 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
     def source_location(self) -> Coordinates:
         """Where the odor comes from."""
         return self._source
-
-    @property
-    def goal_radius(self) -> float:
-        """How near to the source the search ends."""
-        return self._goal_radius
 
     @property
     def max_steps(self) -> int:
@@ -276,7 +257,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         if options.get("start") is not None:
             start = self._parse_start(options["start"])
         else:
-            cells = start_cells(self._grid, self._source, self._goal_radius)
+            cells = start_cells(self._grid, self._source, self.goal_radius)
             start = Coordinates(*cells.pick(chance.bits(Stream.START, 0)))
         agent = AgentState(start, normalize_heading(float(options.get("orientation", 0.0))))
         field = self._plume if self._advance is None else self._plume.begin(chance)
@@ -290,11 +271,8 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         self._trail.append(agent.position)
         if not self._full_info:
             return observation, {}
-        distance = agent.position.distance_to(self._source)
-        return observation, {
-            "agent_xy": (agent.position.x, agent.position.y),
-            "distance_to_source": distance,
-        }
+        info = {"agent_xy": (start.x, start.y), "distance_to_source": start.distance_to(self._source)}
+        return observation, info
 
     def _observe(self, agent: AgentState, field: Any, chance: Chance, memory: Any) -> tuple[Observation, Any]:
         """Return what the agent observes in this state, and what its sensor will remember."""
@@ -328,18 +306,18 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         grid = self._grid
         moved = self._process_action(action, before, grid)
         if not isinstance(moved, AgentState):
-            raise not_agent_state_error(moved)
+            raise bad_move_error(moved, grid)
         position = moved.position
         x = position.x
         y = position.y
         if not (0 <= x < grid.width and 0 <= y < grid.height):
-            raise off_grid_result_error(moved, grid)
+            raise bad_move_error(moved, grid)
         step_count = self._step_count + 1
         field = self._plume_field if self._advance is None else self._advance(self._plume_field, chance, step_count)
         dx = x - self._source_x
         dy = y - self._source_y
         distance = sqrt(dx * dx + dy * dy)
-        terminated = distance <= self._goal_radius
+        terminated = distance <= self.goal_radius
         truncated = step_count >= self._max_steps
         after = AgentState(position, moved.orientation, step_count, before.total_reward, terminated)
         reward = self._compute_reward(before, action, after, field)
@@ -377,7 +355,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
             "static": {
                 "grid": [self._grid.width, self._grid.height],
                 "source": [self._source.x, self._source.y],
-                "goal_radius": self._goal_radius,
+                "goal_radius": self.goal_radius,
                 "max_steps": self._max_steps,
                 "field": describe_plume(self._plume, varying=self._advance is not None),
             },

@@ -83,10 +83,8 @@ class TableField:
 
 
 class _SteadyField(DescribedPart):
-    """What both share: all that a scene needs of them are their parameters."""
-
     def describe(self) -> dict[str, Any]:
-        """Return the static part of a scene."""
+        """Return the static part of a scene: the parameters."""
         metadata = self.get_metadata()
         return {"kind": metadata["type"], **metadata["parameters"]}
 
@@ -194,10 +192,10 @@ def compute_advected_values(field: Mapping[str, Any], source: Point, xs: Array, 
 
 
 def _compute_advected_array(grid: GridSize, source: Coordinates, wind: Point, spread: float, growth: float) -> Array:
-    xs = np.arange(grid.width, dtype=np.float64)
-    ys = np.arange(grid.height, dtype=np.float64)
     described = {"wind": wind, "spread": spread, "growth": growth}
-    return compute_advected_values(described, (source.x, source.y), xs, ys)
+    return compute_advected_values(
+        described, (source.x, source.y), np.arange(float(grid.width)), np.arange(float(grid.height))
+    )
 
 
 def parse_wind(wind: Any) -> Point:
@@ -382,10 +380,10 @@ def make_thumbnail(values: Array) -> dict[str, Any]:
 
 def describe_plume(plume: Any, *, varying: bool) -> dict[str, Any]:
     """Return the static part; a plume without a description of its own is shown by a thumbnail."""
-    if hasattr(plume, "describe"):
-        described: dict[str, Any] = plume.describe()
-        return described
-    return {"kind": "image"} if varying else make_thumbnail(plume.field_array)
+    if not hasattr(plume, "describe"):
+        return {"kind": "image"} if varying else make_thumbnail(plume.field_array)
+    described: dict[str, Any] = plume.describe()
+    return described
 
 
 def describe_field(field: Any) -> dict[str, Any]:

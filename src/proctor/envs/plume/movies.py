@@ -98,11 +98,7 @@ def _load_zarr(path: Path) -> Any:
     return node
 
 
-_LOADERS: Final = {
-    ".npy": _load_npy,
-    ".npz": _load_npz,
-    ".zarr": _load_zarr,
-}
+_LOADERS: Final = {".npy": _load_npy, ".npz": _load_npz, ".zarr": _load_zarr}
 
 
 def load_movie(path: str | Path) -> Any:

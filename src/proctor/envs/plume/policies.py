@@ -98,15 +98,12 @@ _STEERINGS: Final[Mapping[str, Callable[[Mapping[str, Any]], Steering]]] = {
 
 def find_steering(processor: ActionProcessor) -> Steering:
     """Return how to steer with `processor`; a type that is not known is a ValidationError."""
-    metadata = processor.get_metadata()
-    legs = _STEERINGS.get(metadata["type"])
-    if legs is None:
+    kind, parameters = (processor.get_metadata()[key] for key in ("type", "parameters"))
+    if kind not in _STEERINGS:
         raise ValidationError(
-            "no policy can steer with this action type",
-            found=metadata["type"],
-            expected=f"one of {', '.join(_STEERINGS)}",
+            "no policy can steer with this action type", found=kind, expected=f"one of {', '.join(_STEERINGS)}"
         )
-    return legs(metadata["parameters"])
+    return _STEERINGS[kind](parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +117,20 @@ class SensorReading:
 Reader: TypeAlias = Callable[[Any], SensorReading]
 
 
-def _mean(observation: Any) -> float:
-    values = np.ravel(observation).tolist()
-    return float(sum(values) / len(values))
-
-
 def _plain(model: Any) -> Reader:
     space = model.observation_space
     if not isinstance(space, spaces.Box | spaces.MultiBinary | spaces.Discrete):
         raise ValidationError("no policy can read this observation", found=space, expected="numbers")
-    return lambda observation: SensorReading(odor=_mean(observation))
+
+    def read(observation: Any) -> SensorReading:
+        values = np.ravel(observation).tolist()
+        return SensorReading(odor=float(sum(values) / len(values)))
+
+    return read
 
 
 def _wind(model: Any) -> Reader:
-    def read(observation: Any) -> SensorReading:
-        u, v = observation.tolist()
-        return SensorReading(wind=(u, v))
-
-    return read
+    return lambda observation: SensorReading(wind=tuple(observation.tolist()))
 
 
 def _history(model: Any) -> Reader:
@@ -248,7 +241,8 @@ class GradientGreedy(Searcher):
             heading = self._chance.below(self._steering.count, GREEDY, self._moves, 1)
         else:
             heading = self._steering.nearest(slope)
-        self._at = add_vectors(self._at, self._steering.direction(heading))
+        (x, y), (dx, dy) = self._at, self._steering.direction(heading)
+        self._at = x + dx, y + dy
         return heading
 
 
@@ -292,7 +286,10 @@ class SurgeCast(Searcher):
         if wind is not None:
             self._feel(wind)
         if odor > max(self._past) and not (self._feels_wind and odor < self.FAINT):
-            self._rise()
+            # Go on as before, and have a fresh plan for when the rise ends.
+            if not self._feels_wind:
+                self._course = self._wanted
+            self._look_around()
         else:
             self._wanted = turn_by_quarters(self._course, next(self._quarters))
         self._past.append(odor)
@@ -301,16 +298,11 @@ class SurgeCast(Searcher):
     def _feel(self, wind: Vector) -> None:
         """Set the course against the wind, smoothed; without any the course stays."""
         before = wind if self._wind is None else self._wind
-        u, v = self._wind = (interpolate(before[0], wind[0], self.SMOOTH), interpolate(before[1], wind[1], self.SMOOTH))
+        u, v = (self.SMOOTH * old + (1.0 - self.SMOOTH) * new for old, new in zip(before, wind, strict=True))
+        self._wind = u, v
         speed = math.hypot(u, v)
         if speed > 0.0:
             self._course = (-u / speed, -v / speed)
-
-    def _rise(self) -> None:
-        """Go on as before, and have a fresh plan for when the rise ends."""
-        if not self._feels_wind:
-            self._course = self._wanted
-        self._look_around()
 
     def _look_around(self) -> None:
         first = 1 + 2 * self._chance.below(2, CASTING, self._moves, 1)
@@ -319,10 +311,10 @@ class SurgeCast(Searcher):
 
     def _along(self, wanted: Vector) -> int:
         """Return the heading of a move along `wanted`; what a coarse compass cannot do is owed to the next moves."""
-        owed = add_vectors(self._owed, wanted)
-        heading = self._steering.nearest(owed)
-        x, y = self._steering.direction(heading)
-        self._owed = (clamp_to_one(owed[0] - x), clamp_to_one(owed[1] - y))
+        x, y = self._owed[0] + wanted[0], self._owed[1] + wanted[1]
+        heading = self._steering.nearest((x, y))
+        dx, dy = self._steering.direction(heading)
+        self._owed = min(max(x - dx, -1.0), 1.0), min(max(y - dy, -1.0), 1.0)
         return heading
 
 
@@ -340,21 +332,6 @@ def turn_by_quarters(direction: Vector, quarters: int) -> Vector:
     """Return `direction` turned to the left by quarters of a circle."""
     x, y = direction
     return ((x, y), (-y, x), (-x, -y), (y, -x))[quarters]
-
-
-def add_vectors(one: Vector, other: Vector) -> Vector:
-    """Return the sum."""
-    return one[0] + other[0], one[1] + other[1]
-
-
-def clamp_to_one(value: float) -> float:
-    """Return the nearest number in [-1, 1]."""
-    return min(max(value, -1.0), 1.0)
-
-
-def interpolate(old: float, new: float, share: float) -> float:
-    """Return the mean of both, weighted by the share of the old."""
-    return share * old + (1.0 - share) * new
 
 
 def _make_factory(kind: type[Searcher]) -> Callable[[Env], Policy]:

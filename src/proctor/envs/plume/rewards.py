@@ -47,11 +47,7 @@ class StepPenaltyReward(_GoalReward):
     parameters = ("goal_radius", "goal_reward", "step_penalty")
 
     def __init__(
-        self,
-        source_location: Coordinates,
-        goal_radius: float,
-        goal_reward: float = 1.0,
-        step_penalty: float = 0.01,
+        self, source_location: Coordinates, goal_radius: float, goal_reward: float = 1.0, step_penalty: float = 0.01
     ) -> None:
         self.goal_reward = parse_number("goal_reward", goal_reward)
         self.step_penalty = parse_number("step_penalty", step_penalty)

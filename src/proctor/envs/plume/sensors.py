@@ -7,7 +7,7 @@ Rule 2: a noisy sensor draws from `env_state["chance"]` at (its channel, the tim
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from gymnasium import spaces
@@ -22,33 +22,18 @@ from proctor.envs.plume.actions import clamp_to_grid
 from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
-INT8: Final = np.dtype(np.int8)
 _empty = np.empty
 
 Floats = NDArray[np.float32]
 
 
-SpaceT = TypeVar("SpaceT", bound=spaces.Space[Any])
-
-
-class _Sensor(DescribedPart, Generic[SpaceT]):
-    """What all sensors share; a subclass makes the space."""
-
-    _space: SpaceT
-
-    @property
-    def observation_space(self) -> SpaceT:
-        """What observations look like; one instance."""
-        return self._space
-
-
-class ConcentrationSensor(_Sensor[spaces.Box]):
+class ConcentrationSensor(DescribedPart):
     """The concentration at the agent's cell, `Box(0, 1, (1,), float32)`."""
 
     type_name = "concentration"
 
     def __init__(self) -> None:
-        self._space = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the concentration here."""
@@ -57,7 +42,7 @@ class ConcentrationSensor(_Sensor[spaces.Box]):
         return observation
 
 
-class BinaryHitSensor(_Sensor[spaces.MultiBinary]):
+class BinaryHitSensor(DescribedPart):
     """1 where the concentration reaches `threshold`, else 0; `MultiBinary(1)`."""
 
     type_name = "binary_hit"
@@ -65,13 +50,11 @@ class BinaryHitSensor(_Sensor[spaces.MultiBinary]):
 
     def __init__(self, threshold: float = 0.1) -> None:
         self.threshold = parse_number("threshold", threshold)
-        self._space = spaces.MultiBinary(1)
+        self.observation_space = spaces.MultiBinary(1)
 
     def get_observation(self, env_state: EnvState) -> NDArray[np.int8]:
         """Return whether there is a hit here."""
-        observation = np.empty(1, INT8)
-        observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold
-        return observation
+        return np.array([env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold], np.int8)
 
 
 def poisson_count(mean: float, uniform: float, most: int) -> int:
@@ -86,7 +69,7 @@ def poisson_count(mean: float, uniform: float, most: int) -> int:
     return count
 
 
-class PoissonHitSensor(_Sensor[spaces.Box]):
+class PoissonHitSensor(DescribedPart):
     """A count of odor hits, Poisson with mean `rate * concentration`, at most `most`; `Box(0, most, (1,), float32)`."""
 
     type_name = "poisson_hits"
@@ -97,18 +80,16 @@ class PoissonHitSensor(_Sensor[spaces.Box]):
         self.rate = parse_number("rate", rate, above=0.0, most=700.0)
         self.most = parse_count("most", most, 1, 1_000_000)
         self.channel = parse_count("channel", channel, 0, 2**32 - 1)
-        self._space = spaces.Box(0.0, float(self.most), (1,), np.float32)
+        self.observation_space = spaces.Box(0.0, float(self.most), (1,), np.float32)
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the number of hits in this step."""
         mean = self.rate * env_state["plume_field"].sample(env_state["agent_state"].position)
         uniform = env_state["chance"].uniform(Stream.SENSOR, env_state["time_step"], self.channel)
-        observation = np.empty(1, FLOAT32)
-        observation[0] = poisson_count(mean, uniform, self.most)
-        return observation
+        return np.array([poisson_count(mean, uniform, self.most)], FLOAT32)
 
 
-class AntennaePair(_Sensor[spaces.Box]):
+class AntennaePair(DescribedPart):
     """The concentration at the tips of two antennae, (left, right), which turn with the heading.
 
     A tip is `reach` cells away, `angle` degrees to either side of the heading, rounded to a cell and clamped to the
@@ -121,7 +102,7 @@ class AntennaePair(_Sensor[spaces.Box]):
     def __init__(self, reach: float = 2.0, angle: float = 45.0) -> None:
         self.reach = parse_number("reach", reach, above=0.0, most=FARTHEST)
         self.angle = parse_number("angle", angle, least=-360.0, most=360.0)
-        self._space = spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the concentrations left and right."""
@@ -138,7 +119,7 @@ class AntennaePair(_Sensor[spaces.Box]):
         return observation
 
 
-class WindSensor(_Sensor[spaces.Box]):
+class WindSensor(DescribedPart):
     """The wind at the agent's cell, (u, v) in cells per step, clipped to `limit`; needs a plume with wind."""
 
     type_name = "wind"
@@ -147,7 +128,7 @@ class WindSensor(_Sensor[spaces.Box]):
 
     def __init__(self, limit: float = 10.0) -> None:
         self.limit = parse_number("limit", limit, above=0.0, most=FARTHEST)
-        self._space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
+        self.observation_space = spaces.Box(-self.limit, self.limit, (2,), np.float32)
 
     def get_observation(self, env_state: EnvState) -> Floats:
         """Return the wind here."""
@@ -155,10 +136,8 @@ class WindSensor(_Sensor[spaces.Box]):
             raise ComponentError(
                 "a wind sensor needs a plume with wind", found="no wind_field", expected="an advected or puff plume"
             )
-        observation = np.empty(2, FLOAT32)
-        for axis, speed in enumerate(env_state["wind_field"].sample(env_state["agent_state"].position)):
-            observation[axis] = min(max(speed, -self.limit), self.limit)
-        return observation
+        wind = env_state["wind_field"].sample(env_state["agent_state"].position)
+        return np.array([min(max(speed, -self.limit), self.limit) for speed in wind], FLOAT32)
 
 
 def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:
@@ -170,7 +149,7 @@ def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple
     return model.get_observation(env_state), None
 
 
-class HistorySensor(_Sensor[spaces.Box]):
+class HistorySensor(DescribedPart):
     """The last `length` observations of another sensor, oldest first, as one flat row; zeros before the episode."""
 
     type_name = "history"
@@ -186,11 +165,13 @@ class HistorySensor(_Sensor[spaces.Box]):
             raise ValidationError("cannot keep a history", found=sensor.observation_space, expected="a flat space")
         low = np.minimum(np.tile(row.low, self.length), 0).astype(np.float32)
         high = np.maximum(np.tile(row.high, self.length), 0).astype(np.float32)
-        self._space = spaces.Box(low, high, dtype=np.float32)
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
     def observe(self, env_state: EnvState, memory: Any) -> tuple[Floats, Any]:
         """Return the history up to now and what to remember."""
-        rows, inner_memory = memory if memory is not None else (np.zeros(self._space.shape, np.float32), None)
+        rows, inner_memory = (
+            memory if memory is not None else (np.zeros(self.observation_space.shape, np.float32), None)
+        )
         observation, inner_memory = _observe(self.sensor, env_state, inner_memory)
         newest: Any = flatten(self.sensor.observation_space, observation)
         history: Floats = np.concatenate([rows[len(newest) :], newest], dtype=np.float32)
@@ -201,7 +182,7 @@ class HistorySensor(_Sensor[spaces.Box]):
         return self.observe(env_state, env_state.get("memory"))[0]
 
 
-class DictSensor(_Sensor[spaces.Dict]):
+class DictSensor(DescribedPart):
     """Several sensors under names, one level deep; `Dict`."""
 
     type_name = "dict"
@@ -217,7 +198,7 @@ class DictSensor(_Sensor[spaces.Dict]):
             raise ValidationError("a Dict is one level deep", found=nested[0], expected="sensors that are no Dict")
         self.sensors = dict(sensors)
         self.needs_wind = any(getattr(sensor, "needs_wind", False) for sensor in self.sensors.values())
-        self._space = spaces.Dict({name: sensor.observation_space for name, sensor in self.sensors.items()})
+        self.observation_space = spaces.Dict({name: sensor.observation_space for name, sensor in self.sensors.items()})
 
     def observe(self, env_state: EnvState, memory: Any) -> tuple[dict[str, Observation], Any]:
         """Return all observations and what to remember."""

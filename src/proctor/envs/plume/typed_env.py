@@ -22,10 +22,13 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
     """
 
     def __init__(self, env: PlumeSearchEnv) -> None:
-        if not _is_action_space(env.action_space) or not _is_observation_space(env.observation_space):
+        action, observation = env.action_space, env.observation_space
+        acts = isinstance(action, spaces.Discrete) or (isinstance(action, spaces.Box) and action.shape == (2,))
+        rows = observation.spaces.values() if isinstance(observation, spaces.Dict) else (observation,)
+        if not acts or not all(_is_row(row) for row in rows):
             raise ComponentError(
                 "the typed models do not fit these spaces",
-                found=(env.action_space, env.observation_space),
+                found=(action, observation),
                 expected="a choice or a velocity, and rows of numbers; GymEnvironment takes any space",
             )
         super().__init__(env)
@@ -57,12 +60,8 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
         search, agent = self._search, self._search.agent_state
         about_agent: dict[str, Any] = {}
         if agent is not None:
-            about_agent = {
-                "position": (agent.position.x, agent.position.y),
-                "orientation": agent.orientation,
-                "total_reward": agent.total_reward,
-                "goal_reached": agent.goal_reached,
-            }
+            about_agent = {name: getattr(agent, name) for name in ("orientation", "total_reward", "goal_reached")}
+            about_agent["position"] = (agent.position.x, agent.position.y)
         return PlumeState(
             episode_id=self._episode_id,
             step_count=self._step_count,
@@ -74,18 +73,7 @@ class PlumeEnvironment(AdaptedEnvironment[PlumeAction, PlumeObservation, PlumeSt
 
 
 def _action_from_value(value: Any) -> PlumeAction:
-    """Return the action for a value of the action space."""
     return PlumeAction(action=value.tolist())
-
-
-def _is_action_space(space: object) -> bool:
-    return isinstance(space, spaces.Discrete) or (isinstance(space, spaces.Box) and space.shape == (2,))
-
-
-def _is_observation_space(space: object) -> bool:
-    if isinstance(space, spaces.Dict):
-        return all(_is_row(part) for part in space.spaces.values())
-    return _is_row(space)
 
 
 def _is_row(space: object) -> bool:

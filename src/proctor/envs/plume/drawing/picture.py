@@ -159,24 +159,24 @@ def tone(concentration: Floats) -> Floats:
 def draw(scene: Mapping[str, Any]) -> Picture:
     """Return the picture of a scene: a fresh uint8 array of shape (height, width, 3), both even."""
     frame = read_frame(scene)
-    stage = _draw_backdrop(_key(scene), frame.field is not None)
+    stage = _draw_backdrop(msgspec.msgpack.encode(read_static(scene), order="sorted"), frame.field is not None)
     picture = stage.backdrop.copy()
     if frame.field is not None:
-        _inside(picture)[:] = _draw_changing_field(stage, frame.field)
+        coordinates = stage.layout.coordinates(COARSE)
+        bright = tone(paint_field(stage.static.field, frame.field, stage.static.source, *coordinates))
+        _inside(picture)[:] = _shade(_upscale(_upscale(bright[::-1].T.astype(np.float32)).T))
     moving = (_trail(stage.layout, frame.trail), *_wind(stage.layout, frame.wind), *_agent(stage.layout, frame))
     for ink in (*stage.marks, *moving):
         apply_ink(picture, ink)
     return picture
 
 
-def _key(scene: Mapping[str, Any]) -> bytes:
-    return msgspec.msgpack.encode(read_static(scene), order="sorted")
-
-
 @lru_cache(maxsize=16)
 def _draw_backdrop(key: bytes, changing: bool) -> PlumeBackdrop:
     static = msgspec.msgpack.decode(key, type=PlumeStatic)
-    layout = _layout(static.grid)
+    width, height = (max(NARROW, COARSE * round(INNER * side / max(static.grid) / COARSE)) for side in static.grid)
+    cell = width / static.grid[0], height / static.grid[1]
+    layout = PlumeLayout(width + 2 * MARGIN, height + 2 * MARGIN, cell)
     backdrop = np.full((layout.height, layout.width, 3), GROUND, np.uint8)
     backdrop[MARGIN - 1 : 1 - MARGIN, MARGIN - 1 : 1 - MARGIN] = BORDER
     marks = (_cell_lines(static, layout), *_goal(static, layout))
@@ -188,18 +188,8 @@ def _draw_backdrop(key: bytes, changing: bool) -> PlumeBackdrop:
     return PlumeBackdrop(static, layout, backdrop, marks if changing else ())
 
 
-def _layout(grid: tuple[int, int]) -> PlumeLayout:
-    width, height = (max(NARROW, COARSE * round(INNER * side / max(grid) / COARSE)) for side in grid)
-    return PlumeLayout(width + 2 * MARGIN, height + 2 * MARGIN, (width / grid[0], height / grid[1]))
-
-
 def _inside(picture: Picture) -> Picture:
     return picture[MARGIN:-MARGIN, MARGIN:-MARGIN]
-
-
-def _draw_changing_field(stage: PlumeBackdrop, field: Mapping[str, Any]) -> Picture:
-    bright = tone(paint_field(stage.static.field, field, stage.static.source, *stage.layout.coordinates(COARSE)))
-    return _shade(_upscale(_upscale(bright[::-1].T.astype(np.float32)).T))
 
 
 def _upscale(values: Floats) -> Floats:
@@ -229,10 +219,7 @@ def _goal(static: PlumeStatic, layout: PlumeLayout) -> tuple[Ink, ...]:
     place = layout.place(*static.source)
     radii = _radii(static, layout)
     circle, dot = partial(ring, radii=radii, half=0.9), partial(disc, radius=2.6)
-    return (
-        stamp(layout, place, max(radii) + 4.0, circle, Brush(MARK)),
-        stamp(layout, place, 6.0, dot, Brush(MARK)),
-    )
+    return stamp(layout, place, max(radii) + 4.0, circle, Brush(MARK)), stamp(layout, place, 6.0, dot, Brush(MARK))
 
 
 def _radii(static: PlumeStatic, layout: PlumeLayout) -> Point:
@@ -305,13 +292,9 @@ def _spread(layer: Floats) -> Floats:
     return wide
 
 
-def _palette() -> Picture:
-    stops, colours = zip(*ANCHORS, strict=True)
-    shades = [np.interp(np.linspace(0.0, 1.0, 256), stops, channel) for channel in zip(*colours, strict=True)]
-    return np.array(np.rint(shades).T, np.uint8, order="C")
-
-
-_PALETTE: Final = _palette()
+_STOPS, _COLOURS = zip(*ANCHORS, strict=True)
+_CHANNELS: Final = [np.interp(np.linspace(0.0, 1.0, 256), _STOPS, channel) for channel in zip(*_COLOURS, strict=True)]
+_PALETTE: Final[Picture] = np.array(np.rint(_CHANNELS).T, np.uint8, order="C")
 
 
 def paint_thumbnail(image: Mapping[str, Any], xs: Array, ys: Array) -> Array:

@@ -8,6 +8,7 @@ Rule 3: a picture never takes more than the columns and rows it was given.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -85,8 +86,8 @@ class PlumeText:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         raster = self._raster(options.max_width)
-        coloured = has_colours(console, options)
-        for line in half_blocks(raster, self.frame) if coloured else _plain_segments(raster, self.frame):
+        plain_lines = ([Segment(line)] for line in plain(raster, self.frame))
+        for line in half_blocks(raster, self.frame) if has_colours(console, options) else plain_lines:
             yield from line
             yield Segment.line()
 
@@ -129,11 +130,8 @@ def half_blocks(raster: Raster, frame: PlumeFrame) -> Iterator[list[Segment]]:
     whole = np.rint(pixels).astype(int).reshape(-1, 2, raster.width, 3).tolist()
     for row, (upper, lower) in enumerate(whole):
         line = [_cell(signs.get((row, column)), *pair) for column, pair in enumerate(zip(upper, lower, strict=True))]
-        yield [Segment("".join(sign for sign, *_ in run), style(*key)) for key, run in _runs(line)]
-
-
-def _plain_segments(raster: Raster, frame: PlumeFrame) -> Iterator[list[Segment]]:
-    return ([Segment(line)] for line in plain(raster, frame))
+        runs = groupby(line, key=itemgetter(1, 2))
+        yield [Segment("".join(sign for sign, *_ in run), style(*colours)) for colours, run in runs]
 
 
 def _signs(raster: Raster, frame: PlumeFrame) -> dict[tuple[int, int], tuple[str, Colour]]:
@@ -167,7 +165,3 @@ def _cell(sign: tuple[str, Colour] | None, upper: list[int], lower: list[int]) -
         return "▀", above, below
     red, green, blue = (int(BEHIND * (a + b) / 2) for a, b in zip(above, below, strict=True))
     return sign[0], sign[1], (red, green, blue)
-
-
-def _runs(line: list[Cell]) -> Iterator[tuple[tuple[Colour, Colour], Iterator[Cell]]]:
-    return groupby(line, key=lambda cell: (cell[1], cell[2]))

@@ -145,9 +145,6 @@ def make_batched_field(plume: object, num_envs: int) -> BatchedField:
     return make(plume, num_envs)
 
 
-FLOAT32: Final = np.dtype(np.float32)
-
-
 class SensorInputs:
     """What a batched sensor may look at: the agents' cells, headings, seeds and the field."""
 
@@ -170,7 +167,7 @@ class SensorInputs:
 
 
 def _see_concentration(sensor: ConcentrationSensor, senses: SensorInputs) -> NDArray[Any]:
-    return senses.concentration(FLOAT32).reshape(-1, 1)
+    return senses.concentration(np.float32).reshape(-1, 1)
 
 
 def _see_hits(sensor: BinaryHitSensor, senses: SensorInputs) -> NDArray[Any]:
@@ -202,17 +199,13 @@ def _see_wind(sensor: WindSensor, senses: SensorInputs) -> NDArray[Any]:
     return np.ascontiguousarray(np.clip(wind.T, -sensor.limit, sensor.limit), dtype=np.float32)
 
 
-def _see_all(sensor: DictSensor, senses: SensorInputs) -> Any:
-    return {name: observe(part, senses) for name, part in sensor.sensors.items()}
-
-
 _SENSORS: Final[Mapping[type, Callable[[Any, SensorInputs], Any]]] = {
     ConcentrationSensor: _see_concentration,
     BinaryHitSensor: _see_hits,
     PoissonHitSensor: _see_poisson,
     AntennaePair: _see_antennae,
     WindSensor: _see_wind,
-    DictSensor: _see_all,
+    DictSensor: lambda sensor, senses: {name: observe(part, senses) for name, part in sensor.sensors.items()},
 }
 
 
@@ -253,22 +246,13 @@ def _reward_rules(reward: Any) -> dict[str, Any]:
         reward = reward.inner
     if type(reward) not in _REWARDS:
         raise no_batch_form_error(reward, (*_REWARDS, ShapedReward))
-    return {
-        "reward_radius": reward.goal_radius,
-        "at_goal": reward.at_goal,
-        "elsewhere": reward.elsewhere,
-        **shape,
-    }
+    return {"reward_radius": reward.goal_radius, "at_goal": reward.at_goal, "elsewhere": reward.elsewhere, **shape}
 
 
-def _farthest(grid: GridSize, source: Coordinates) -> float:
-    """Return the largest distance to the source."""
-    corners = (Coordinates(x, y) for x in (0, grid.width - 1) for y in (0, grid.height - 1))
-    return max(corner.distance_to(source) for corner in corners)
-
-
-def _check_total(rules: Mapping[str, Any], farthest: float) -> None:
+def _check_total(rules: Mapping[str, Any], grid: GridSize, source: Coordinates) -> None:
     """Raise a ComponentError if an episode's total reward could leave the finite numbers: no kernel checks it."""
+    corners = (Coordinates(x, y) for x in (0, grid.width - 1) for y in (0, grid.height - 1))
+    farthest = max(corner.distance_to(source) for corner in corners)
     potential = abs(rules.get("scale", 0.0)) * farthest
     change = rules.get("discount", 0.0) * potential + potential
     largest = max(abs(rules["at_goal"]), abs(rules["elsewhere"])) + change
@@ -299,14 +283,8 @@ def pack_rules(env: PlumeSearchEnv) -> NDArray[Any]:
         **action_rules(processor),
         **_reward_rules(reward),
     }
-    _check_total(values, _farthest(env.grid_size, env.source_location))
+    _check_total(values, env.grid_size, env.source_location)
     return pack_record(RULES, values)
-
-
-def pack_start_cells(env: PlumeSearchEnv) -> NDArray[np.int64]:
-    """Return the cells where an episode may start, as the kernels read them."""
-    cells = start_cells(env.grid_size, env.source_location, env.goal_radius)
-    return np.array([cells.before, (*cells.skip_from, 0), (*cells.skip_to, 0)], np.int64)
 
 
 class BatchedPlumeSearch(BatchedEnv):
@@ -324,7 +302,8 @@ class BatchedPlumeSearch(BatchedEnv):
         n, single = self.num_envs, self._single
         self._full_info = single.config.info_level == "full"
         self._record = pack_rules(single)
-        self._starts = pack_start_cells(single)
+        free = start_cells(single.grid_size, single.source_location, single.goal_radius)
+        self._starts = np.array([free.before, (*free.skip_from, 0), (*free.skip_to, 0)], np.int64)
         self._field = make_batched_field(single.components[ComponentKind.PLUME], n)
         self._sensor = single.components[ComponentKind.OBSERVATION]
         check_sensor(self._sensor)
@@ -360,19 +339,8 @@ class BatchedPlumeSearch(BatchedEnv):
         cells: NDArray[np.int32] = np.empty(self._block_shape, INT32)
         sums: NDArray[np.float64] = np.empty(self._block_shape)
         flags: Mask = np.empty(self._flags_shape, BOOL)
-        begun = kernels.step(
-            actions,
-            self._cells,
-            self._sums,
-            before,
-            cells,
-            sums,
-            flags,
-            self._orientation,
-            self._seeds,
-            self._starts,
-            self._record,
-        )
+        constants = self._orientation, self._seeds, self._starts, self._record
+        begun = kernels.step(actions, self._cells, self._sums, before, cells, sums, flags, *constants)
         if begun < 0:
             raise self._illegal_action_error(actions, -1 - begun)
         if not self._still:
@@ -421,15 +389,16 @@ class BatchedPlumeSearch(BatchedEnv):
             "goal_reached": goal_reached,
             "_goal_reached": speaks_of,
         }
+        self._add_place(info, speaks_of)
+        return info
+
+    def _add_place(self, info: dict[str, Any], speaks_of: Mask) -> None:
         if self._full_info:
             info["agent_xy"], info["_agent_xy"] = self._cells[:2].T, speaks_of
             info["distance_to_source"], info["_distance_to_source"] = self._sums[1], speaks_of
-        return info
 
     def _reset_info(self, begun: Mask) -> dict[str, Any]:
         """Return the info of the sub-environments that have begun an episode (but all have a seed and a place)."""
         info = super()._reset_info(begun)
-        if self._full_info:
-            info["agent_xy"], info["_agent_xy"] = self._cells[:2].T, self._everyone
-            info["distance_to_source"], info["_distance_to_source"] = self._sums[1], self._everyone
+        self._add_place(info, self._everyone)
         return info

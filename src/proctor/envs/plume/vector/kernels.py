@@ -98,15 +98,6 @@ def _turn_or_go(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) 
 
 
 @compiled
-def _move(actions: Any, old: Any, new: Any, orientation: Any, rules: Any) -> None:
-    """Write the cells that the actions lead to."""
-    if rules.turns:
-        _turn_or_go(actions, old, new, orientation, rules)
-    else:
-        _shift(actions, rules, old[0], old[1], new[0], new[1])
-
-
-@compiled
 def _distance(x: Any, y: Any, source_x: Any, source_y: Any) -> Any:
     """Return the distance of two cells; the squares are exact, so one rounding is left, as in the single one."""
     dx = np.int32(x - source_x)
@@ -194,14 +185,7 @@ def start(which: Any, cells: Any, sums: Any, orientation: Any, seeds: Any, start
 
 @compiled
 def restart(
-    which: Any,
-    cells: Any,
-    sums: Any,
-    flags: Any,
-    orientation: Any,
-    seeds: Any,
-    starts: Any,
-    record: Any,
+    which: Any, cells: Any, sums: Any, flags: Any, orientation: Any, seeds: Any, starts: Any, record: Any
 ) -> Any:
     """Start the next episode of every marked sub-environment, its seed derived from its root; return how many."""
     count = 0
@@ -243,7 +227,10 @@ def step(
     illegal = first_illegal(actions, rules.n_actions)
     if illegal >= 0:
         return -1 - illegal
-    _move(actions, old_cells, cells, orientation, rules)
+    if rules.turns:
+        _turn_or_go(actions, old_cells, cells, orientation, rules)
+    else:
+        _shift(actions, rules, old_cells[0], old_cells[1], cells[0], cells[1])
     _score(cells[0], cells[1], rules, old_sums[0], sums[0], sums[1], sums[2])
     _judge(old_cells[2], cells[2], sums[1], flags, before, rules.goal_radius, rules.max_steps)
     if rules.shaped:
