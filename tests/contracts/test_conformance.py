@@ -193,10 +193,8 @@ def test_an_environment_that_draws_no_arrays_cannot_show_one() -> None:
 
     finding = check_clause("ENV-RENDER-C1", Blind)
 
-    assert (finding.verdict, finding.reason) == (
-        ClauseVerdict.NOT_CHECKABLE,
-        "the environment has no render mode rgb_array",
-    )
+    assert finding.verdict is ClauseVerdict.NOT_CHECKABLE
+    assert finding.reason == "the environment has no render mode rgb_array"
 
 
 def test_a_plume_that_fits_no_small_grid_is_checked_on_its_own() -> None:
@@ -238,10 +236,8 @@ def test_a_missing_dependency_is_no_breach(absent: Exception) -> None:
 
     finding = check_clause("ENV-I1", make)
 
-    assert (finding.verdict, finding.reason) == (
-        ClauseVerdict.NOT_CHECKABLE,
-        f"a dependency is not installed: {absent}",
-    )
+    assert finding.verdict is ClauseVerdict.NOT_CHECKABLE
+    assert finding.reason == f"a dependency is not installed: {absent}"
 
 
 def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
@@ -281,14 +277,8 @@ def test_a_finding_reads_as_id_verdict_sentence_and_reason() -> None:
 
 
 def test_a_report_counts_its_verdicts() -> None:
-    clause = CLAUSES["ACT-1"]
-    report = Report(
-        (
-            Finding(clause, ClauseVerdict.KEPT),
-            Finding(clause, ClauseVerdict.BROKEN, "left"),
-            Finding(clause, ClauseVerdict.KEPT),
-        )
-    )
+    kept, broken, _ = ClauseVerdict
+    report = Report(tuple(Finding(CLAUSES["ACT-1"], verdict) for verdict in (kept, broken, kept)))
 
     assert [report.count(verdict) for verdict in ("kept", "broken", "not checkable")] == [2, 1, 0]
     assert report.broken == (report.findings[1],)
@@ -384,44 +374,25 @@ def test_the_field_to_smell_is_a_field_itself(width: int, height: int) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- suites
-class MyActions(ActionProcessorSuite):
-    def make(self) -> Any:
-        return EightDirectionActions(step_size=2)
-
-
-class MySensor(SensorSuite):
-    def make(self) -> Any:
-        return HistorySensor(ConcentrationSensor())
-
-
-class MyReward(RewardSuite):
-    def make(self) -> Any:
-        return SparseGoalReward(SOURCE, 1.0)
-
-
-class MyPlume(FieldSuite):
-    def make(self) -> Any:
-        return PuffPlume(GRID, SOURCE, warm_up=4)
-
-
-class MyEnvironment(EnvironmentSuite):
-    def make(self, **settings: Any) -> Any:
-        return PlumeSearchEnv(**settings)
+def suite_of(suite: type[Any], make: Callable[..., Any]) -> type[Any]:
+    """Return what a user writes: a suite with `make` overridden."""
+    return type("Mine", (suite,), {"make": lambda self, **settings: make(**settings)})
 
 
 SUITES: list[tuple[type[Any], Subject]] = [
-    (MyActions, Subject.ACTION_PROCESSOR),
-    (MySensor, Subject.SENSOR),
-    (MyReward, Subject.REWARD),
-    (MyPlume, Subject.FIELD),
+    (suite_of(ActionProcessorSuite, lambda: EightDirectionActions(step_size=2)), Subject.ACTION_PROCESSOR),
+    (suite_of(SensorSuite, lambda: HistorySensor(ConcentrationSensor())), Subject.SENSOR),
+    (suite_of(RewardSuite, lambda: SparseGoalReward(SOURCE, 1.0)), Subject.REWARD),
+    (suite_of(FieldSuite, lambda: PuffPlume(GRID, SOURCE, warm_up=4)), Subject.FIELD),
 ]
+MY_ENVIRONMENT = suite_of(EnvironmentSuite, PlumeSearchEnv)
 
 
 def names_in(suite: type[Any]) -> list[str]:
     return [name for name in dir(suite) if name.startswith("test_")]
 
 
-@pytest.mark.parametrize(("suite", "subject"), [*SUITES, (MyEnvironment, Subject.ENVIRONMENT)])
+@pytest.mark.parametrize(("suite", "subject"), [*SUITES, (MY_ENVIRONMENT, Subject.ENVIRONMENT)])
 def test_a_suite_has_a_test_for_every_clause(suite: type[Any], subject: Subject) -> None:
     said = {getattr(suite, name).__doc__.split(":")[0] for name in names_in(suite)}
 
@@ -434,30 +405,24 @@ def test_a_sound_part_passes_its_suite(suite: type[Any]) -> None:
         getattr(suite(), name)()
 
 
-@pytest.mark.parametrize("name", [name for name in names_in(MyEnvironment) if name.startswith("test_rule_")])
+@pytest.mark.parametrize("name", [name for name in names_in(MY_ENVIRONMENT) if name.startswith("test_rule_")])
 def test_a_sound_environment_passes_its_suite(name: str) -> None:
-    getattr(MyEnvironment(), name)()
+    getattr(MY_ENVIRONMENT(), name)()
 
 
 def test_a_broken_subject_fails_with_clause_sentence_and_counterexample() -> None:
-    class Mine(ActionProcessorSuite):
-        def make(self) -> Any:
-            return MUTANTS["ACT-PROC-C2"]()
+    mine = suite_of(ActionProcessorSuite, MUTANTS["ACT-PROC-C2"])
 
     with pytest.raises(AssertionError) as caught:
-        getattr(Mine(), "test_boundary_safety")()  # noqa: B009  # the tests of a suite are made, not written
+        mine().test_boundary_safety()
 
     assert str(caught.value) == str(check_clause("ACT-1", MUTANTS["ACT-PROC-C2"]))
     assert "leads to (0, 1)" in str(caught.value)
 
 
 def test_a_clause_that_cannot_be_checked_is_skipped_with_the_reason() -> None:
-    class Mine(SensorSuite):
-        def make(self) -> Any:
-            return ConcentrationSensor()
-
     with pytest.raises(unittest.SkipTest, match="remembers nothing"):
-        getattr(Mine(), "test_a_memory_is_left_as_it_was")()  # noqa: B009
+        suite_of(SensorSuite, ConcentrationSensor)().test_a_memory_is_left_as_it_was()
 
 
 def test_a_suite_without_its_own_make_says_what_to_do() -> None:
@@ -501,6 +466,4 @@ def test_conformance_needs_no_test_tools_and_no_environment_of_ours() -> None:
 
 
 def test_a_trace_that_no_counter_shows_is_found_by_the_twin() -> None:
-    finding = check_clause("ENV-ATOMIC", SecretlyMoves)
-
-    assert "without the failed step it gives" in finding.reason
+    assert "without the failed step it gives" in check_clause("ENV-ATOMIC", SecretlyMoves).reason

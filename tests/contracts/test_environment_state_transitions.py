@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,18 +68,17 @@ def wander(env: PlumeSearchEnv) -> list[EnvironmentState]:
 
 
 def test_initial_state_is_created() -> None:
-    env = created()
+    assert created()._state is CREATED
 
-    assert env._state is CREATED
+
+def rule_that_refuses(call: Callable[..., Any], *arguments: Any) -> str | None:
+    with pytest.raises(StateError) as caught:
+        call(*arguments)
+    return caught.value.clause
 
 
 def test_cannot_step_before_reset() -> None:
-    env = created()
-
-    with pytest.raises(StateError) as caught:
-        env.step(UP)
-
-    assert caught.value.clause == "NO-STEP-BEFORE-RESET"
+    assert rule_that_refuses(created().step, UP) == "NO-STEP-BEFORE-RESET"
 
 
 def test_reset_transitions_to_ready() -> None:
@@ -143,21 +143,11 @@ def test_close_from_any_state(state: EnvironmentState) -> None:
 
 
 def test_cannot_reset_after_close() -> None:
-    env = closed()
-
-    with pytest.raises(StateError) as caught:
-        env.reset(seed=1)
-
-    assert caught.value.clause == "NO-RESET-AFTER-CLOSE"
+    assert rule_that_refuses(closed().reset) == "NO-RESET-AFTER-CLOSE"
 
 
 def test_cannot_step_after_close() -> None:
-    env = closed()
-
-    with pytest.raises(StateError) as caught:
-        env.step(UP)
-
-    assert caught.value.clause == "NO-STEP-AFTER-CLOSE"
+    assert rule_that_refuses(closed().step, UP) == "NO-STEP-AFTER-CLOSE"
 
 
 @pytest.mark.parametrize("state", [TERMINATED, TRUNCATED])
@@ -165,10 +155,7 @@ def test_cannot_step_after_the_end_and_nothing_changes(state: EnvironmentState) 
     env = MAKERS[state]()
     before = (env.agent_state, env.step_count, env.state)
 
-    with pytest.raises(StateError) as caught:
-        env.step(UP)
-
-    assert caught.value.clause == "NO-STEP-AFTER-END"
+    assert rule_that_refuses(env.step, UP) == "NO-STEP-AFTER-END"
     assert (env.agent_state, env.step_count, env.state) == before
 
 

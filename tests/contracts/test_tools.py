@@ -55,15 +55,8 @@ def test_what_only_an_orchestrator_does_is_the_name_of_no_tool(name: str) -> Non
 
 
 def test_a_tool_crosses_a_pipe_as_it_is() -> None:
-    sent = Tool(
-        name="look",
-        description="Look.",
-        safety=ToolSafety.READ,
-        input_schema=NOTHING,
-        output_schema={"type": "object"},
-        title="Look around",
-        destructive=True,
-    )
+    facts: dict[str, Any] = {"output_schema": {"type": "object"}, "title": "Look around", "destructive": True}
+    sent = Tool(name="look", description="Look.", safety=ToolSafety.READ, input_schema=NOTHING, **facts)
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Tool) == sent
     assert b'"READ"' in msgspec.json.encode(sent)

@@ -135,37 +135,15 @@ def test_a_falsy_keyword_is_refused_and_not_taken_for_nothing(keyword: str, valu
         PlumeSearchEnv(**{keyword: value})
 
 
-class FalsySensor(BinaryHitSensor):
-    """A sensor that counts as false."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-class FalsyActions(EightDirectionActions):
-    """A processor that counts as false, by its length."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-class FalsyReward(StepPenaltyReward):
-    """A reward that counts as false."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-class FalsyPlume(GaussianPlume):
-    """A plume that counts as false."""
-
-    def __bool__(self) -> bool:
-        return False
+def falsy(kind: type[Any], *arguments: Any) -> Any:
+    """Return a part of this kind that counts as false."""
+    return type("Falsy", (kind,), {"__bool__": lambda self: False})(*arguments)
 
 
 def test_an_injected_part_beats_the_configured_one_even_if_it_counts_as_false() -> None:
-    plume = FalsyPlume(GridSize(9, 9), Coordinates(4, 4), 2.0)
-    actions, sensor, reward = FalsyActions(), FalsySensor(), FalsyReward(Coordinates(4, 4), 1.0)
+    plume = falsy(GaussianPlume, GridSize(9, 9), Coordinates(4, 4), 2.0)
+    actions, sensor = falsy(EightDirectionActions), falsy(BinaryHitSensor)
+    reward = falsy(StepPenaltyReward, Coordinates(4, 4), 1.0)
 
     env = PlumeSearchEnv(
         plume_model=plume,
@@ -180,48 +158,29 @@ def test_an_injected_part_beats_the_configured_one_even_if_it_counts_as_false() 
     assert env.observation_space is sensor.observation_space
 
 
-def test_an_injected_plume_brings_its_grid_and_source_where_none_are_set() -> None:
+@pytest.mark.parametrize(
+    "given", [{}, {"config": EnvironmentConfig(max_steps=5)}, {"grid_size": (9, 7), "source_location": (1, 2)}]
+)
+def test_an_injected_plume_brings_its_grid_and_source_where_none_or_the_same_are_set(given: dict[str, Any]) -> None:
     plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
 
-    env = PlumeSearchEnv(plume_model=plume)
+    env = PlumeSearchEnv(plume_model=plume, **given)
 
-    assert env.grid_size == GridSize(9, 7)
-    assert env.source_location == Coordinates(1, 2)
+    assert (env.grid_size, env.source_location) == (GridSize(9, 7), Coordinates(1, 2))
+    assert env.plume_field is plume
 
 
-def test_a_config_object_that_sets_no_grid_leaves_it_to_the_plume() -> None:
+@pytest.mark.parametrize(
+    "given", [{"grid_size": (9, 8)}, {"config": {"grid_size": (9, 8)}}, {"source_location": (2, 1)}]
+)
+def test_an_injected_plume_on_another_grid_or_with_another_source_is_a_component_error(given: dict[str, Any]) -> None:
     plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
 
-    env = PlumeSearchEnv(plume_model=plume, config=EnvironmentConfig(max_steps=5))
-
-    assert (env.grid_size, env.max_steps) == (GridSize(9, 7), 5)
-
-
-@pytest.mark.parametrize("where", ["keyword", "config"])
-def test_an_injected_plume_on_another_grid_is_a_component_error(where: str) -> None:
-    plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
-    given: dict[str, Any] = {"grid_size": (9, 8)} if where == "keyword" else {"config": {"grid_size": (9, 8)}}
-
-    with pytest.raises(ComponentError, match="grid") as caught:
+    with pytest.raises(ComponentError, match="grid or source") as caught:
         PlumeSearchEnv(plume_model=plume, **given)
 
     assert repr(GridSize(9, 7)) in repr(caught.value.found)
     assert caught.value.clause == "ENV-INIT-P2"
-
-
-def test_an_injected_plume_with_another_source_is_a_component_error() -> None:
-    plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
-
-    with pytest.raises(ComponentError, match="source"):
-        PlumeSearchEnv(plume_model=plume, source_location=(2, 1))
-
-
-def test_an_injected_plume_on_the_same_grid_is_welcome() -> None:
-    plume = GaussianPlume(GridSize(9, 7), Coordinates(1, 2))
-
-    env = PlumeSearchEnv(plume_model=plume, grid_size=(9, 7), source_location=(1, 2))
-
-    assert env.plume_field is plume
 
 
 def test_an_unknown_key_is_refused_with_the_list_of_those_that_are_known() -> None:
@@ -291,17 +250,11 @@ def test_numpy_integers_are_integers(whole: Any) -> None:
     assert type(env.max_steps) is int
 
 
-@pytest.mark.parametrize("number", [np.float32(2.5), np.float64(2.5), 2.5])
-def test_numpy_floats_are_floats(number: Any) -> None:
-    env = PlumeSearchEnv(goal_radius=number)
+@pytest.mark.parametrize("number", [np.float32(2.5), np.float64(2.5), 2.5, 2, np.int64(2)], ids=repr)
+def test_a_radius_of_any_kind_of_number_is_a_plain_float(number: Any) -> None:
+    radius = PlumeSearchEnv(goal_radius=number).goal_radius
 
-    assert env.goal_radius == 2.5
-    assert type(env.goal_radius) is float
-
-
-@pytest.mark.parametrize("number", [2, np.int64(2)])
-def test_a_whole_radius_is_a_radius(number: Any) -> None:
-    assert PlumeSearchEnv(goal_radius=number).goal_radius == 2.0
+    assert (radius, type(radius)) == (float(number), float)
 
 
 def test_a_grid_size_and_coordinates_may_be_the_contract_s_own_values() -> None:
@@ -333,21 +286,21 @@ def test_a_broken_file_is_refused_with_the_reason(tmp_path: Path, name: str, con
     assert caught.value.found == name
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="not a readable configuration"):
-        EnvironmentConfig.of(tmp_path / "nowhere.toml")
-
-
-def test_a_file_of_another_kind_names_those_that_are_read(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"\.toml or \.json"):
-        EnvironmentConfig.of(tmp_path / "search.yaml")
-
-
-def test_a_file_without_a_table_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere.toml", "not a readable configuration"),
+        ("search.yaml", r"\.toml or \.json"),
+        ("search.json", "not a configuration"),
+    ],
+)
+def test_a_file_that_is_not_there_of_another_kind_or_without_a_table_is_refused(
+    tmp_path: Path, name: str, why: str
+) -> None:
     (tmp_path / "search.json").write_text("[1, 2]", "utf-8")
 
-    with pytest.raises(ValidationError, match="not a configuration"):
-        EnvironmentConfig.of(tmp_path / "search.json")
+    with pytest.raises(ValidationError, match=why):
+        EnvironmentConfig.of(tmp_path / name)
 
 
 def test_a_configuration_is_frozen_and_survives_json_and_pickle() -> None:
@@ -458,11 +411,8 @@ def test_options_come_with_their_defaults_and_needed_ones_are_marked() -> None:
     assert component_types("observation")["history"] == {"sensor": "concentration", "length": 4}
 
 
-def test_a_name_alone_is_a_whole_description() -> None:
-    assert isinstance(build("action", "discrete_grid", SITE), DiscreteGridActions)
-
-
 def test_options_reach_the_part() -> None:
+    assert isinstance(build("action", "discrete_grid", SITE), DiscreteGridActions)
     plume = build(ComponentKind.PLUME, {"type": "gaussian", "sigma": 3}, SITE)
     action = build("action", {"type": "continuous", "max_speed": 4}, SITE)
 
@@ -519,12 +469,7 @@ def test_a_type_that_is_not_known_is_refused_with_the_list_of_those_that_are(kin
     assert all(known in caught.value.expected for known in component_types(kind))
 
 
-def test_a_description_without_a_type_is_refused_with_the_list() -> None:
-    with pytest.raises(ComponentError, match="gaussian"):
-        build("plume", {"sigma": 3.0}, SITE)
-
-
-@pytest.mark.parametrize("spec", [5, None, ["gaussian"], 1.5, True], ids=repr)
+@pytest.mark.parametrize("spec", [5, None, ["gaussian"], 1.5, True, {"sigma": 3.0}], ids=repr)
 def test_what_is_neither_a_name_nor_a_mapping_describes_no_part(spec: Any) -> None:
     with pytest.raises(ComponentError) as caught:
         build("plume", spec, SITE)
@@ -540,30 +485,23 @@ def test_a_dict_of_sensors_that_is_no_mapping_is_refused(sensors: Any) -> None:
         build("observation", {"type": "dict", "sensors": sensors}, SITE)
 
 
-def test_an_option_that_is_not_known_is_refused_with_the_list_of_those_that_are() -> None:
-    with pytest.raises(ComponentError, match="unknown option") as caught:
-        build("plume", {"type": "advected", "speed": 3.0}, SITE)
+@pytest.mark.parametrize(
+    ("kind", "spec", "why", "found", "options"),
+    [
+        ("plume", {"type": "advected", "speed": 3.0}, "unknown option", "speed", "options wind, spread, growth"),
+        ("observation", {"type": "concentration", "gain": 2.0}, "unknown option", "gain", "options none"),
+        # What the site brings is no option.
+        ("plume", {"type": "gaussian", "grid_size": (3, 3)}, "unknown option", "grid_size", "options sigma"),
+        ("observation", {"type": "dict"}, "option missing", "sensors", "options sensors"),
+    ],
+)
+def test_an_option_that_is_not_known_or_missing_is_named_with_those_that_are_known(
+    kind: str, spec: dict[str, Any], why: str, found: str, options: str
+) -> None:
+    with pytest.raises(ComponentError, match=f"'{spec['type']}': {why}") as caught:
+        build(kind, spec, SITE)
 
-    assert caught.value.found == "speed"
-    assert caught.value.expected == "options wind, spread, growth"
-    assert "'advected'" in str(caught.value)
-
-
-def test_a_type_without_options_says_so() -> None:
-    with pytest.raises(ComponentError, match="options none"):
-        build("observation", {"type": "concentration", "gain": 2.0}, SITE)
-
-
-def test_an_option_of_what_the_site_brings_is_not_known() -> None:
-    with pytest.raises(ComponentError, match="unknown option"):
-        build("plume", {"type": "gaussian", "grid_size": (3, 3)}, SITE)
-
-
-def test_a_needed_option_that_is_missing_is_named() -> None:
-    with pytest.raises(ComponentError, match="option missing") as caught:
-        build("plume", "movie", SITE)
-
-    assert caught.value.found == "path"
+    assert (caught.value.found, caught.value.expected) == (found, options)
 
 
 def test_a_bad_value_is_refused_by_the_part_itself() -> None:

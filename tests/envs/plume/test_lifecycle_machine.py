@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proctor.contracts.lifecycle import EnvironmentState, LifecycleMethod
-from proctor.contracts.spatial import AgentState
+from proctor.contracts.spatial import AgentState, Coordinates
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.errors import StateError, ValidationError
 
@@ -29,19 +29,16 @@ BAD_ACTIONS: tuple[Any, ...] = (-1, 4, True, 1.0, "0", None, [0], np.array([0]),
 GOOD_SEEDS: tuple[Any, ...] = (None, 0, 1, 2, np.int64(3), 2**31 - 1)
 BAD_SEEDS: tuple[Any, ...] = (-1, 2**31, True, 1.5, "1", [1], np.float32(1))
 GOOD_OPTIONS: tuple[Any, ...] = (
-    None,
-    {},
-    {"start": (0, 0)},
-    {"start": [3, 4], "orientation": -90},
-    {"orientation": 725.0},
-)
+    None, {}, {"start": (0, 0)}, {"start": [3, 4], "orientation": -90}, {"orientation": 725.0},
+)  # fmt: skip
 BAD_OPTIONS: tuple[Any, ...] = ([], {"nowhere": 1}, {"start": (6, 0)}, {"start": (1.0, 1)}, {"orientation": math.nan})
 
 
-class Exam:
-    """One environment and the model beside it; each method makes one call and judges what came of it."""
+class LifecycleMachine(RuleBasedStateMachine):
+    """Calls in any order; after each one the model and the environment are compared."""
 
-    def __init__(self, number: int) -> None:
+    @initialize(number=st.integers(0, 1000))
+    def create(self, number: int) -> None:
         self.env = PlumeSearchEnv(
             grid_size=(WIDTH, HEIGHT),
             source_location=SOURCE,
@@ -52,16 +49,14 @@ class Exam:
         )
         self.env.np_random = np.random.default_rng(number)
         self.state = "created"
-        self.steps = 0
-        self.episodes = 0
+        self.steps = self.episodes = 0
         self.cell: tuple[int, int] | None = None
-        self.orientation = 0.0
-        self.total = 0.0
+        self.orientation = self.total = 0.0
         self.seed: int | None = None
         self.starts: dict[int, tuple[int, int]] = {}
 
+    @rule(seed=st.sampled_from(GOOD_SEEDS) | st.integers(0, 2**31 - 1), options=st.sampled_from(GOOD_OPTIONS))
     def reset(self, seed: Any, options: Any) -> None:
-        """Reset with good arguments."""
         if self._refused(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options)):
             return
         observation, info = self.env.reset(seed=seed, options=options)
@@ -71,19 +66,19 @@ class Exam:
         self.seed = info["seed"] if seed is None else int(seed)
         self.cell = self._expected_start(info["agent_xy"], options or {})
         self.orientation = (options or {}).get("orientation", 0.0) % 360.0
-        assert info["seed"] == self.seed
-        assert info["episode"] == self.episodes
-        assert info["agent_xy"] == self.cell
+        assert (info["seed"], info["episode"], info["agent_xy"]) == (self.seed, self.episodes, self.cell)
         self._check_observation(observation)
 
-    def reset_badly(self, seed: Any, options: Any) -> None:
-        """Reset with an argument that is refused."""
-        if self._refused(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options)):
-            return
-        self._must_raise(ValidationError, lambda: self.env.reset(seed=seed, options=options))
+    @rule(seed=st.sampled_from(BAD_SEEDS), options=st.sampled_from(GOOD_OPTIONS))
+    def reset_with_a_bad_seed(self, seed: Any, options: Any) -> None:
+        self._refuses_arguments(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options))
 
+    @rule(seed=st.sampled_from(GOOD_SEEDS), options=st.sampled_from(BAD_OPTIONS))
+    def reset_with_bad_options(self, seed: Any, options: Any) -> None:
+        self._refuses_arguments(LifecycleMethod.RESET, lambda: self.env.reset(seed=seed, options=options))
+
+    @rule(action=st.sampled_from(GOOD_ACTIONS))
     def step(self, action: Any) -> None:
-        """Step with a legal action."""
         if self._refused(LifecycleMethod.STEP, lambda: self.env.step(action)):
             return
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -105,20 +100,24 @@ class Exam:
         }
         self._check_observation(observation)
 
-    def step_badly(self, action: Any) -> None:
-        """Step with an action that is refused."""
-        if self._refused(LifecycleMethod.STEP, lambda: self.env.step(action)):
-            return
-        self._must_raise(ValidationError, lambda: self.env.step(action))
+    @precondition(lambda self: self.state == "ready")
+    @rule(actions=st.lists(st.sampled_from(GOOD_ACTIONS), min_size=1, max_size=8))
+    def walk(self, actions: list[Any]) -> None:
+        for action in actions:
+            self.step(action)
+            self.the_model_and_the_environment_agree()
 
+    @rule(action=st.sampled_from(BAD_ACTIONS))
+    def step_with_a_bad_action(self, action: Any) -> None:
+        self._refuses_arguments(LifecycleMethod.STEP, lambda: self.env.step(action))
+
+    @rule()
     def render(self) -> None:
-        """Ask for a picture."""
-        if self._refused(LifecycleMethod.RENDER, self.env.render):
-            return
-        picture = self.env.render()
-        assert picture.dtype == np.uint8
-        assert picture.ndim == 3
+        if not self._refused(LifecycleMethod.RENDER, self.env.render):
+            picture = self.env.render()
+            assert (picture.dtype, picture.ndim) == (np.uint8, 3)
 
+    @rule()
     def look(self) -> None:
         """Ask for the scene; it is legal where a picture is, but no row of the table."""
         if self.state in ("created", "closed"):
@@ -128,28 +127,28 @@ class Exam:
         assert self.cell is not None
         assert (frame["agent"]["at"], frame["step"], frame["state"]) == (list(self.cell), self.steps, self.state)
 
+    @rule()
     def close(self) -> None:
-        """Close the environment, perhaps again."""
         self.env.close()
         self.state = "closed"
 
-    def check(self) -> None:
-        """Check that the environment is where the model is, and the invariants I1 to I9."""
-        env = self.env
+    @invariant()
+    def the_model_and_the_environment_agree(self) -> None:
+        """Check the invariants I1 to I9; the model itself keeps its counters and its heading in their ranges."""
+        env, agent = self.env, self.env.agent_state
+        assert isinstance(env._state, EnvironmentState)
         assert str(env.state) == self.state
         assert (env.step_count, env.episode_count, env.seed) == (self.steps, self.episodes, self.seed)
-        agent = env.agent_state
+        assert None not in (env._action_proc, env._obs_model, env._reward_fn, env._plume)
         if self.cell is None:
             assert agent is None
         else:
             assert agent is not None
-            assert (agent.position.x, agent.position.y) == self.cell
-            assert (agent.orientation, agent.step_count, agent.total_reward) == (
-                self.orientation,
-                self.steps,
-                self.total,
-            )
-        check_invariants(env)
+            model = AgentState(Coordinates(*self.cell), self.orientation, self.steps, self.total, agent.goal_reached)
+            assert agent == model
+        if self.state == "closed":
+            for call in (env.reset, lambda: env.step(0), env.render, env.scene):
+                self._must_raise(StateError, call)
 
     def _refused(self, method: LifecycleMethod, call: Callable[[], Any]) -> bool:
         """Return whether the model says that `method` is not legal now; if so the call must be a StateError."""
@@ -158,10 +157,13 @@ class Exam:
             LifecycleMethod.STEP: self.state == "ready",
             LifecycleMethod.RENDER: self.state in ("ready", "terminated", "truncated"),
         }[method]
-        if legal:
-            return False
-        self._must_raise(StateError, call)
-        return True
+        if not legal:
+            self._must_raise(StateError, call)
+        return not legal
+
+    def _refuses_arguments(self, method: LifecycleMethod, call: Callable[[], Any]) -> None:
+        if not self._refused(method, call):
+            self._must_raise(ValidationError, call)
 
     def _must_raise(self, error: type[Exception], call: Callable[[], Any]) -> None:
         before = self._picture()
@@ -191,81 +193,6 @@ class Exam:
         assert self.env.observation_space.contains(observation)
         expected = math.exp(-(math.dist(self.cell, SOURCE) ** 2) / (2 * 12.0**2))
         assert math.isclose(observation[0], expected, rel_tol=1e-6)
-
-
-def check_invariants(env: PlumeSearchEnv) -> None:
-    """Check I1 to I9; I4 and I8, that the episode count never falls, are in the model's own count."""
-    state = env._state
-    assert isinstance(state, EnvironmentState)  # I1
-    if state is EnvironmentState.READY:
-        agent = env._agent_state
-        assert isinstance(agent, AgentState)  # I2
-        assert 0.0 <= agent.orientation < 360.0
-        assert env._step_count <= env._max_steps  # I7
-    if state is EnvironmentState.CLOSED:  # I3
-        for call in (env.reset, lambda: env.step(0), env.render, env.scene):
-            try:
-                call()
-            except StateError:
-                continue
-            raise AssertionError("a closed environment answered")
-    assert env._episode_count >= 0  # I4
-    assert None not in (env._action_proc, env._obs_model, env._reward_fn, env._plume)  # I5
-    assert env._step_count >= 0  # I6
-    assert env._seed is None or 0 <= env._seed < 2**31  # I9
-
-
-class LifecycleMachine(RuleBasedStateMachine):
-    """Calls in any order; after each one the model and the invariants are compared."""
-
-    exam: Exam
-
-    @initialize(number=st.integers(0, 1000))
-    def create(self, number: int) -> None:
-        self.exam = Exam(number)
-
-    @rule(seed=st.sampled_from(GOOD_SEEDS) | st.integers(0, 2**31 - 1), options=st.sampled_from(GOOD_OPTIONS))
-    def reset(self, seed: Any, options: Any) -> None:
-        self.exam.reset(seed, options)
-
-    @rule(seed=st.sampled_from(BAD_SEEDS), options=st.sampled_from(GOOD_OPTIONS))
-    def reset_with_a_bad_seed(self, seed: Any, options: Any) -> None:
-        self.exam.reset_badly(seed, options)
-
-    @rule(seed=st.sampled_from(GOOD_SEEDS), options=st.sampled_from(BAD_OPTIONS))
-    def reset_with_bad_options(self, seed: Any, options: Any) -> None:
-        self.exam.reset_badly(seed, options)
-
-    @rule(action=st.sampled_from(GOOD_ACTIONS))
-    def step(self, action: Any) -> None:
-        self.exam.step(action)
-
-    @precondition(lambda self: self.exam.state == "ready")
-    @rule(actions=st.lists(st.sampled_from(GOOD_ACTIONS), min_size=1, max_size=8))
-    def walk(self, actions: list[Any]) -> None:
-        for action in actions:
-            self.exam.step(action)
-            self.exam.check()
-
-    @rule(action=st.sampled_from(BAD_ACTIONS))
-    def step_with_a_bad_action(self, action: Any) -> None:
-        self.exam.step_badly(action)
-
-    @rule()
-    def render(self) -> None:
-        self.exam.render()
-
-    @rule()
-    def look(self) -> None:
-        self.exam.look()
-
-    @rule()
-    def close(self) -> None:
-        self.exam.close()
-
-    @invariant()
-    def the_model_and_the_environment_agree(self) -> None:
-        self.exam.check()
 
 
 LifecycleMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

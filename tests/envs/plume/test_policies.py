@@ -29,6 +29,7 @@ from proctor.envs.plume.policies import (
     turn_by_quarters,
 )
 from proctor.errors import ValidationError
+from tests.envs.plume.catalogue import ACTIONS, SENSORS, OwnSensor
 
 GRID = GridSize(101, 101)
 MIDDLE = Coordinates(50, 50)
@@ -136,44 +137,24 @@ def test_every_sensor_is_read_as_one_odor_and_its_wind(model: Any, observation: 
     assert find_reader(model)(observation) == reading
 
 
-class Strange:
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self.observation_space = space
-
-    def get_observation(self, env_state: Any) -> Any:
-        return self.observation_space.sample()
-
-    def get_metadata(self) -> dict[str, Any]:
-        return {"type": "strange", "parameters": {}}
-
-
 def test_a_sensor_of_a_users_own_that_gives_numbers_smells_of_their_mean() -> None:
-    nose = find_reader(Strange(spaces.Box(0.0, 1.0, (2, 2), np.float32)))
+    nose = find_reader(OwnSensor(spaces.Box(0.0, 1.0, (2, 2), np.float32)))
 
     assert nose(np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)) == SensorReading(0.75)
 
 
 def test_a_sensor_that_gives_no_numbers_is_refused() -> None:
     with pytest.raises(ValidationError, match="no policy can read"):
-        find_reader(Strange(spaces.Text(4)))
+        find_reader(OwnSensor(spaces.Text(4)))
 
 
-ACTIONS = ["discrete_grid", "oriented_grid", "eight_direction", "continuous", "run_tumble"]
-SENSORS: dict[str, Any] = {
-    "concentration": "concentration",
-    "binary_hit": "binary_hit",
-    "poisson_hits": "poisson_hits",
-    "antennae": "antennae",
-    "wind": "wind",
-    "history": {"type": "history", "sensor": "antennae", "length": 3},
-    "dict": {"type": "dict", "sensors": {"odor": "concentration", "wind": "wind"}},
-}
+WINDY_DICT = {"type": "dict", "sensors": {"odor": "concentration", "wind": "wind"}}
 SEARCHERS = [name for name in POLICIES if name != "random"]
 
 
 def puffs(action: str, sensor: str) -> PlumeSearchEnv:
     plume = {"type": "puffs", "lifetime": 12, "warm_up": 4}
-    config = {"plume": plume, "action": action, "observation": SENSORS[sensor]}
+    config = {"plume": plume, "action": action, "observation": {**SENSORS, "dict": WINDY_DICT}[sensor]}
     return PlumeSearchEnv(config=config, grid_size=(14, 11), max_steps=60)
 
 
@@ -239,7 +220,7 @@ def test_every_searcher_finds_the_default_source_on_any_legs(name: str, action: 
 
 @pytest.mark.parametrize("plume", ["advected", "puffs"])
 def test_surge_and_cast_uses_the_wind(plume: str) -> None:
-    config = {"plume": plume, "observation": SENSORS["dict"], "action": "eight_direction"}
+    config = {"plume": plume, "observation": WINDY_DICT, "action": "eight_direction"}
     size: dict[str, Any] = {"grid_size": (64, 48), "source_location": (12, 24)}
 
     assert found("surge_cast", 10, config=config, **size) >= 9
@@ -247,7 +228,7 @@ def test_surge_and_cast_uses_the_wind(plume: str) -> None:
 
 def test_surge_and_cast_without_wind_where_a_wind_could_be_keeps_its_course() -> None:
     still = {"type": "puffs", "wind": [0, 0], "noise": 0}
-    env = PlumeSearchEnv(config={"plume": still, "observation": SENSORS["dict"]}, grid_size=(14, 11), max_steps=60)
+    env = PlumeSearchEnv(config={"plume": still, "observation": WINDY_DICT}, grid_size=(14, 11), max_steps=60)
 
     assert actions_in(env, "surge_cast", 1)
 

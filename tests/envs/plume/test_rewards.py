@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -39,13 +40,7 @@ def test_the_sparse_reward_is_one_within_the_radius_inclusive_and_nothing_elsewh
     assert type(reward) is float
 
 
-@given(
-    before=cells,
-    after=cells,
-    radius=radii,
-    goal=st.floats(-5, 5),
-    penalty=st.floats(-5, 5),
-)
+@given(before=cells, after=cells, radius=radii, goal=st.floats(-5, 5), penalty=st.floats(-5, 5))
 def test_the_penalty_is_paid_everywhere_but_at_the_goal(
     before: Coordinates, after: Coordinates, radius: float, goal: float, penalty: float
 ) -> None:
@@ -170,26 +165,27 @@ def test_a_nested_shaping_adds_both() -> None:
     assert reward == pytest.approx(1.0 + 2.0)
 
 
-@pytest.mark.parametrize("radius", [-0.1, math.nan, math.inf, True, "1", None], ids=repr)
-def test_a_radius_below_zero_or_of_another_kind_is_refused(radius: Any) -> None:
-    with pytest.raises(ValidationError, match="goal_radius"):
-        SparseGoalReward(SOURCE, radius)
-    with pytest.raises(ValidationError, match="goal_radius"):
-        StepPenaltyReward(SOURCE, radius)
+PAYING = partial(StepPenaltyReward, SOURCE, 1.0)
+SHAPING = partial(ShapedReward, SparseGoalReward(SOURCE, 1.0), SOURCE)
+NO_RADII = (-0.1, math.nan, math.inf, True, "1", None)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("goal_reward", math.nan), ("goal_reward", True), ("step_penalty", math.inf)]
+    ("make", "name", "value"),
+    [
+        *((partial(SparseGoalReward, SOURCE), "goal_radius", radius) for radius in NO_RADII),
+        *((partial(StepPenaltyReward, SOURCE), "goal_radius", radius) for radius in NO_RADII),
+        (PAYING, "goal_reward", math.nan),
+        (PAYING, "goal_reward", True),
+        (PAYING, "step_penalty", math.inf),
+        (SHAPING, "scale", math.nan),
+        (SHAPING, "discount", -0.1),
+        (SHAPING, "discount", math.inf),
+    ],
 )
-def test_a_payment_that_is_no_finite_number_is_refused(name: str, value: Any) -> None:
+def test_an_option_out_of_range_is_refused_by_name(make: Any, name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
-        StepPenaltyReward(SOURCE, 1.0, **{name: value})
-
-
-@pytest.mark.parametrize(("name", "value"), [("scale", math.nan), ("discount", -0.1), ("discount", math.inf)])
-def test_a_shaping_out_of_range_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=name):
-        ShapedReward(SparseGoalReward(SOURCE, 1.0), SOURCE, **{name: value})
+        make(**{name: value})
 
 
 def test_the_rewards_say_what_they_are() -> None:
@@ -199,10 +195,7 @@ def test_the_rewards_say_what_they_are() -> None:
 
     inner = {"type": "step_penalty", "parameters": {"goal_radius": 2.0, "goal_reward": 3.0, "step_penalty": 0.5}}
     assert metadata == {"type": "shaped", "parameters": {"inner": inner, "scale": 0.1, "discount": 0.9}}
-    assert ShapedReward(penalty, SOURCE).get_metadata()["parameters"] == {
-        "inner": inner,
-        "scale": 0.01,
-        "discount": 0.99,
-    }
+    by_default = ShapedReward(penalty, SOURCE).get_metadata()["parameters"]
+    assert by_default == {"inner": inner, "scale": 0.01, "discount": 0.99}
     assert sparse.get_metadata() == {"type": "sparse_goal", "parameters": {"goal_radius": 1.0}}
     assert isinstance(sparse, RewardFunction)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from proctor.envs.plume.sensors import (
     poisson_count,
 )
 from proctor.errors import ComponentError, ValidationError
+from tests.envs.plume.catalogue import OwnSensor
 
 GRID = GridSize(15, 11)
 SOURCE = Coordinates(7, 5)
@@ -166,10 +168,7 @@ def test_the_antennae_turn_with_the_heading() -> None:
     assert west == east[::-1]
 
 
-@given(
-    speed=st.tuples(st.floats(-50, 50), st.floats(-50, 50)),
-    limit=st.floats(0.001, 20),
-)
+@given(speed=st.tuples(st.floats(-50, 50), st.floats(-50, 50)), limit=st.floats(0.001, 20))
 def test_the_wind_is_felt_clipped_to_the_limit(speed: tuple[float, float], limit: float) -> None:
     sensor = WindSensor(limit)
 
@@ -213,18 +212,8 @@ def test_a_history_reads_its_memory_from_the_state_when_asked_directly() -> None
 
 
 def test_a_history_s_space_holds_the_zeros_before_the_episode() -> None:
-    class Pressure:
-        """A sensor that never reads zero."""
-
-        observation_space = spaces.Box(5.0, 9.0, (1,), np.float64)
-
-        def get_observation(self, env_state: EnvState) -> Any:
-            return np.array([7.0])
-
-        def get_metadata(self) -> dict[str, Any]:
-            return {"type": "pressure", "parameters": {}}
-
-    sensor = HistorySensor(Pressure(), 3)
+    never_zero = OwnSensor(spaces.Box(5.0, 9.0, (1,), np.float64), np.array([7.0]))
+    sensor = HistorySensor(never_zero, 3)
 
     observation = sensor.get_observation(view(AgentState(SOURCE)))
 
@@ -267,25 +256,9 @@ def test_a_dict_within_a_dict_is_refused() -> None:
     assert caught.value.found == "outer"
 
 
-def test_an_empty_dict_is_refused() -> None:
-    with pytest.raises(ValidationError, match="needs sensors"):
-        DictSensor({})
-
-
 def test_a_history_of_what_has_no_flat_form_is_refused() -> None:
-    class Story:
-        """A sensor whose observations have no fixed length."""
-
-        observation_space = spaces.Sequence(spaces.Discrete(3))
-
-        def get_observation(self, env_state: EnvState) -> Any:
-            return ()
-
-        def get_metadata(self) -> dict[str, Any]:
-            return {"type": "story", "parameters": {}}
-
     with pytest.raises(ValidationError, match="history"):
-        HistorySensor(Story())
+        HistorySensor(OwnSensor(spaces.Sequence(spaces.Discrete(3))))
 
 
 @pytest.mark.parametrize(
@@ -294,18 +267,12 @@ def test_a_history_of_what_has_no_flat_form_is_refused() -> None:
         (BinaryHitSensor, "threshold", math.nan), (BinaryHitSensor, "threshold", True), (PoissonHitSensor, "rate", 0.0),
         (PoissonHitSensor, "rate", 701), (PoissonHitSensor, "most", 0), (PoissonHitSensor, "channel", -1),
         (AntennaePair, "reach", 0.0), (AntennaePair, "angle", math.inf), (WindSensor, "limit", 0.0),
-        (WindSensor, "limit", "1"),
+        (WindSensor, "limit", "1"), *((partial(HistorySensor, BinaryHitSensor()), "length", n) for n in (0, -1, True, 1.5)),
     ],
 )  # fmt: skip
 def test_an_option_out_of_range_is_refused_by_name(kind: Any, name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
         kind(**{name: value})
-
-
-@pytest.mark.parametrize("length", [0, -1, True, 1.5])
-def test_a_history_of_no_length_is_refused(length: Any) -> None:
-    with pytest.raises(ValidationError, match="length"):
-        HistorySensor(ConcentrationSensor(), length)
 
 
 def test_the_sensors_say_what_they_are() -> None:
@@ -323,6 +290,8 @@ def test_the_sensors_say_what_they_are() -> None:
 
 
 def test_a_history_or_a_dict_of_no_sensor_is_refused() -> None:
+    with pytest.raises(ValidationError, match="needs sensors"):
+        DictSensor({})
     with pytest.raises(ComponentError, match="lacks observation_space"):
         HistorySensor(None)  # type: ignore[arg-type]
     with pytest.raises(ComponentError, match="lacks observation_space"):

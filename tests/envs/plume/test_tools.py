@@ -29,6 +29,7 @@ from proctor.envs.plume.tools import DESCRIBERS, MOST_STEPS, find_describer
 from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.errors import StateError, ValidationError
 from proctor.models.wire import observation_json
+from tests.envs.plume.catalogue import OwnSensor
 from tests.models.space_strategies import json_values
 
 ACTIONS: dict[str, list[str]] = {
@@ -75,29 +76,16 @@ def test_there_are_the_tools_that_the_action_processor_has(action: str) -> None:
         assert "or after 50 steps" in each.description
 
 
-@pytest.mark.parametrize(
-    ("direction", "position"), [("up", (5, 6)), ("right", (6, 5)), ("down", (5, 4)), ("left", (4, 5))]
-)
-def test_a_direction_leads_where_it_says(direction: str, position: tuple[int, int]) -> None:
-    assert walked(made(), "move", direction=direction)[0] == position
+FOUR = {"up": (5, 6), "right": (6, 5), "down": (5, 4), "left": (4, 5)}
+EIGHT = {
+    "north": (5, 6), "north_east": (6, 6), "east": (6, 5), "south_east": (6, 4), "south": (5, 4),
+    "south_west": (4, 4), "west": (4, 5), "north_west": (4, 6), "stay": (5, 5),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("direction", "position"),
-    [
-        ("north", (5, 6)),
-        ("north_east", (6, 6)),
-        ("east", (6, 5)),
-        ("south_east", (6, 4)),
-        ("south", (5, 4)),
-        ("south_west", (4, 4)),
-        ("west", (4, 5)),
-        ("north_west", (4, 6)),
-        ("stay", (5, 5)),
-    ],
-)
-def test_a_direction_of_the_compass_leads_where_it_says(direction: str, position: tuple[int, int]) -> None:
-    assert walked(made("eight_direction"), "move", direction=direction)[0] == position
+@pytest.mark.parametrize(("action", "positions"), [("discrete_grid", FOUR), ("eight_direction", EIGHT)])
+def test_a_direction_leads_where_it_says(action: str, positions: dict[str, tuple[int, int]]) -> None:
+    assert {way: walked(made(action), "move", direction=way)[0] for way in positions} == positions
 
 
 def test_several_steps_are_as_many_actions() -> None:
@@ -249,10 +237,7 @@ def test_a_subclass_may_declare_tools_instead() -> None:
     assert [each.name for each in Listening(PlumeSearchEnv()).toolbox().tools] == ["listen"]
 
 
-class OwnSensor:
-    """A sensor that nobody knows."""
-
-    observation_space = spaces.Box(0, 1, (2,), np.float32)
+OWN = OwnSensor(spaces.Box(0, 1, (2,), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -276,8 +261,8 @@ class OwnSensor:
             {"odor": (0.5,), "hit": (1,)},
             "odor: Concentration 0.5, on a scale from 0 to 1. hit: There is odor here.",
         ),
-        (OwnSensor(), (0.5, 1.0), "The sensor reads 0.5, 1."),
-        (OwnSensor(), {"a": (0.5,), "b": (1, 2)}, "a: 0.5. b: 1, 2."),
+        (OWN, (0.5, 1.0), "The sensor reads 0.5, 1."),
+        (OWN, {"a": (0.5,), "b": (1, 2)}, "a: 0.5. b: 1, 2."),
     ],
     ids=lambda each: type(each).__name__,
 )

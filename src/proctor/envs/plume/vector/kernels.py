@@ -33,28 +33,22 @@ from proctor.envs.vector.kernels import (
     uniform_from_bits,
 )
 
+_COUNTS: Final = ("width", "height", "source_x", "source_y", "max_steps", "n_actions", "step_size", "turns")
+_PAY: Final = ("goal_radius", "reward_radius", "at_goal", "elsewhere")
 RULES: Final = np.dtype(
     [
-        ("width", np.int32),
-        ("height", np.int32),
-        ("source_x", np.int32),
-        ("source_y", np.int32),
-        ("max_steps", np.int32),
-        ("n_actions", np.int32),
-        ("step_size", np.int32),
-        ("turns", np.int32),  # 1: the actions are forward, left and right
-        ("signs_x", np.uint32),  # otherwise action a moves by ((signs >> 2a) & 3) - 1 steps along an axis
-        ("signs_y", np.uint32),
-        ("goal_radius", np.float64),
-        ("reward_radius", np.float64),
-        ("at_goal", np.float64),
-        ("elsewhere", np.float64),
+        *((name, np.int32) for name in _COUNTS),
+        *((name, np.uint32) for name in ("signs_x", "signs_y")),
+        *((name, np.float64) for name in _PAY),
         ("shaped", np.int64),
         ("scale", np.float64),
         ("discount", np.float64),
     ]
 )
-"""The numbers that do not change, as one record."""
+"""The numbers that do not change, as one record.
+
+`turns` is 1 where the actions are forward, left and right; else action a moves by ((signs >> 2a) & 3) - 1 steps along an axis.
+"""
 
 _START: Final = int(Stream.START)
 _ONE: Final = np.int32(1)
@@ -239,41 +233,21 @@ def step(
 
 
 # ------------------------------------------------------------------------------------------------------------ puffs
-WEATHER: Final = np.dtype(
-    [
-        ("source_x", np.float64),
-        ("source_y", np.float64),
-        ("wind_x", np.float64),
-        ("wind_y", np.float64),
-        ("memory", np.float64),
-        ("kick", np.float64),
-        ("drift", np.float64),
-        ("growth", np.float64),
-        ("first_variance", np.float64),
-        ("release_every", np.int64),
-        ("capacity", np.int64),
-        ("warm_up", np.int64),
-    ]
-)
+_AIR: Final = ("source_x", "source_y", "wind_x", "wind_y", "memory", "kick", "drift", "growth", "first_variance")
+_TIMES: Final = ("release_every", "capacity", "warm_up")
+WEATHER: Final = np.dtype([*((name, np.float64) for name in _AIR), *((name, np.int64) for name in _TIMES)])
 
 _WIND: Final = int(Stream.WIND)
 _PUFF: Final = int(Stream.PUFF)
 
 
 @compiled
-def _blow(i: Any, seed: Any, tick: Any, air: Any, weather: Any) -> None:
-    """Move the wind of sub-environment `i` to `tick`."""
+def _tick(i: Any, seed: Any, tick: Any, puffs: Any, air: Any, weather: Any) -> None:
+    """Move the wind and the puffs of sub-environment `i` to `tick`, and release one where it is due."""
     air[0, i] = weather.memory * air[0, i] + weather.kick * normal_from_bits(draw(seed, _WIND, tick, 0))
     air[1, i] = weather.memory * air[1, i] + weather.kick * normal_from_bits(draw(seed, _WIND, tick, 1))
-    air[2, i] = weather.wind_x + air[0, i]
-    air[3, i] = weather.wind_y + air[1, i]
-
-
-@compiled
-def _tick(i: Any, seed: Any, tick: Any, puffs: Any, air: Any, weather: Any) -> None:
-    """Move the puffs of sub-environment `i` to `tick`, and release one where it is due."""
-    _blow(i, seed, tick, air, weather)
-    u, v = air[2, i], air[3, i]
+    u = air[2, i] = weather.wind_x + air[0, i]
+    v = air[3, i] = weather.wind_y + air[1, i]
     for k in range(weather.capacity):
         puffs[0, i, k] = puffs[0, i, k] + (u + puffs[2, i, k])
         puffs[1, i, k] = puffs[1, i, k] + (v + puffs[3, i, k])
