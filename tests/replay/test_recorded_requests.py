@@ -18,7 +18,6 @@ from proctor.models.arrays import pack_array
 from proctor.models.events import NULL, BatchReset, EpisodeReset
 from proctor.replay.recorded_requests import MOST_SEED_BYTES, RecordReader, find_each_seed, read_reset
 from proctor.replay.replayer import replay_episode
-from proctor.server.rewards.pipeline import plan_of
 from proctor.server.sessions.rebuild import rebuild_session
 from proctor.server.sessions.session import Loss
 from tests.memory import measured_memory
@@ -132,9 +131,8 @@ async def _rebuild(writer: LedgerWriter, sitting: Sitting) -> Loss | None:
     """Return why a server could not go on with the session that was left."""
     found: UnfinishedSession
     (found,) = writer.unfinished()
-    session, responses = await asyncio.to_thread(make_session, found.opened.session, sitting, writer)
-    pipeline = plan_of([]).pipeline(sitting.num_envs)
-    await rebuild_session(found, session, responses, pipeline, most=10, seconds=300.0)
+    session, _ = await asyncio.to_thread(make_session, found.opened.session, sitting, writer)
+    await rebuild_session(found, session, most=10, seconds=300.0)
     loss = session.loss
     await session.close("done")
     return loss

@@ -29,8 +29,7 @@ from proctor.models.operator import (
     NamedQuestion,
     Waiting,
 )
-from proctor.server.control.http_routes import make_http_routes
-from proctor.server.control.operator_routes import OperatorRoutes
+from proctor.server.control.http_routes import OperatorRoutes, make_http_routes
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.governed.governance import Operator

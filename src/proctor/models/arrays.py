@@ -67,17 +67,12 @@ def pack_array(array: Array, compress: bool = False) -> dict[str, Any]:
     """Return the array as dtype, shape and base64 data; compressed where that is asked for and helps."""
     little = wire_dtype(array.dtype)
     raw = array.astype(little, copy=False).tobytes()
-    packed = {"dtype": little.str, "shape": list(array.shape)}
+    packed: dict[str, Any] = {"dtype": little.str, "shape": list(array.shape)}
     if compress and len(raw) >= WORTH_ZIPPING:
         zipped = zlib.compress(raw, 1)
         if len(zipped) < len(raw):
-            return {**packed, "data": _encode_base64(zipped), "zip": "zlib"}
-    packed["data"] = _encode_base64(raw)
-    return packed
-
-
-def _encode_base64(raw: bytes) -> str:
-    return binascii.b2a_base64(raw, newline=False).decode("ascii")
+            raw, packed["zip"] = zipped, "zlib"
+    return {**packed, "data": binascii.b2a_base64(raw, newline=False).decode("ascii")}
 
 
 def unpack_array(value: Any, *, most: int = MOST_BYTES) -> Array:
@@ -284,28 +279,20 @@ def describe_leaf(value: Any) -> str:
 
 
 def _describe_array(array: Array) -> str:
-    form = f"({DTYPE_NAMES.get(array.dtype.char, 'values')}, shape {_format_shape(array.shape)})" if array.ndim else ""
+    shape = " x ".join(map(str, array.shape))
+    form = f"({DTYPE_NAMES.get(array.dtype.char, 'values')}, shape {shape})" if array.ndim else ""
     if array.size <= MOST_VALUES:
         return f"{describe_value(array.tolist())} {form}".rstrip()
     first = ", ".join([describe_value(each) for each in array.reshape(-1)[:FIRST].tolist()])
-    numbers = describe_numbers(array.size, array.min().item(), array.max().item(), _safe_mean(array))
-    return f"[{first}, ...] {form}: {numbers}"
-
-
-def _safe_mean(array: Array) -> float:
-    """Return the mean, which lies between the least and the most even where a sum would be beyond all numbers."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = float(array.mean(dtype=np.float64))
         if np.isinf(mean) and np.isfinite(array).all():
+            # It lies between the least and the most even where a sum would be beyond all numbers.
             mean = float((array / array.size).sum(dtype=np.float64))
-        return mean
+    numbers = describe_numbers(array.size, array.min().item(), array.max().item(), mean)
+    return f"[{first}, ...] {form}: {numbers}"
 
 
-def _format_shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-# -------------------------------------------------------------------------------------------------------------- pixels
 PIXELS: Final = "pixels"
 """What the environment of such a scene is called, and the key of its packed array."""
 SOME_PIXELS: Final = Raw(b'{"pixels":true}')
@@ -363,17 +350,15 @@ def read_packed_pixels(scene: Raw | bytes) -> Any:
     try:
         found = _SCENE.decode(scene)
         packed = found.pixels if found.frame is None else found.frame.pixels
-        return None if packed == _NOTHING else _read_array(_PACKED.decode(packed))
+        if packed == _NOTHING:
+            return None
+        array = _PACKED.decode(packed)
+        if memoryview(array.shape).nbytes > _MOST_SHAPE:  # no array has so many sides
+            return None
+        zipped = {} if array.zip is UNSET else {"zip": array.zip}
+        return {"dtype": array.dtype, "shape": msgspec.json.decode(array.shape), "data": array.data, **zipped}
     except _UNREADABLE:
         return None
-
-
-def _read_array(packed: _Packed) -> dict[str, Any] | None:
-    """Return a packed array as `unpacked` takes it, None if no array has so many sides."""
-    if memoryview(packed.shape).nbytes > _MOST_SHAPE:
-        return None
-    zipped = {} if packed.zip is UNSET else {"zip": packed.zip}
-    return {"dtype": packed.dtype, "shape": msgspec.json.decode(packed.shape), "data": packed.data, **zipped}
 
 
 def has_pixels(scene: Raw | bytes) -> bool:

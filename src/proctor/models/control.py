@@ -143,14 +143,10 @@ class Reply(Struct, omit_defaults=True):
     epoch: int | None = None
 
 
-class RawReply(Struct, omit_defaults=True):
+class RawReply(Reply, omit_defaults=True):
     """A reply as a client reads it first: `data` is read by the one who asked."""
 
-    type: str
     data: Raw = Raw(b"")
-    id: int | None = None
-    session: str | None = None
-    epoch: int | None = None
 
 
 class Hello(Struct, forbid_unknown_fields=True):

@@ -16,7 +16,6 @@ from proctor.models.wire import OUTSIDE, Observation
 
 Schema = dict[str, Any]
 
-# -------------------------------------------------------------------------------------------------------------- values
 MOST_VALUES: Final = 64
 """Lists of up to this many values are told in full."""
 FIRST: Final = 8
@@ -68,7 +67,11 @@ def _describe_list(values: Sequence[Any], depth: int) -> str:
     if depth >= DEEPEST:
         return "[...]"
     kinds = set(map(type, values))
-    if _is_short(values, kinds):
+    short = len(values) <= MOST_VALUES
+    if short and not kinds.isdisjoint({list, tuple, dict}):
+        # There are few values in the lists within it, too.
+        short = sum(1 for _ in _leaves(values)) <= MOST_VALUES
+    if short:
         return f"[{', '.join([describe_value(each, depth + 1) for each in values])}]"
     first = ", ".join([describe_value(each, depth + 1) for each in values[:FIRST]])
     if not kinds <= {int, float}:
@@ -81,13 +84,6 @@ def _mean(values: Sequence[float]) -> float:
         return sum(values) / len(values)
     except OverflowError:  # integers that no float can be
         return math.inf if max(values) > -min(values) else -math.inf
-
-
-def _is_short(values: Sequence[Any], kinds: set[type]) -> bool:
-    """Return whether there are few values in a list, and in the lists within it."""
-    if len(values) > MOST_VALUES or kinds.isdisjoint({list, tuple, dict}):
-        return len(values) <= MOST_VALUES
-    return sum(1 for _ in _leaves(values)) <= MOST_VALUES
 
 
 def _leaves(values: Any) -> Iterator[Any]:
@@ -110,7 +106,6 @@ DESCRIBERS: Final[Mapping[type, Callable[[Any, int], str]]] = {
 """How a kind of value is told at a depth; what is not here is told as Python does."""
 
 
-# ------------------------------------------------------------------------------------------------------------- schemas
 DEEPEST_SCHEMA: Final = 3
 """How deep objects and lists are told."""
 MOST_CHOICES: Final = 40
@@ -132,10 +127,8 @@ _BOUNDS: Final = (
 
 def tidy_schema(schema: Mapping[str, Any]) -> Schema:
     """Return a copy of `schema` without its title, and without the titles inside that repeat a name."""
-    made: Schema = {key: _tidy_part(key, part) for key, part in schema.items()}
-    if isinstance(made.get("title"), str):
-        del made["title"]
-    return made
+    titled = isinstance(schema.get("title"), str)
+    return {key: _tidy_part(key, part) for key, part in schema.items() if not (titled and key == "title")}
 
 
 def _tidy_part(keyword: str, part: Any) -> Any:
@@ -169,15 +162,11 @@ def describe_arguments(schema: Schema) -> str:
     if not properties:
         return "no arguments"
     needed = schema.get("required", ())
-    told = (_describe_argument(name, part, name in needed, schema) for name, part in properties.items())
+    told = []
+    for name, part in properties.items():
+        left_out = f"; {_format_json(part['default'])} if left out" if "default" in part else "; may be left out"
+        told.append(f"{name} ({_describe(part, schema, 0)}{'' if name in needed else left_out})")
     return _shorten(", ".join(told))
-
-
-def _describe_argument(name: str, part: Schema, needed: bool, whole: Schema) -> str:
-    if needed:
-        return f"{name} ({_describe(part, whole, 0)})"
-    left_out = f"{_format_json(part['default'])} if left out" if "default" in part else "may be left out"
-    return f"{name} ({_describe(part, whole, 0)}; {left_out})"
 
 
 def describe_schema(schema: Schema) -> str:
@@ -189,11 +178,8 @@ def _describe(part: Any, whole: Schema, depth: int) -> str:
     if not isinstance(part, dict):
         return "any value"
     if "$ref" in part:
-        return (
-            _describe(_resolve_reference(part["$ref"], whole), whole, depth + 1)
-            if depth < DEEPEST_SCHEMA
-            else "a value"
-        )
+        found = whole.get("$defs", {}).get(part["$ref"].removeprefix("#/$defs/"))
+        return _describe(found, whole, depth + 1) if depth < DEEPEST_SCHEMA else "a value"
     for keyword in ("anyOf", "oneOf"):
         if keyword in part:
             told = [_describe(each, whole, depth) for each in part[keyword] if not _is_non_finite(each)]
@@ -209,10 +195,6 @@ def _is_non_finite(part: Any) -> bool:
     """Return whether a choice is only there for numbers that JSON lacks: taken, but not worth the words."""
     values = part.get("enum", ()) if isinstance(part, dict) else ()
     return bool(values) and all(isinstance(each, str) and each in _NON_FINITE for each in values)
-
-
-def _resolve_reference(reference: str, whole: Schema) -> Any:
-    return whole.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
 
 
 def _describe_choices(values: list[Any]) -> str:
@@ -233,11 +215,16 @@ def _describe_type(part: Schema, whole: Schema, depth: int) -> str:
         case "null":
             return "null"
         case "string":
-            return _describe_text_schema(part)
+            kind = f"text ({part['format']})" if "format" in part else "text"
+            pattern = f" that matches {part['pattern']}" if "pattern" in part else ""
+            return f"{kind}{_describe_count(part, 'Length', 'character')}{pattern}"
         case "array":
             return _describe_list_schema(part, whole, depth)
+        case "object" if depth < DEEPEST_SCHEMA and part.get("properties"):
+            told = (f"{name} ({_describe(each, whole, depth + 1)})" for name, each in part["properties"].items())
+            return f"an object with {', '.join(told)}"
         case "object":
-            return _describe_object_schema(part, whole, depth)
+            return "an object"
     return "any value"
 
 
@@ -246,12 +233,6 @@ def _describe_bounds(part: Schema) -> str:
         return f" from {_format_number(part['minimum'])} to {_format_number(part['maximum'])}"
     told = [f"{words}{_format_number(part[keyword])}" for keyword, words in _BOUNDS if keyword in part]
     return f" of {' and '.join(told)}" if told else ""
-
-
-def _describe_text_schema(part: Schema) -> str:
-    kind = f"text ({part['format']})" if "format" in part else "text"
-    pattern = f" that matches {part['pattern']}" if "pattern" in part else ""
-    return f"{kind}{_describe_count(part, 'Length', 'character')}{pattern}"
 
 
 def _describe_list_schema(part: Schema, whole: Schema, depth: int) -> str:
@@ -276,14 +257,6 @@ def _describe_count(part: Schema, what: str, noun: str) -> str:
         return f" of {least} or more {noun}s" if least else ""
     count = f"{most}" if least == most else f"{least} to {most}"
     return f" of {count} {noun}{'' if most == 1 else 's'}"
-
-
-def _describe_object_schema(part: Schema, whole: Schema, depth: int) -> str:
-    properties: Mapping[str, Schema] = part.get("properties", {})
-    if depth >= DEEPEST_SCHEMA or not properties:
-        return "an object"
-    told = (f"{name} ({_describe(each, whole, depth + 1)})" for name, each in properties.items())
-    return f"an object with {', '.join(told)}"
 
 
 def _format_number(value: float) -> str:

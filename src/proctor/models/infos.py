@@ -47,7 +47,8 @@ def info_to_json(info: Mapping[Any, Any]) -> dict[str, JsonValue]:
         try:
             plain[key if type(key) is str and key.isascii() else _convert_key(key)] = way(value, 0)
         except _NotJson:
-            omitted.append(_describe_key(key))
+            text = key if isinstance(key, str) else type(key).__name__
+            omitted.append(text.encode("utf-8", "replace").decode())
     if omitted:
         plain[OMITTED] = sorted(omitted)  # type: ignore[assignment]  # a list of strings is JSON
     return plain
@@ -174,12 +175,6 @@ def _convert_key(key: Any) -> str:
     if not isinstance(key, str):
         raise _NotJson
     return _convert_text(key, 0)
-
-
-def _describe_key(key: Any) -> str:
-    """Return a key that was left out as text that JSON can say."""
-    text = key if isinstance(key, str) else type(key).__name__
-    return text.encode("utf-8", "replace").decode()
 
 
 _CONVERTERS: Final[dict[type, Converter]] = {

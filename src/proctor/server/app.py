@@ -30,8 +30,7 @@ from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
 from proctor.ledger.writing.storage_limits import DiskSpace
 from proctor.server.agent_access import AgentAccess
-from proctor.server.control.http_routes import ExtraRoutes, make_http_routes
-from proctor.server.control.operator_routes import OperatorRoutes
+from proctor.server.control.http_routes import ExtraRoutes, OperatorRoutes, make_http_routes
 from proctor.server.control.plane import ControlPlane
 from proctor.server.control.recovery import close_leftovers
 from proctor.server.control.session_registry import SessionRegistry

@@ -92,7 +92,7 @@ async def test_the_last_replies_are_kept_and_older_ones_are_refused(target: str)
         for number in range(2, 7):
             assert code(await asked(channel, outlet, "step", step(number), number, epoch=1)) == "ID_REUSED"
         assert code(await asked(channel, outlet, "reset", {"seed": 1}, 1)) == "ID_REUSED"
-        assert (channel.session.epoch, channel.session.step_count, channel.last_id) == (1, 8, 9)
+        assert (channel.session.epoch, channel.session.step_count, channel.replies.last_id) == (1, 8, 9)
 
 
 async def test_a_request_that_is_repeated_while_it_runs_is_answered_once() -> None:

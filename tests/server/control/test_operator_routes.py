@@ -23,18 +23,18 @@ from proctor.client import OperatorClient
 from proctor.errors import RemoteError, ValidationError
 from proctor.models.control import Code, Reset
 from proctor.models.operator import Answer, Done
-from proctor.server.control import operator_routes
-from proctor.server.control.operator_routes import (
+from proctor.server.control import http_routes
+from proctor.server.control.http_routes import (
     MOST_WAITING,
     OPERATOR_ACTIONS,
     OPERATOR_QUERIES,
     WATCH_PATH,
-    parse_watch_query,
+    WatchQuery,
 )
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
 from proctor.server.net import connections
-from proctor.server.net.http_requests import parse_body
+from proctor.server.net.http_requests import parse_body, parse_query
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestRefused, make_failure, make_refusal
 from tests.server.bare_sessions import Room
@@ -214,7 +214,7 @@ def test_without_governed_episodes_there_is_no_operators_side() -> None:
 
 
 def test_one_secret_for_both_doors_is_refused_before_anything_is_served() -> None:
-    routes = operator_routes.OperatorRoutes(StandIn(), Metrics(), LIMITS)  # type: ignore[arg-type]  # a stand-in
+    routes = http_routes.OperatorRoutes(StandIn(), Metrics(), LIMITS)  # type: ignore[arg-type]  # a stand-in
 
     with pytest.raises(ValidationError, match="operator's credential") as problem:
         made_plane(1, Metrics(), routes, control=CONTROL_SECRET, secret=CONTROL_SECRET)
@@ -223,7 +223,7 @@ def test_one_secret_for_both_doors_is_refused_before_anything_is_served() -> Non
 
 
 def test_an_operators_door_without_a_lock_needs_a_server_without_any() -> None:
-    routes = operator_routes.OperatorRoutes(StandIn(), Metrics(), LIMITS)  # type: ignore[arg-type]  # a stand-in
+    routes = http_routes.OperatorRoutes(StandIn(), Metrics(), LIMITS)  # type: ignore[arg-type]  # a stand-in
 
     with pytest.raises(ValidationError, match="the operator has no credential"):
         made_plane(1, Metrics(), routes, control=CONTROL_SECRET, secret=None)
@@ -436,7 +436,7 @@ def test_whatever_is_sent_is_read_or_refused(raw: bytes) -> None:
     st.lists(st.tuples(st.sampled_from(["after", "wait", "x"]), st.text(max_size=8) | st.floats().map(str)), max_size=3)
 )
 def test_whatever_a_query_says_is_within_bounds_or_refused(items: list[tuple[str, str]]) -> None:
-    found = result(lambda: parse_watch_query(items))
+    found = result(lambda: parse_query(WatchQuery, items))
 
     assert found == "VALIDATION_ERROR" or (0 <= found.after <= 2**53 and 0 <= found.wait <= 60)
 
@@ -528,7 +528,7 @@ def test_nobody_waits_on_a_server_that_stops_but_what_is_there_is_told(fresh: Op
 
 
 def test_so_many_can_wait_and_no_more(fresh: Operated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator_routes, "MOST_WAITING", 2)
+    monkeypatch.setattr(http_routes, "MOST_WAITING", 2)
     answers = [watched(fresh, "wait=60") for _ in range(2)]
     waiting(fresh, 2)
 
@@ -586,7 +586,7 @@ def test_every_reference_of_the_description_leads_somewhere(there: Operated) -> 
 
 def test_a_peer_that_leaves_in_the_middle_of_its_body_does_nothing() -> None:
     operator, metrics = StandIn(standings=[standing()]), Metrics()
-    routes = operator_routes.OperatorRoutes(operator, metrics, LIMITS)  # type: ignore[arg-type]  # a stand-in
+    routes = http_routes.OperatorRoutes(operator, metrics, LIMITS)  # type: ignore[arg-type]  # a stand-in
     act = next(route for route in routes.routes() if route.path == "/operator/alert")
     messages = [
         {"type": "http.request", "body": b'{"session": "a-ses', "more_body": True},

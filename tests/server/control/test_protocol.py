@@ -36,7 +36,6 @@ from proctor.server.control.protocol import (
     RequestRule,
     choose_protocol,
     decode_data,
-    encode_error,
     encode_reply,
     find_rule,
     read_request,
@@ -119,7 +118,7 @@ def test_any_bytes_are_a_request_or_are_refused(raw: bytes) -> None:
 
     if isinstance(found, Problem):
         assert found.code in CODES
-        assert len(encode_error(found)) < SHORT
+        assert len(encode_reply("error", found)) < SHORT
         return
     again = as_python_reads_it(raw)
     if again is not None:
@@ -179,7 +178,7 @@ def test_what_is_no_request_is_refused_with_a_code(raw: bytes, code: Code) -> No
     problem = refusal(lambda: read_request(raw, LIMITS))
 
     assert problem.code == code
-    assert len(encode_error(problem)) < SHORT
+    assert len(encode_reply("error", problem)) < SHORT
 
 
 def test_a_message_may_be_as_deep_and_as_long_as_was_said() -> None:
@@ -201,7 +200,7 @@ def test_the_data_is_left_as_it_came() -> None:
 def test_a_long_name_is_not_said_again_at_length(name: str) -> None:
     problem = refusal(lambda: read_request(message(type="step", **{name: 1}), LIMITS))
 
-    assert len(encode_error(problem)) < SHORT
+    assert len(encode_reply("error", problem)) < SHORT
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 3), min_size=1, max_size=4), st.data())
@@ -259,7 +258,7 @@ def test_a_type_that_does_not_exist_is_unknown_at_any_time(kind: str, greeted: b
     if kind not in RULES:
         assert isinstance(found, Problem)
         assert found.code == Code.UNKNOWN_TYPE
-        assert len(encode_error(found)) < SHORT
+        assert len(encode_reply("error", found)) < SHORT
 
 
 @given(NEAR.map(json.dumps).map(str.encode), st.booleans(), st.booleans())
@@ -324,7 +323,7 @@ def test_a_long_name_in_the_data_is_not_said_again_at_length(name: str) -> None:
 
     problem = refusal(lambda: decode_data(Request("open", msgspec.Raw(raw)), Open))
 
-    assert len(encode_error(problem)) < SHORT
+    assert len(encode_reply("error", problem)) < SHORT
 
 
 # ---------------------------------------------------------------------------------------------------- what is answered
@@ -355,11 +354,11 @@ def test_a_reply_says_only_what_it_has() -> None:
 
 
 def test_an_error_says_only_what_it_has() -> None:
-    assert json.loads(encode_error(Problem("no", Code.BUSY))) == {
+    assert json.loads(encode_reply("error", Problem("no", Code.BUSY))) == {
         "type": "error",
         "data": {"message": "no", "code": "BUSY"},
     }
-    assert json.loads(encode_error(Problem("no", Code.BUSY, lost=True), 3, "s", 1)) == {
+    assert json.loads(encode_reply("error", Problem("no", Code.BUSY, lost=True), 3, "s", 1)) == {
         "type": "error",
         "data": {"message": "no", "code": "BUSY", "lost": True},
         "id": 3,

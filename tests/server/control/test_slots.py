@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -16,7 +14,8 @@ from proctor.models.control import Code, Problem
 from proctor.server.control.session_registry import SessionSlots
 from proctor.server.runtime.results import RequestRefused
 
-Result = TypeVar("Result")
+pytestmark = pytest.mark.anyio
+
 WAIT = 10.0
 STOPPING = Problem("the server is stopping", Code.SHUTTING_DOWN)
 
@@ -189,99 +188,82 @@ TestQueue = Queue.TestCase
 TestQueue.settings = settings(deadline=None, stateful_step_count=30)
 
 
-def run(scenario: Coroutine[Any, Any, Result]) -> Result:
-    return asyncio.run(scenario)
-
-
-def test_a_full_house_says_how_full_it_is_and_when_to_come_again() -> None:
-    async def scenario() -> RequestRefused:
-        slots = SessionSlots(2, 0, WAIT)
+async def test_a_full_house_says_how_full_it_is_and_when_to_come_again() -> None:
+    slots = SessionSlots(2, 0, WAIT)
+    await slots.take()
+    await slots.take()
+    with pytest.raises(RequestRefused) as caught:
         await slots.take()
-        await slots.take()
-        with pytest.raises(RequestRefused) as caught:
-            await slots.take()
-        return caught.value
 
-    problem = run(scenario()).problem
+    problem = caught.value.problem
 
     assert problem.code == Code.CAPACITY_REACHED
     assert (problem.active_sessions, problem.max_sessions, problem.retry_after_seconds) == (2, 2, WAIT)
     assert problem.lost is UNSET
 
 
-def test_who_has_waited_too_long_is_refused_and_leaves_no_trace() -> None:
-    async def scenario() -> tuple[RequestRefused, int, int]:
-        slots = SessionSlots(1, 1, 0.01)
+async def test_who_has_waited_too_long_is_refused_and_leaves_no_trace() -> None:
+    slots = SessionSlots(1, 1, 0.01)
+    await slots.take()
+    with pytest.raises(RequestRefused) as caught:
         await slots.take()
-        with pytest.raises(RequestRefused) as caught:
-            await slots.take()
-        return caught.value, slots.waiting, slots.taken
-
-    refused, waiting, taken = run(scenario())
+    refused, waiting, taken = caught.value, slots.waiting, slots.taken
 
     assert refused.problem.code == Code.CAPACITY_REACHED
     assert (waiting, taken) == (0, 1)
 
 
-def test_who_waits_longest_is_served_first() -> None:
-    async def scenario() -> list[str]:
-        slots, served = SessionSlots(1, 3, WAIT), list[str]()
+async def test_who_waits_longest_is_served_first() -> None:
+    slots, served = SessionSlots(1, 3, WAIT), list[str]()
 
-        async def client(name: str) -> None:
-            await slots.take()
-            served.append(name)
-            slots.give_back()
-
+    async def client(name: str) -> None:
         await slots.take()
-        clients = [asyncio.create_task(client(name)) for name in "abc"]
-        await asyncio.sleep(0)
+        served.append(name)
         slots.give_back()
-        await asyncio.gather(*clients)
-        return served
 
-    assert run(scenario()) == ["a", "b", "c"]
+    await slots.take()
+    clients = [asyncio.create_task(client(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    slots.give_back()
+    await asyncio.gather(*clients)
 
-
-def test_who_comes_while_others_wait_does_not_overtake_them() -> None:
-    async def scenario() -> bool:
-        slots = SessionSlots(1, 3, WAIT)
-        await slots.take()
-        waiting = asyncio.create_task(slots.take())
-        await asyncio.sleep(0)
-        slots.give_back()
-        late = asyncio.create_task(slots.take())
-        await waiting
-        await asyncio.sleep(0)
-        overtaken = late.done()
-        late.cancel()
-        return overtaken
-
-    assert not run(scenario())
+    assert served == ["a", "b", "c"]
 
 
-def test_a_slot_that_comes_as_somebody_gives_up_goes_to_the_next() -> None:
-    async def scenario() -> tuple[bool, int, int]:
-        slots = SessionSlots(1, 2, WAIT)
-        await slots.take()
-        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
-        await asyncio.sleep(0)
-        slots.give_back()
-        first.cancel()
-        await asyncio.wait([first, second])
-        return first.cancelled(), slots.taken, slots.waiting
+async def test_who_comes_while_others_wait_does_not_overtake_them() -> None:
+    slots = SessionSlots(1, 3, WAIT)
+    await slots.take()
+    waiting = asyncio.create_task(slots.take())
+    await asyncio.sleep(0)
+    slots.give_back()
+    late = asyncio.create_task(slots.take())
+    await waiting
+    await asyncio.sleep(0)
+    overtaken = late.done()
+    late.cancel()
 
-    assert run(scenario()) == (True, 1, 0)
+    assert not overtaken
 
 
-def test_who_gave_up_before_the_house_closed_is_not_told() -> None:
-    async def scenario() -> tuple[bool, Problem]:
-        slots = SessionSlots(1, 2, WAIT)
-        await slots.take()
-        first, second = (asyncio.create_task(slots.take()) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        slots.close(STOPPING)
-        await asyncio.wait([first, second])
-        return first.cancelled(), refusal_of(second)
+async def test_a_slot_that_comes_as_somebody_gives_up_goes_to_the_next() -> None:
+    slots = SessionSlots(1, 2, WAIT)
+    await slots.take()
+    first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    slots.give_back()
+    first.cancel()
+    await asyncio.wait([first, second])
 
-    assert run(scenario()) == (True, STOPPING)
+    assert (first.cancelled(), slots.taken, slots.waiting) == (True, 1, 0)
+
+
+async def test_who_gave_up_before_the_house_closed_is_not_told() -> None:
+    slots = SessionSlots(1, 2, WAIT)
+    await slots.take()
+    first, second = (asyncio.create_task(slots.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    slots.close(STOPPING)
+    await asyncio.wait([first, second])
+
+    assert (first.cancelled(), refusal_of(second)) == (True, STOPPING)

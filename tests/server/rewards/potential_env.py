@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from proctor.envs.gym_adapter import GymEnvironment
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment
-from proctor.server.runtime.batch_adapter import BatchAdapter
-from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
+from proctor.server.runtime.env_adapter import BatchAdapter, EnvAdapter, ResetRequest
 from proctor.server.runtime.results import BatchOutcome, EnvOutcome
 
 SPACE = gym.spaces.Dict(

@@ -18,8 +18,7 @@ from proctor.envs.targets import Target
 from proctor.models.arrays import unpack_array
 from proctor.models.control import Code, Problem
 from proctor.models.wire import Encoding
-from proctor.server.runtime.batch_adapter import BatchAdapter
-from proctor.server.runtime.env_adapter import ResetRequest
+from proctor.server.runtime.env_adapter import BatchAdapter, ResetRequest
 from proctor.server.runtime.results import BatchOutcome, RequestFailed, RequestRefused
 from tests.server.environments import HIDDEN_TEXT, diary
 

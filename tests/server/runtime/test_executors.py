@@ -33,6 +33,8 @@ from tests.server.environments import (
 )
 from tests.server.live_server import PATIENCE, until
 
+pytestmark = pytest.mark.anyio
+
 ORDER = ResetRequest(3, "e", None)
 GO = b'{"action":0}'
 HOLD = b'{"action":%d}' % TROUBLE
@@ -97,20 +99,17 @@ async def given_up(task: asyncio.Task[Any]) -> None:
 # ------------------------------------------------------------------------------------------------------- everywhere
 @pytest.mark.parametrize("placed", PLACES)
 @pytest.mark.parametrize("kind", [Counting, Quick])
-def test_a_desk_answers_the_same_wherever_it_works(placed: Any, kind: type[Counting], key: str) -> None:
-    async def scenario() -> tuple[Any, Any, bytes]:
-        place = await placed(key, lambda: kind(key))
-        answers = await place.reset(ORDER), await place.step(b'{"action":4}'), await place.state()
-        await place.close()
-        return answers
-
-    begun, stepped, state = run(scenario())
+async def test_a_desk_answers_the_same_wherever_it_works(placed: Any, kind: type[Counting], key: str) -> None:
+    place = await placed(key, lambda: kind(key))
+    answers = await place.reset(ORDER), await place.step(b'{"action":4}'), await place.state()
+    await place.close()
+    begun, stepped, state = answers
 
     assert begun == EnvOutcome(b'{"observation":3}', b'{"instance":1}')
     assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 4.0)
     assert state == b'{"episode_id":"e","step_count":1}'
     assert diary(key).methods() == ["reset", "step", "close"]
-    assert gone(key)
+    assert await asyncio.to_thread(gone, key)
 
 
 @pytest.mark.parametrize("placed", PLACES)
@@ -122,49 +121,40 @@ def test_a_desk_answers_the_same_wherever_it_works(placed: Any, kind: type[Count
         (lambda: Counting(end=1), (RequestRefused, Code.STATE_ERROR)),
     ],
 )
-def test_what_is_not_done_is_raised_wherever_a_desk_works(
+async def test_what_is_not_done_is_raised_wherever_a_desk_works(
     placed: Any, environment: Callable[[], AnyEnvironment], expected: Any, key: str
 ) -> None:
-    async def scenario() -> RequestError:
-        place = await placed(key, environment)
-        await place.reset(ORDER)
-        await place.step(GO)
-        with pytest.raises(RequestError) as caught:
-            await place.step(HOLD)
-        await place.close()
-        return caught.value
-
-    problem = run(scenario())
+    place = await placed(key, environment)
+    await place.reset(ORDER)
+    await place.step(GO)
+    with pytest.raises(RequestError) as caught:
+        await place.step(HOLD)
+    await place.close()
+    problem = caught.value
 
     assert (type(problem), problem.problem.code) == expected
-    assert gone(key)
+    assert await asyncio.to_thread(gone, key)
 
 
 @pytest.mark.parametrize("placed", PLACES)
-def test_what_a_close_raises_is_raised_and_the_place_is_gone(placed: Any, key: str) -> None:
-    async def scenario() -> None:
-        place = await placed(key, lambda: Raising("close"))
-        with pytest.raises(RuntimeError, match=HIDDEN_TEXT):
-            await place.close()
+async def test_what_a_close_raises_is_raised_and_the_place_is_gone(placed: Any, key: str) -> None:
+    place = await placed(key, lambda: Raising("close"))
+    with pytest.raises(RuntimeError, match=HIDDEN_TEXT):
+        await place.close()
 
-    run(scenario())
-
-    assert gone(key)
+    assert await asyncio.to_thread(gone, key)
 
 
 @pytest.mark.parametrize("placed", PLACES)
-def test_an_abandoned_environment_is_closed_all_the_same(placed: Any, key: str) -> None:
-    async def scenario() -> None:
-        place = await placed(key, lambda: Counting(key))
-        await place.reset(ORDER)
-        place.abandon()
-        await asyncio.to_thread(until, lambda: diary(key).count("close"))
-
+async def test_an_abandoned_environment_is_closed_all_the_same(placed: Any, key: str) -> None:
     before = set(abandoned_threads)
-    run(scenario())
+    place = await placed(key, lambda: Counting(key))
+    await place.reset(ORDER)
+    place.abandon()
+    await asyncio.to_thread(until, lambda: diary(key).count("close"))
 
     assert diary(key).methods() == ["reset", "close"]
-    assert gone(key)
+    assert await asyncio.to_thread(gone, key)
     assert set(abandoned_threads) == before
 
 
@@ -185,119 +175,98 @@ def test_an_abandoned_environment_that_fails_to_close_is_logged(
 
 
 # -------------------------------------------------------------------------------------------------------- on the loop
-def test_a_step_that_is_a_coroutine_is_awaited_on_the_loop(key: str) -> None:
-    async def scenario() -> tuple[Any, bool]:
-        place = LoopExecutor(desk_of(Later(key)), immediate=False)
-        await place.reset(ORDER)
-        outcome = await place.step(GO)
-        await place.close()
-        return outcome, place.immediate
-
-    outcome, immediate = run(scenario())
+async def test_a_step_that_is_a_coroutine_is_awaited_on_the_loop(key: str) -> None:
+    place = LoopExecutor(desk_of(Later(key)), immediate=False)
+    await place.reset(ORDER)
+    outcome = await place.step(GO)
+    await place.close()
+    immediate = place.immediate
 
     assert outcome == EnvOutcome(b'{"observation":1}', b"{}", 0.0)
     assert not immediate
     assert diary(key).methods() == ["reset", "step", "close"]
 
 
-def test_a_coroutine_that_is_given_up_is_cancelled(key: str) -> None:
-    async def scenario() -> None:
-        place = LoopExecutor(desk_of(Later(key)), immediate=False)
-        await place.reset(ORDER)
-        step = asyncio.create_task(place.step(HOLD))
-        await reached(diary(key))
-        await given_up(step)
-        place.abandon()
-        await asyncio.to_thread(until, lambda: diary(key).count("close"))
-
-    run(scenario())
+async def test_a_coroutine_that_is_given_up_is_cancelled(key: str) -> None:
+    place = LoopExecutor(desk_of(Later(key)), immediate=False)
+    await place.reset(ORDER)
+    step = asyncio.create_task(place.step(HOLD))
+    await reached(diary(key))
+    await given_up(step)
+    place.abandon()
+    await asyncio.to_thread(until, lambda: diary(key).count("close"))
 
     assert diary(key).methods() == ["reset", "step", "given up", "close"]
 
 
-def test_an_environment_that_nobody_waits_for_is_closed_once_it_is_made(key: str) -> None:
-    async def scenario() -> None:
-        making: asyncio.Future[AnyAdapter] = asyncio.get_running_loop().create_future()
-        waiting = asyncio.create_task(LoopExecutor.around(making, immediate=True))
-        await asyncio.sleep(0)
-        await given_up(waiting)
-        making.set_result(desk_of(Counting(key)))
-        await asyncio.to_thread(until, lambda: diary(key).count("close"))
-
-    run(scenario())
+async def test_an_environment_that_nobody_waits_for_is_closed_once_it_is_made(key: str) -> None:
+    making: asyncio.Future[AnyAdapter] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(LoopExecutor.around(making, immediate=True))
+    await asyncio.sleep(0)
+    await given_up(waiting)
+    making.set_result(desk_of(Counting(key)))
+    await asyncio.to_thread(until, lambda: diary(key).count("close"))
 
     assert diary(key).methods() == ["close"]
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_a_making_that_fails_is_told_to_who_waits_and_to_nobody_else(late: bool) -> None:
-    async def scenario() -> None:
-        making: asyncio.Future[AnyAdapter] = asyncio.get_running_loop().create_future()
-        waiting = asyncio.create_task(LoopExecutor.around(making, immediate=True))
-        await asyncio.sleep(0)
-        if late:
-            await given_up(waiting)
-        making.set_exception(RuntimeError(HIDDEN_TEXT))
-        if not late:
-            with pytest.raises(RuntimeError, match=HIDDEN_TEXT):
-                await waiting
-        await asyncio.sleep(0)
-
-    run(scenario())
+async def test_a_making_that_fails_is_told_to_who_waits_and_to_nobody_else(late: bool) -> None:
+    making: asyncio.Future[AnyAdapter] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(LoopExecutor.around(making, immediate=True))
+    await asyncio.sleep(0)
+    if late:
+        await given_up(waiting)
+    making.set_exception(RuntimeError(HIDDEN_TEXT))
+    if not late:
+        with pytest.raises(RuntimeError, match=HIDDEN_TEXT):
+            await waiting
+    await asyncio.sleep(0)
 
     gc.collect()
 
 
 # ------------------------------------------------------------------------------------------------------- on a thread
-def test_an_environment_lives_on_one_thread_of_its_own(key: str) -> None:
-    async def scenario() -> None:
-        place = await on_thread(key, lambda: Counting(key))
-        await place.reset(ORDER)
-        await place.step(GO)
-        await place.close()
-
-    run(scenario())
+async def test_an_environment_lives_on_one_thread_of_its_own(key: str) -> None:
+    place = await on_thread(key, lambda: Counting(key))
+    await place.reset(ORDER)
+    await place.step(GO)
+    await place.close()
 
     used = {call.thread for call in diary(key).calls}
     assert len(used) == 1
     assert threading.get_ident() not in used
 
 
-def test_a_step_that_blocks_holds_nobody_else_up(key: str) -> None:
-    async def scenario() -> bytes:
-        blocked = await on_thread(key, lambda: Blocking(key))
-        await blocked.reset(ORDER)
-        step = asyncio.create_task(blocked.step(HOLD))
-        await reached(diary(key))
-        free = await on_thread(f"{key}-free", Counting)
-        await free.reset(ORDER)
-        outcome = await free.step(GO)
-        assert not step.done()
-        diary(key).gate.set()
-        await step
-        await asyncio.gather(blocked.close(), free.close())
-        return outcome.observation if isinstance(outcome, EnvOutcome) else b""
+async def test_a_step_that_blocks_holds_nobody_else_up(key: str) -> None:
+    blocked = await on_thread(key, lambda: Blocking(key))
+    await blocked.reset(ORDER)
+    step = asyncio.create_task(blocked.step(HOLD))
+    await reached(diary(key))
+    free = await on_thread(f"{key}-free", Counting)
+    await free.reset(ORDER)
+    outcome = await free.step(GO)
+    assert not step.done()
+    diary(key).gate.set()
+    await step
+    await asyncio.gather(blocked.close(), free.close())
 
-    assert run(scenario()) == b'{"observation":1}'
-    assert gone(key)
-    assert gone(f"{key}-free")
+    assert (outcome.observation if isinstance(outcome, EnvOutcome) else b"") == b'{"observation":1}'
+    assert await asyncio.to_thread(gone, key)
+    assert await asyncio.to_thread(gone, f"{key}-free")
 
 
-def test_an_abandoned_thread_is_a_stray_until_its_call_returns(key: str) -> None:
-    async def scenario() -> tuple[int, bool]:
-        place = await on_thread(key, lambda: Blocking(key))
-        await place.reset(ORDER)
-        step = asyncio.create_task(place.step(HOLD))
-        await reached(diary(key))
-        await given_up(step)
-        place.abandon()
-        counted, alive = len(abandoned_threads), bool(threads(key))
-        diary(key).gate.set()
-        await asyncio.to_thread(gone, key)
-        return counted, alive
-
+async def test_an_abandoned_thread_is_a_stray_until_its_call_returns(key: str) -> None:
     before = len(abandoned_threads)
-    counted, alive = run(scenario())
+    place = await on_thread(key, lambda: Blocking(key))
+    await place.reset(ORDER)
+    step = asyncio.create_task(place.step(HOLD))
+    await reached(diary(key))
+    await given_up(step)
+    place.abandon()
+    counted, alive = len(abandoned_threads), bool(threads(key))
+    diary(key).gate.set()
+    await asyncio.to_thread(gone, key)
 
     assert alive
     assert counted == before + 1
@@ -305,35 +274,28 @@ def test_an_abandoned_thread_is_a_stray_until_its_call_returns(key: str) -> None
     assert diary(key).methods() == ["reset", "step", "close"]
 
 
-def test_a_close_that_was_given_up_leaves_no_stray_behind(key: str) -> None:
-    async def scenario() -> None:
-        place = await on_thread(key, lambda: Blocking(key, where="close"))
-        closing = asyncio.create_task(place.close())
-        await reached(diary(key))
-        await given_up(closing)
-        place.abandon()
-        diary(key).gate.set()
-        await asyncio.to_thread(gone, key)
-
+async def test_a_close_that_was_given_up_leaves_no_stray_behind(key: str) -> None:
     before = set(abandoned_threads)
-    run(scenario())
+    place = await on_thread(key, lambda: Blocking(key, where="close"))
+    closing = asyncio.create_task(place.close())
+    await reached(diary(key))
+    await given_up(closing)
+    place.abandon()
+    diary(key).gate.set()
+    await asyncio.to_thread(gone, key)
 
     assert diary(key).methods() == ["close"]
     assert set(abandoned_threads) == before
 
 
-def test_an_abandoned_thread_that_hangs_in_its_close_is_a_stray(key: str) -> None:
-    async def scenario() -> int:
-        place = await on_thread(key, lambda: Blocking(key, where="close"))
-        place.abandon()
-        await reached(diary(key))
-        counted = len(abandoned_threads)
-        diary(key).gate.set()
-        await asyncio.to_thread(gone, key)
-        return counted
-
+async def test_an_abandoned_thread_that_hangs_in_its_close_is_a_stray(key: str) -> None:
     before = len(abandoned_threads)
-    counted = run(scenario())
+    place = await on_thread(key, lambda: Blocking(key, where="close"))
+    place.abandon()
+    await reached(diary(key))
+    counted = len(abandoned_threads)
+    diary(key).gate.set()
+    await asyncio.to_thread(gone, key)
 
     assert counted == before + 1
     assert len(abandoned_threads) == before
@@ -357,19 +319,15 @@ def test_a_making_that_fails_is_raised_and_ends_the_thread(what: str, key: str) 
     assert set(abandoned_threads) == before
 
 
-def test_a_making_that_is_given_up_is_closed_when_it_is_made(key: str) -> None:
-    async def scenario() -> int:
-        place = ThreadExecutor(key)
-        making = asyncio.create_task(place.make(maker(lambda: Blocking(key, where="make"))))
-        await reached(diary(key))
-        await given_up(making)
-        counted = len(abandoned_threads)
-        diary(key).gate.set()
-        await asyncio.to_thread(gone, key)
-        return counted
-
+async def test_a_making_that_is_given_up_is_closed_when_it_is_made(key: str) -> None:
     before = len(abandoned_threads)
-    counted = run(scenario())
+    place = ThreadExecutor(key)
+    making = asyncio.create_task(place.make(maker(lambda: Blocking(key, where="make"))))
+    await reached(diary(key))
+    await given_up(making)
+    counted = len(abandoned_threads)
+    diary(key).gate.set()
+    await asyncio.to_thread(gone, key)
 
     assert counted == before + 1
     assert len(abandoned_threads) == before

@@ -58,7 +58,7 @@ def test_a_session_stands_where_its_last_step_left_it() -> None:
     history = read_history([RESET, stepped(1), stepped(2, terminated=True)], 40)
 
     position = history.position
-    assert (position.epoch, position.step, position.total_steps, position.episode_id, position.resets) == (
+    assert (position.epoch, position.step_count, position.total_steps, position.episode_id, position.resets) == (
         (3, 2, 42, "e", 2)
     )
     assert (position.standing.terminated, position.standing.total_reward, position.standing.reward) == (True, 3.0, 1.5)
@@ -83,7 +83,7 @@ def test_a_batch_whose_episodes_begin_one_by_one_counts_its_steps_from_the_last(
     history = read_history([whole, step, some, replace(step, epoch=5)])
 
     position = history.position
-    assert (position.epoch, position.step, position.total_steps, position.resets) == (5, 1, 2, 2)
+    assert (position.epoch, position.step_count, position.total_steps, position.resets) == (5, 1, 2, 2)
     assert history.caller(step) is None
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -112,17 +111,11 @@ def key() -> str:
     return f"test-{uuid.uuid4().hex}"
 
 
-def run(scenario: Coroutine[Any, Any, Result]) -> Result:
-    """Return what the scenario returns, on the kind of loop that a server has; no process is left behind."""
-
-    async def bounded() -> Result:
-        before = children()
-        async with asyncio.timeout(3 * PATIENCE):
-            result = await scenario
-            await asyncio.to_thread(until, lambda: children() <= before)
-            return result
-
-    return uvloop.run(bounded())
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    before = children()
+    yield
+    until(lambda: children() <= before)
 
 
 def card_of_any(target: Target) -> EnvDescription:
@@ -193,22 +186,18 @@ async def is_lost(session: Session) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------ the record
-def test_everything_that_happens_is_on_record_in_its_order(key: str) -> None:
+async def test_everything_that_happens_is_on_record_in_its_order(key: str) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> None:
-        session = session_of("Counting", recorder, key=key, end=2)
-        await session.open()
-        await problem_of(session.step(GO, 1))
-        await session.reset(Reset(seed=7, episode_id="mine"), 2)
-        await session.step(b'{"action": 4}', 3)
-        await problem_of(session.step(b'{"action":10}', 4))
-        await session.state(5)
-        await session.step(GO, 6)
-        await problem_of(session.step(GO, 7))
-        await session.close("client")
-
-    run(scenario())
+    session = session_of("Counting", recorder, key=key, end=2)
+    await session.open()
+    await problem_of(session.step(GO, 1))
+    await session.reset(Reset(seed=7, episode_id="mine"), 2)
+    await session.step(b'{"action": 4}', 3)
+    await problem_of(session.step(b'{"action":10}', 4))
+    await session.state(5)
+    await session.step(GO, 6)
+    await problem_of(session.step(GO, 7))
+    await session.close("client")
 
     opened, early, begun, first, bad, last, late, over, closed = recorder.events
     assert isinstance(opened, SessionOpened)
@@ -244,17 +233,13 @@ def test_everything_that_happens_is_on_record_in_its_order(key: str) -> None:
     assert {event.at for event in recorder.events} == {12.5}
 
 
-def test_a_batch_is_on_record_too() -> None:
+async def test_a_batch_is_on_record_too() -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> tuple[bytes, bytes]:
-        session = session_of("Corridor", recorder, num_envs=2)
-        await session.open()
-        answers = await session.reset(Reset(seed=[1, 2]), 1), await session.step(b'{"actions":[1,0]}', 2)
-        await session.close("client")
-        return answers
-
-    begun, stepped = run(scenario())
+    session = session_of("Corridor", recorder, num_envs=2)
+    await session.open()
+    answers = await session.reset(Reset(seed=[1, 2]), 1), await session.step(b'{"actions":[1,0]}', 2)
+    await session.close("client")
+    begun, stepped = answers
 
     opened, reset, step, over, closed = recorder.events
     assert isinstance(opened, SessionOpened)
@@ -268,38 +253,34 @@ def test_a_batch_is_on_record_too() -> None:
     assert isinstance(closed, SessionClosed)
 
 
-def test_an_answer_exists_only_once_it_is_on_record(key: str) -> None:
-    async def scenario() -> list[tuple[bool, list[str]]]:
-        recorder = Held()
-        session = session_of("Quick", recorder, key=key)
-        seen = []
-        for call in (session.open, lambda: session.reset(Reset(), 1), lambda: session.step(GO, 2)):
-            recorder.open.clear()
-            recorder.asked.clear()
-            task = asyncio.create_task(call())
-            await recorder.asked.wait()
-            seen.append((task.done(), kinds(recorder)))
-            recorder.open.set()
-            await task
-        await session.close("client")
-        return seen
+async def test_an_answer_exists_only_once_it_is_on_record(key: str) -> None:
+    recorder = Held()
+    session = session_of("Quick", recorder, key=key)
+    seen = []
+    for call in (session.open, lambda: session.reset(Reset(), 1), lambda: session.step(GO, 2)):
+        recorder.open.clear()
+        recorder.asked.clear()
+        task = asyncio.create_task(call())
+        await recorder.asked.wait()
+        seen.append((task.done(), kinds(recorder)))
+        recorder.open.set()
+        await task
+    await session.close("client")
 
-    assert run(scenario()) == [
+    assert seen == [
         (False, []),
         (False, ["SessionOpened"]),
         (False, ["SessionOpened", "EpisodeReset"]),
     ]
 
 
-def test_an_episode_without_a_name_is_named_after_its_session(key: str) -> None:
-    async def scenario() -> list[str]:
-        session = session_of("Counting", key=key)
-        await session.open()
-        names = [json.loads(await session.reset(Reset(), number))["episode_id"] for number in (1, 2)]
-        await session.close("client")
-        return names
+async def test_an_episode_without_a_name_is_named_after_its_session(key: str) -> None:
+    session = session_of("Counting", key=key)
+    await session.open()
+    names = [json.loads(await session.reset(Reset(), number))["episode_id"] for number in (1, 2)]
+    await session.close("client")
 
-    assert run(scenario()) == ["s.1", "s.2"]
+    assert names == ["s.1", "s.2"]
 
 
 @pytest.mark.parametrize(
@@ -314,20 +295,16 @@ def test_an_episode_without_a_name_is_named_after_its_session(key: str) -> None:
         Reset(seed=[1, 2]),
     ],
 )
-def test_a_reset_that_makes_no_sense_is_refused_and_on_record(reset: Reset, key: str) -> None:
+async def test_a_reset_that_makes_no_sense_is_refused_and_on_record(reset: Reset, key: str) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> tuple[Problem, int]:
-        session = session_of("Counting", recorder, key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        await session.step(GO, 2)
-        problem = await problem_of(session.reset(reset, 3))
-        await session.step(GO, 4)
-        await session.close("client")
-        return problem, session.epoch
-
-    problem, epoch = run(scenario())
+    session = session_of("Counting", recorder, key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    await session.step(GO, 2)
+    problem = await problem_of(session.reset(reset, 3))
+    await session.step(GO, 4)
+    await session.close("client")
+    epoch = session.epoch
 
     assert (problem.code, epoch) == (Code.VALIDATION_ERROR, 1)
     assert diary(key).methods()[1:] == ["reset", "step", "step", "close"]
@@ -337,31 +314,26 @@ def test_a_reset_that_makes_no_sense_is_refused_and_on_record(reset: Reset, key:
 # ----------------------------------------------------------------------------------------------------- what goes wrong
 @pytest.mark.parametrize("kind", ["inline", "thread", "process"])
 @pytest.mark.parametrize("where", ["reset", "step", "state"])
-def test_an_exception_inside_loses_the_episode_until_a_reset_by_a_new_environment(
+async def test_an_exception_inside_loses_the_episode_until_a_reset_by_a_new_environment(
     where: str, kind: ExecutorKind, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> Problem:
-        session = session_of("Raising", recorder, kind=kind, key=key, where=where)
-        await session.open()
-        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            "reset": lambda: session.reset(Reset(), 2),
-            "step": lambda: session.step(TROUBLED, 2),
-            "state": lambda: session.state(2),
-        }
-        if where != "reset":
-            await session.reset(Reset(), 1)
-        problem = await problem_of(calls[where]())
-        assert await is_lost(session)
-        if where != "reset":
-            await session.reset(Reset(), 3)
-            assert json.loads(await session.step(GO, 4))["observation"] == {"observation": 1}
-        await session.close("client")
-        return problem
-
-    with caplog.at_level(logging.ERROR, "proctor.environment"):
-        problem = run(scenario())
+    caplog.set_level(logging.ERROR, "proctor.environment")
+    session = session_of("Raising", recorder, kind=kind, key=key, where=where)
+    await session.open()
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "reset": lambda: session.reset(Reset(), 2),
+        "step": lambda: session.step(TROUBLED, 2),
+        "state": lambda: session.state(2),
+    }
+    if where != "reset":
+        await session.reset(Reset(), 1)
+    problem = await problem_of(calls[where]())
+    assert await is_lost(session)
+    if where != "reset":
+        await session.reset(Reset(), 3)
+        assert json.loads(await session.step(GO, 4))["observation"] == {"observation": 1}
+    await session.close("client")
 
     assert (problem.code, problem.lost) == (Code.EXECUTION_ERROR, True)
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
@@ -376,82 +348,69 @@ def test_an_exception_inside_loses_the_episode_until_a_reset_by_a_new_environmen
     assert str(problem.incident) in caplog.text
     assert HIDDEN_TEXT in caplog.text
     if kind != "process":
-        until(lambda: diary(key).count("close") == diary(key).made)
+        await asyncio.to_thread(until, lambda: diary(key).count("close") == diary(key).made)
         assert diary(key).made == (1 if where == "reset" else 2)
 
 
 @pytest.mark.parametrize("where", ["step", "reset", "state"])
-def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key: str) -> None:
+async def test_an_environment_that_does_not_answer_in_time_is_given_up(where: str, key: str) -> None:
     recorder = MemoryRecorder()
     before = len(abandoned_threads)
-
-    async def scenario() -> tuple[Problem, int]:
-        session = session_of("Blocking", recorder, key=key, where=where)
-        await session.open()
-        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            "reset": lambda: session.reset(Reset(), 2),
-            "step": lambda: session.step(TROUBLED, 2),
-            "state": lambda: session.state(2),
-        }
-        if where != "reset":
-            await session.reset(Reset(), 1)
-        limit(session, 0.2)
-        problem = await problem_of(calls[where]())
-        limit(session, None)
-        hanging = len(abandoned_threads)
-        assert await is_lost(session)
-        diary(key).gate.set()
-        await session.reset(Reset(), 3)
-        assert json.loads(await session.step(GO, 4))["observation"] == {"observation": 1}
-        await session.close("client")
-        return problem, hanging
-
-    problem, hanging = run(scenario())
+    session = session_of("Blocking", recorder, key=key, where=where)
+    await session.open()
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "reset": lambda: session.reset(Reset(), 2),
+        "step": lambda: session.step(TROUBLED, 2),
+        "state": lambda: session.state(2),
+    }
+    if where != "reset":
+        await session.reset(Reset(), 1)
+    limit(session, 0.2)
+    problem = await problem_of(calls[where]())
+    limit(session, None)
+    hanging = len(abandoned_threads)
+    assert await is_lost(session)
+    diary(key).gate.set()
+    await session.reset(Reset(), 3)
+    assert json.loads(await session.step(GO, 4))["observation"] == {"observation": 1}
+    await session.close("client")
 
     assert (problem.code, problem.lost) == (Code.STEP_TIMEOUT, True)
     assert hanging == before + 1
-    until(lambda: diary(key).count("close") == 2)
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == 2)
     assert diary(key).made == 2
     assert diary(key).count("step", instance=2) == 1
-    until(lambda: len(abandoned_threads) == before)
+    await asyncio.to_thread(until, lambda: len(abandoned_threads) == before)
     assert next(event.code for event in recorder.events if isinstance(event, Failed)) == Code.STEP_TIMEOUT
 
 
-def test_a_process_that_does_not_answer_in_time_is_killed() -> None:
-    async def scenario() -> tuple[Problem, bytes]:
-        session = session_of("Blocking", kind="process")
-        await session.open()
-        await session.reset(Reset(), 1)
-        limit(session, 0.2)
-        problem = await problem_of(session.step(TROUBLED, 2))
-        limit(session, None)
-        assert await is_lost(session)
-        await session.reset(Reset(), 3)
-        answer = await session.step(GO, 4)
-        await session.close("client")
-        return problem, answer
-
-    problem, answer = run(scenario())
+async def test_a_process_that_does_not_answer_in_time_is_killed() -> None:
+    session = session_of("Blocking", kind="process")
+    await session.open()
+    await session.reset(Reset(), 1)
+    limit(session, 0.2)
+    problem = await problem_of(session.step(TROUBLED, 2))
+    limit(session, None)
+    assert await is_lost(session)
+    await session.reset(Reset(), 3)
+    answer = await session.step(GO, 4)
+    await session.close("client")
 
     assert (problem.code, problem.lost) == (Code.STEP_TIMEOUT, True)
     assert json.loads(answer)["observation"] == {"observation": 1}
 
 
-def test_a_coroutine_that_does_not_answer_in_time_is_cancelled(key: str) -> None:
-    async def scenario() -> Problem:
-        session = session_of("Later", key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        limit(session, 0.2)
-        problem = await problem_of(session.step(TROUBLED, 2))
-        limit(session, None)
-        assert await is_lost(session)
-        await session.reset(Reset(), 3)
-        await session.step(GO, 4)
-        await session.close("client")
-        return problem
-
-    problem = run(scenario())
+async def test_a_coroutine_that_does_not_answer_in_time_is_cancelled(key: str) -> None:
+    session = session_of("Later", key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    limit(session, 0.2)
+    problem = await problem_of(session.step(TROUBLED, 2))
+    limit(session, None)
+    assert await is_lost(session)
+    await session.reset(Reset(), 3)
+    await session.step(GO, 4)
+    await session.close("client")
 
     assert (problem.code, problem.lost) == (Code.STEP_TIMEOUT, True)
     assert diary(key).methods()[1:4] == ["reset", "step", "given up"]
@@ -460,93 +419,79 @@ def test_a_coroutine_that_does_not_answer_in_time_is_cancelled(key: str) -> None
 
 
 @pytest.mark.parametrize("name", ["Blocking", "Later"])
-def test_a_step_that_is_given_up_while_it_runs_loses_the_episode(name: str, key: str) -> None:
+async def test_a_step_that_is_given_up_while_it_runs_loses_the_episode(name: str, key: str) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> str:
-        session = session_of(name, recorder, key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        step = asyncio.create_task(session.step(TROUBLED, 2))
-        assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
-        step.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await step
-        loss = session.loss
-        assert await is_lost(session)
-        diary(key).gate.set()
-        await session.reset(Reset(), 3)
-        await session.step(GO, 4)
-        await session.close("client")
-        return "" if loss is None else loss.code
-
-    code = run(scenario())
+    session = session_of(name, recorder, key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    step = asyncio.create_task(session.step(TROUBLED, 2))
+    assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    loss = session.loss
+    assert await is_lost(session)
+    diary(key).gate.set()
+    await session.reset(Reset(), 3)
+    await session.step(GO, 4)
+    await session.close("client")
+    code = "" if loss is None else loss.code
 
     assert code == Code.CANCELLED
     failed = next(event for event in recorder.events if isinstance(event, Failed))
     assert (failed.code, failed.lost, bytes(failed.action)) == (Code.CANCELLED, True, TROUBLED)
-    until(lambda: diary(key).count("close") == diary(key).made)
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == diary(key).made)
     assert diary(key).count("step", instance=diary(key).made) == 1
 
 
-def test_an_environment_that_breaks_again_and_again_is_made_anew_at_a_pace(key: str) -> None:
+async def test_an_environment_that_breaks_again_and_again_is_made_anew_at_a_pace(key: str) -> None:
     waits: list[float] = []
-
-    async def scenario() -> None:
-        session = session_of("Raising", key=key, where="step")
-        session._losses = Throttle(1000.0, 2, 60.0, clock=lambda: 100.0)
-        await session.open()
-        for number in range(1, 9, 2):
-            await session.reset(Reset(), number)
-            await problem_of(session.step(TROUBLED, number + 1))
-            waits.append(session._losses.wait_seconds())
-        await session.close("client")
-
-    run(scenario())
+    session = session_of("Raising", key=key, where="step")
+    session._losses = Throttle(1000.0, 2, 60.0, clock=lambda: 100.0)
+    await session.open()
+    for number in range(1, 9, 2):
+        await session.reset(Reset(), number)
+        await problem_of(session.step(TROUBLED, number + 1))
+        waits.append(session._losses.wait_seconds())
+    await session.close("client")
 
     assert waits == pytest.approx([0.0, 0.0, 0.001, 0.002])
 
 
-def test_a_reset_after_too_many_losses_waits(key: str) -> None:
-    async def scenario() -> bool:
-        session = session_of("Raising", key=key, where="step")
-        session._losses = Throttle(1 / 3600, 0, 3600.0)
-        await session.open()
-        await session.reset(Reset(), 1)
-        await problem_of(session.step(TROUBLED, 2))
-        again = asyncio.ensure_future(session.reset(Reset(), 3))
-        done, _ = await asyncio.wait([again], timeout=0.2)
-        again.cancel()
-        await asyncio.wait([again])
-        await session.close("client")
-        return bool(done)
+async def test_a_reset_after_too_many_losses_waits(key: str) -> None:
+    session = session_of("Raising", key=key, where="step")
+    session._losses = Throttle(1 / 3600, 0, 3600.0)
+    await session.open()
+    await session.reset(Reset(), 1)
+    await problem_of(session.step(TROUBLED, 2))
+    again = asyncio.ensure_future(session.reset(Reset(), 3))
+    done, _ = await asyncio.wait([again], timeout=0.2)
+    again.cancel()
+    await asyncio.wait([again])
+    await session.close("client")
 
-    assert run(scenario()) is False
+    assert bool(done) is False
 
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(("kind", "where"), [(EpisodeReset, "reset"), (EpisodeStepped, "step")])
-def test_what_cannot_be_recorded_has_lost_the_episode(
+async def test_what_cannot_be_recorded_has_lost_the_episode(
     kind: type[Event], where: str, later: bool, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Fallible(later=later)
-
-    async def scenario() -> tuple[Problem, int, int]:
-        session = session_of("Counting", recorder, key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        recorder.kinds = (kind,)
-        call = session.reset(Reset(), 2) if where == "reset" else session.step(GO, 2)
-        problem = await problem_of(call)
-        stands = session.epoch, session.step_count
-        assert await is_lost(session)
-        recorder.kinds = ()
-        await session.reset(Reset(), 3)
-        await session.step(GO, 4)
-        await session.close("client")
-        return problem, *stands
-
-    problem, epoch, step = run(scenario())
+    session = session_of("Counting", recorder, key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    recorder.kinds = (kind,)
+    call = session.reset(Reset(), 2) if where == "reset" else session.step(GO, 2)
+    problem = await problem_of(call)
+    stands = session.epoch, session.step_count
+    assert await is_lost(session)
+    recorder.kinds = ()
+    await session.reset(Reset(), 3)
+    await session.step(GO, 4)
+    await session.close("client")
+    epoch, step = stands
 
     assert (problem.code, problem.lost) == (Code.RECORDING_FAILED, True)
     assert (epoch, step) == (1, 0)
@@ -554,73 +499,61 @@ def test_what_cannot_be_recorded_has_lost_the_episode(
     assert str(problem.incident) in caplog.text
     assert next(event.code for event in recorder.events if isinstance(event, Failed)) == Code.RECORDING_FAILED
     assert diary(key).made == 3
-    until(lambda: diary(key).count("close") == 3)
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == 3)
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_session_that_cannot_be_put_on_record_is_not_opened(later: bool, key: str) -> None:
-    async def scenario() -> Problem:
-        session = session_of("Counting", Fallible(SessionOpened, later=later), key=key)
-        return await problem_of(session.open())
-
-    problem = run(scenario())
+async def test_a_session_that_cannot_be_put_on_record_is_not_opened(later: bool, key: str) -> None:
+    session = session_of("Counting", Fallible(SessionOpened, later=later), key=key)
+    problem = await problem_of(session.open())
 
     assert problem.code == Code.RECORDING_FAILED
-    until(lambda: diary(key).count("close") == diary(key).made == 2)
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == diary(key).made == 2)
 
 
-def test_an_opening_that_is_given_up_while_it_is_recorded_leaves_no_environment(key: str) -> None:
-    async def scenario() -> None:
-        recorder = Held()
-        session = session_of("Counting", recorder, key=key)
-        opening = asyncio.create_task(session.open())
-        await recorder.asked.wait()
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
+async def test_an_opening_that_is_given_up_while_it_is_recorded_leaves_no_environment(key: str) -> None:
+    recorder = Held()
+    session = session_of("Counting", recorder, key=key)
+    opening = asyncio.create_task(session.open())
+    await recorder.asked.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
-    run(scenario())
-
-    until(lambda: diary(key).count("close") == 2)
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == 2)
 
 
-def test_a_refusal_that_cannot_be_recorded_stays_a_refusal(key: str) -> None:
-    async def scenario() -> tuple[Problem, bytes]:
-        session = session_of("Counting", Fallible(Failed, SessionClosed), key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        problem = await problem_of(session.step(b'{"action":10}', 2))
-        answer = await session.step(GO, 3)
-        await session.close("client")
-        return problem, answer
-
-    problem, answer = run(scenario())
+async def test_a_refusal_that_cannot_be_recorded_stays_a_refusal(key: str) -> None:
+    session = session_of("Counting", Fallible(Failed, SessionClosed), key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    problem = await problem_of(session.step(b'{"action":10}', 2))
+    answer = await session.step(GO, 3)
+    await session.close("client")
 
     assert problem.code == Code.VALIDATION_ERROR
     assert json.loads(answer)["step"] == 1
 
 
 @pytest.mark.parametrize("function", ["raises", "leaves"])
-def test_a_transform_that_fails_loses_the_episode(function: str, key: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_transform_that_fails_loses_the_episode(
+    function: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> tuple[Problem, int]:
-        session = session_of(
-            "Counting",
-            recorder,
-            key=key,
-            transforms=[{"type": "own", "function": f"tests.server.rewards.reward_functions:{function}"}],
-        )
-        await session.open()
-        await session.reset(Reset(), 1)
-        problem = await problem_of(session.step(GO, 2))
-        stands = session.step_count
-        assert await is_lost(session)
-        await session.reset(Reset(), 3)
-        await session.close("client")
-        return problem, stands
-
-    problem, step = run(scenario())
+    session = session_of(
+        "Counting",
+        recorder,
+        key=key,
+        transforms=[{"type": "own", "function": f"tests.server.rewards.reward_functions:{function}"}],
+    )
+    await session.open()
+    await session.reset(Reset(), 1)
+    problem = await problem_of(session.step(GO, 2))
+    stands = session.step_count
+    assert await is_lost(session)
+    await session.reset(Reset(), 3)
+    await session.close("client")
+    step = stands
 
     assert (problem.code, problem.lost, step) == (Code.EXECUTION_ERROR, True, 0)
     assert "secret" not in msgspec.json.encode(problem).decode()
@@ -628,18 +561,15 @@ def test_a_transform_that_fails_loses_the_episode(function: str, key: str, caplo
     assert kinds(recorder)[:3] == ["SessionOpened", "EpisodeReset", "Failed"]
 
 
-def test_rewards_are_transformed_on_their_way(key: str) -> None:
+async def test_rewards_are_transformed_on_their_way(key: str) -> None:
     recorder = MemoryRecorder()
+    session = session_of("Counting", recorder, key=key, transforms=[{"type": "scale", "factor": 3.0}])
+    await session.open()
+    await session.reset(Reset(), 1)
+    answer = await session.step(b'{"action":2}', 2)
+    await session.close("client")
 
-    async def scenario() -> bytes:
-        session = session_of("Counting", recorder, key=key, transforms=[{"type": "scale", "factor": 3.0}])
-        await session.open()
-        await session.reset(Reset(), 1)
-        answer = await session.step(b'{"action":2}', 2)
-        await session.close("client")
-        return answer
-
-    assert json.loads(run(scenario()))["reward"] == 6.0
+    assert json.loads(answer)["reward"] == 6.0
     opened, _, stepped, _, _ = recorder.events
     assert isinstance(opened, SessionOpened)
     assert opened.transforms[0]["factor"] == 3.0
@@ -647,106 +577,90 @@ def test_rewards_are_transformed_on_their_way(key: str) -> None:
     assert (stepped.raw_reward, stepped.reward) == (2.0, 6.0)
 
 
-def test_a_factory_that_fails_later_is_refused_and_the_episode_stays_lost(key: str) -> None:
-    async def scenario() -> tuple[Problem, Problem]:
-        session = session_of("Raising", key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        await problem_of(session.step(TROUBLED, 2))
-        session.spec.target.settings["where"] = "make"
-        unmade = await problem_of(session.reset(Reset(), 3))
-        lost = await problem_of(session.step(GO, 4))
-        session.spec.target.settings["where"] = "step"
-        await session.reset(Reset(), 5)
-        await session.close("client")
-        return unmade, lost
-
-    unmade, lost = run(scenario())
+async def test_a_factory_that_fails_later_is_refused_and_the_episode_stays_lost(key: str) -> None:
+    session = session_of("Raising", key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    await problem_of(session.step(TROUBLED, 2))
+    session.spec.target.settings["where"] = "make"
+    unmade = await problem_of(session.reset(Reset(), 3))
+    lost = await problem_of(session.step(GO, 4))
+    session.spec.target.settings["where"] = "step"
+    await session.reset(Reset(), 5)
+    await session.close("client")
 
     assert (unmade.code, lost.code) == (Code.FACTORY_ERROR, Code.EPISODE_LOST)
 
 
 # ------------------------------------------------------------------------------------------------------------- the end
-def test_after_a_close_nothing_runs_and_no_environment_is_made(key: str) -> None:
+async def test_after_a_close_nothing_runs_and_no_environment_is_made(key: str) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> list[Problem]:
-        session = session_of("Counting", recorder, key=key)
-        await session.open()
-        await session.reset(Reset(), 1)
-        await session.close("client")
-        await session.close("again")
-        return [
-            await problem_of(session.step(GO, 2)),
-            await problem_of(session.state(3)),
-            await problem_of(session.reset(Reset(), 4)),
-        ]
-
-    problems = run(scenario())
+    session = session_of("Counting", recorder, key=key)
+    await session.open()
+    await session.reset(Reset(), 1)
+    await session.close("client")
+    await session.close("again")
+    problems = [
+        await problem_of(session.step(GO, 2)),
+        await problem_of(session.state(3)),
+        await problem_of(session.reset(Reset(), 4)),
+    ]
 
     assert {problem.code for problem in problems} == {Code.SESSION_ERROR}
     assert diary(key).methods() == ["close", "reset", "close"]
     assert kinds(recorder).count("SessionClosed") == 1
 
 
-def test_an_environment_that_fails_to_close_ends_its_session_all_the_same(
+async def test_an_environment_that_fails_to_close_ends_its_session_all_the_same(
     key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = MemoryRecorder()
-
-    async def scenario() -> None:
-        session = session_of("Raising", recorder, key=key, where="close")
-        await session.open()
-        await session.close("client")
-
-    run(scenario())
+    session = session_of("Raising", recorder, key=key, where="close")
+    await session.open()
+    await session.close("client")
 
     assert kinds(recorder) == ["SessionOpened", "SessionClosed"]
     assert HIDDEN_TEXT in caplog.text
 
 
-def test_an_environment_that_hangs_when_it_is_closed_is_abandoned(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_environment_that_hangs_when_it_is_closed_is_abandoned(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = MemoryRecorder()
     before = len(abandoned_threads)
     session = session_of("Blocking", recorder, key=key, where="close")
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
-
-    async def scenario() -> int:
-        await session.open()
-        await session.close("client")
-        return len(abandoned_threads)
-
-    hanging = run(scenario())
+    await session.open()
+    await session.close("client")
+    hanging = len(abandoned_threads)
     diary(key).gate.set()
 
     assert hanging == before + 1
     assert kinds(recorder) == ["SessionOpened", "SessionClosed"]
-    until(lambda: diary(key).count("close") == 1)
-    until(lambda: diary(key).calls[0].thread not in [thread.ident for thread in threading.enumerate()])
+    await asyncio.to_thread(until, lambda: diary(key).count("close") == 1)
+    await asyncio.to_thread(
+        until, lambda: diary(key).calls[0].thread not in [thread.ident for thread in threading.enumerate()]
+    )
     assert len(abandoned_threads) == before
 
 
-def test_an_environment_that_cannot_be_made_leaves_no_record(key: str) -> None:
+async def test_an_environment_that_cannot_be_made_leaves_no_record(key: str) -> None:
     recorder = MemoryRecorder()
+    found = await problem_of(session_of("Raising", recorder, key=key, where="make").open())
 
-    async def scenario() -> Problem:
-        return await problem_of(session_of("Raising", recorder, key=key, where="make").open())
-
-    assert run(scenario()).code == Code.FACTORY_ERROR
+    assert found.code == Code.FACTORY_ERROR
     assert recorder.events == ()
 
 
 @pytest.mark.parametrize(("name", "immediate"), [("Quick", True), ("Counting", False), ("Later", False)])
-def test_only_what_is_quick_is_immediate(name: str, immediate: bool, key: str) -> None:
-    async def scenario() -> tuple[bool, bool, bool]:
-        session = session_of(name, key=key)
-        before = session.immediate
-        await session.open()
-        during = session.immediate
-        await session.close("client")
-        return before, during, session.immediate
+async def test_only_what_is_quick_is_immediate(name: str, immediate: bool, key: str) -> None:
+    session = session_of(name, key=key)
+    before = session.immediate
+    await session.open()
+    during = session.immediate
+    await session.close("client")
 
-    assert run(scenario()) == (False, immediate, False)
+    assert (before, during, session.immediate) == (False, immediate, False)
 
 
 # ------------------------------------------------------------------------------------------------- against a model

@@ -30,6 +30,8 @@ from tests.server.environments import HIDDEN_TEXT, children, diary
 from tests.server.live_server import PATIENCE, until
 from tests.server.worker_pools import current, process_nest
 
+pytestmark = pytest.mark.anyio
+
 HERE = "tests.server.environments"
 KINDS: tuple[ExecutorKind, ...] = ("inline", "thread", "process")
 ORDER = ResetRequest(3, "e", None)
@@ -175,27 +177,27 @@ def test_coroutines_never_work_on_a_thread_and_a_wish_is_granted_else(
 
 @pytest.mark.parametrize("name", ["Counting", "Quick", "Later", "HalfLater"])
 @pytest.mark.parametrize("kind", [None, *KINDS])
-def test_every_environment_works_in_every_place_where_it_can(name: str, kind: ExecutorKind | None, key: str) -> None:
+async def test_every_environment_works_in_every_place_where_it_can(
+    name: str, kind: ExecutorKind | None, key: str
+) -> None:
     target = Target(f"{HERE}:{name}", {"key": key})
     card = describe_target(target)
     opening = SessionSpec(target, card, choose_executor_kind(target, card, kind, None), nest=current[0])
+    place = await opening.place(key)
+    begun, stepped = await place.reset(ORDER), await place.step(b'{"action":4}')
+    await place.close()
 
-    async def scenario() -> tuple[Any, Any]:
-        place = await opening.place(key)
-        begun, stepped = await place.reset(ORDER), await place.step(b'{"action":4}')
-        await place.close()
-        return begun, stepped
-
-    begun, stepped = run(scenario())
-
+    assert isinstance(begun, EnvOutcome)
     assert begun.observation == b'{"observation":3}'
     assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 4.0)
     assert kind == "process" or diary(key).methods()[1:] == ["reset", "step", "close"]
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == f"proctor-{key}"])
+    await asyncio.to_thread(
+        until, lambda: not [thread for thread in threading.enumerate() if thread.name == f"proctor-{key}"]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
+async def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
     opening = opening_of(
         Target(f"{HERE}:Corridor", {"length": 1}),
         kind,
@@ -204,15 +206,11 @@ def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
         autoreset_mode="same_step",
         infos=True,
     )
-
-    async def scenario() -> Any:
-        place = await opening.place("batch")
-        await place.reset(ORDER)
-        stepped = await place.step(b'{"actions":[1,0]}')
-        await place.close()
-        return stepped
-
-    outcome = run(scenario())
+    place = await opening.place("batch")
+    await place.reset(ORDER)
+    stepped = await place.step(b'{"actions":[1,0]}')
+    await place.close()
+    outcome = stepped
 
     assert isinstance(outcome, BatchOutcome)
     assert outcome.terminations is not None
@@ -286,19 +284,15 @@ def test_a_process_that_cannot_be_started_is_told_by_a_number(
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread"])
-def test_an_environment_whose_session_has_gone_is_closed_once_it_is_made(kind: ExecutorKind, key: str) -> None:
+async def test_an_environment_whose_session_has_gone_is_closed_once_it_is_made(kind: ExecutorKind, key: str) -> None:
     card = describe_target(Target(f"{HERE}:Counting"))
     opening = SessionSpec(Target(f"{HERE}:Blocking", {"key": key, "where": "make"}), card, kind)
-
-    async def scenario() -> None:
-        making = asyncio.create_task(opening.place(key))
-        assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
-        making.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await making
-        diary(key).gate.set()
-        await asyncio.to_thread(until, lambda: diary(key).count("close"))
-
-    run(scenario())
+    making = asyncio.create_task(opening.place(key))
+    assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    diary(key).gate.set()
+    await asyncio.to_thread(until, lambda: diary(key).count("close"))
 
     assert diary(key).methods() == ["close"]

@@ -37,13 +37,13 @@ from proctor.models.control import (
     Watch,
     Watched,
 )
-from proctor.server.control.protocol import Admission, ReplyCache, RequestRule, decode_data, encode_error, encode_reply
-from proctor.server.control.recorded_replies import REUSED, RecordedReplies
+from proctor.server.control.protocol import Admission, ReplyCache, RequestRule, decode_data, encode_reply
+from proctor.server.control.recovery import REUSED, RecordedReplies
 from proctor.server.governed.governor import find_governor
 from proctor.server.grants import GrantService
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
-from proctor.server.sessions.session import Session
+from proctor.server.sessions.session import EpisodeConclusion, Session
 
 LOG: Final = logging.getLogger("proctor.control")
 NORMAL, ABUSE = 1000, 1008
@@ -72,25 +72,15 @@ class Outlet(Protocol):
 
     async def send(self, message: bytes) -> None:
         """Send a reply."""
-        ...
 
     def post(self, message: bytes) -> None:
         """Send without waiting."""
-        ...
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection without waiting."""
-        ...
 
     def forget(self, session: str) -> None:
         """Let go of a session that has ended."""
-        ...
-
-
-def check_watchable(session: Session) -> None:
-    """Refuse a batch, in which no agent ever acts, and which has no one end."""
-    if session.spec.num_envs is not None:
-        raise make_refusal(Code.NO_AGENT_PLANE, "a batch has no agents", expected="a session of one environment")
 
 
 async def wait_for_rows(session: Session, wish: Watch, epoch: int | None) -> Watched:
@@ -114,6 +104,7 @@ async def wait_for_end(session: Session, wish: WaitEnd, epoch: int | None) -> En
     standing = session.standing
     governor = find_governor(session)
     said = governor.conclusion if governor is not None and session.concluded else None
+    said = EpisodeConclusion() if said is None else said
     return Ended(
         _over(session),
         session.epoch,
@@ -123,9 +114,9 @@ async def wait_for_end(session: Session, wish: WaitEnd, epoch: int | None) -> En
         standing.truncated,
         session.loss is not None or (session.closed and not standing.ended),
         standing.total_reward,
-        None if said is None else said.outcome,
-        None if said is None else said.state,
-        [] if said is None else list(said.obligations),
+        said.outcome,
+        said.state,
+        list(said.obligations),
     )
 
 
@@ -177,10 +168,10 @@ class SessionChannel:
         self._prepare = prepare
         self._observed = "observation" if session.spec.num_envs is None else "batch"
         # One runs while so many wait: the reply to each is kept for whoever comes back for it.
-        self._replies = ReplyCache(max_pending + 1)
+        self.replies: Final = ReplyCache(max_pending + 1)
         self._past = past
         if past is not None:
-            self._replies.restore(past.last_id, past.unspent)
+            self.replies.restore(past.last_id, past.unspent)
         self._max_pending = max_pending
         self._queue: deque[QueuedItem] = deque()
         self._running: Request | None = None
@@ -205,11 +196,6 @@ class SessionChannel:
         """How many requests wait."""
         return len(self._queue)
 
-    @property
-    def last_id(self) -> int:
-        """The last request that was admitted."""
-        return self._replies.last_id
-
     async def take(self, request: Request, rule: RequestRule) -> bytes | None:
         """Return the reply to a request if there is one now; else it is sent when its turn has come."""
         asker = self.outlet
@@ -218,7 +204,7 @@ class SessionChannel:
             return None
         if self.outlet is asker:
             # A refusal of the same id with other content leaves the reply that is still to come to who asked for it.
-            if not self._replies.is_running(request.id or 0):
+            if not self.replies.is_running(request.id or 0):
                 self._askers.pop(request.id or 0, None)
             return answer
         # Another connection has the session by now, and may have repeated the request while it ran.
@@ -231,14 +217,14 @@ class SessionChannel:
         self.used_at = self._clock()
         self.warned = False
         if request.id is not None:
-            if self._past is not None and self._is_past(request.id, self._past):
-                return await self._recall(request, self._past)
+            if self._past is not None and (recalled := await self._recall(request, self._past)) is not None:
+                return recalled
             known = self._find_reply(request)
             if known is not None:
                 return known or None
             if rule.kind is MessageKind.CANCEL:
                 answer = self._cancel(request)
-                self._replies.keep(request.id, answer, light=True)
+                self.replies.keep(request.id, answer, light=True)
                 return answer
         if self.stopping and rule.kind in BEGINS:
             return self._keep(request, self._error(STOPPING, request))
@@ -255,7 +241,10 @@ class SessionChannel:
         self.warned = False
         self.readers += 1
         try:
-            check_watchable(self.session)
+            if self.session.spec.num_envs is not None:
+                # No agent ever acts in it, and it has no one end.
+                message = "a batch has no agents"
+                raise make_refusal(Code.NO_AGENT_PLANE, message, expected="a session of one environment")
             if rule.kind is MessageKind.WATCH:
                 seen = await wait_for_rows(self.session, decode_data(request, Watch), request.epoch)
                 return self._reply("watched", seen, request)
@@ -294,10 +283,10 @@ class SessionChannel:
     def _find_reply(self, request: Request) -> bytes | None:
         """Return the reply to a request that came before (empty while it runs), None for a new one."""
         number = request.id or 0
-        is_new = number > self._replies.last_id and request.type != MessageKind.CANCEL
+        is_new = number > self.replies.last_id and request.type != MessageKind.CANCEL
         if is_new and self._queue and self._is_full(len(request.data)):
             return self._error(BUSY, request)
-        admission = self._replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
+        admission = self.replies.admit(number, hash((request.type, bytes(request.data), request.epoch)))
         if isinstance(admission, bytes):
             return admission
         if admission is Admission.REUSED:
@@ -305,14 +294,14 @@ class SessionChannel:
         self._askers[number] = self.outlet
         return None if admission is Admission.NEW else b""
 
-    def _is_past(self, number: int, past: RecordedReplies) -> bool:
-        """Return whether an earlier run has answered this request; its replies are forgotten when new ones fill the memory."""
-        if number > past.last_id and self._replies.is_full:
+    async def _recall(self, request: Request, past: RecordedReplies) -> bytes | None:
+        """Return the reply to a request that an earlier run of the server has carried out; None: it has not."""
+        number = request.id or 0
+        if number > past.last_id and self.replies.is_full:
+            # New replies have filled the memory.
             self._past = None
-        return number in past
-
-    async def _recall(self, request: Request, past: RecordedReplies) -> bytes:
-        """Return the reply to a request that an earlier run of the server has carried out."""
+        if number not in past:
+            return None
         try:
             return await past.reply(request)
         except RequestError as problem:
@@ -320,7 +309,7 @@ class SessionChannel:
 
     def _keep(self, request: Request, answer: bytes) -> bytes:
         if request.id is not None:
-            self._replies.keep(request.id, answer)
+            self.replies.keep(request.id, answer)
         return answer
 
     def follow(self, answer: bytes | None) -> bool:
@@ -367,7 +356,7 @@ class SessionChannel:
                         self._claim()
                     answer = await self._perform(request, rule)
                     if request.id is not None:
-                        self._replies.keep(request.id, answer)
+                        self.replies.keep(request.id, answer)
                 asker = self.outlet if request.id is None else self._askers.pop(request.id, None)
                 if asker is not None and asker is self.outlet:
                     await asker.send(answer)
@@ -382,11 +371,9 @@ class SessionChannel:
 
     async def _send_in_order(self, answer: Any) -> None:
         """Send an answer, or close the connection, after the replies that were to come before."""
-        if self.outlet is None:
-            return
-        if answer is None:
+        if self.outlet is not None and answer is None:
             self.outlet.end(NORMAL, "closed")
-        else:
+        elif self.outlet is not None:
             await self.outlet.send(answer)
 
     async def _send_to_asker(self, answer: bytes, request: Request) -> None:
@@ -416,7 +403,7 @@ class SessionChannel:
         self._metrics.count_error(problem.code)
         self._queue.clear()
         if self.outlet is not None:
-            await self.outlet.send(encode_error(problem))
+            await self.outlet.send(encode_reply("error", problem))
         if self.outlet is not None:
             self.outlet.end(NORMAL, problem.code)
         return False
@@ -478,7 +465,6 @@ class SessionChannel:
         return self._reply("revoked", revoked, request)
 
     def _cancel(self, request: Request) -> bytes:
-        """Give up another request and say what became of it."""
         try:
             target = decode_data(request, Cancel).id
         except RequestError as problem:
@@ -500,7 +486,7 @@ class SessionChannel:
             self.session.lose(GIVEN_UP.code, GIVEN_UP.message)
             self._drainer.cancel()
             return "lost"
-        known = self._replies.keeps(target) or (self._past is not None and target in self._past)
+        known = self.replies.keeps(target) or (self._past is not None and target in self._past)
         return "finished" if known else "unknown"
 
     def _reply(self, kind: str, data: object, request: Request) -> bytes:
@@ -509,6 +495,4 @@ class SessionChannel:
         return encode_reply(kind, data, request.id, self.session.name, self.session.epoch)
 
     def _error(self, problem: Problem, request: Request) -> bytes:
-        if request.id is None:
-            return encode_error(problem)
-        return encode_error(problem, request.id, self.session.name, self.session.epoch)
+        return self._reply("error", problem, request)

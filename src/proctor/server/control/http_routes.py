@@ -1,14 +1,21 @@
-"""What the control plane says over HTTP: health, description and counts. No reset, no step, no state.
+"""What the control plane says over HTTP: health, description, counts, and the operator's side. No reset, no step, no state.
 
-Rule: `/openapi.json` describes exactly these routes, those of `operator_routes.py` where there is an operator, and those of the
-pages: what is described is answered, with the statuses and types that stand there. A test compares the two.
+Rule 1: `/openapi.json` describes exactly these routes, those of the operator where there is one, and those of the pages: what is
+    described is answered, with the statuses and types that stand there. A test compares the two.
+Rule 2: the access checks have let an operator in before anything of the operator's runs (`plane.py`).
+Rule 3: a request that cannot be read is 400 (413 if it is too large) and reaches nobody; what cannot be done as things are is
+    409, also if the episode or the question that an act names is another one by now. Either has a code and changes nothing. What the judge refuses is an answer like any other.
+Rule 4: a wait is bounded, ends when the peer leaves, and ends when the server stops. So many can wait and no more.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta, Struct
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,22 +24,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from proctor import __version__
-from proctor.access.browser_visits import OPERATOR_LINK_PATH
-from proctor.models.control import Problem
-from proctor.models.operator import Done, JudgedPage, JudgedRow, Link
-from proctor.server.control.operator_routes import (
-    OPERATOR_ACTIONS,
-    OPERATOR_QUERIES,
-    WATCH_PATH,
-    OperatorAction,
-    OperatorQuery,
-    OperatorRoutes,
-    WatchQuery,
+from proctor.access.browser_visits import OPERATOR_LINK_PATH, PAGE_PATH
+from proctor.access.limits import RequestLimits
+from proctor.models.control import Code, Problem
+from proctor.models.operator import (
+    Answer,
+    Approve,
+    ApproveBudget,
+    Clear,
+    Deny,
+    Done,
+    Governed,
+    JudgedPage,
+    JudgedRow,
+    Link,
+    Pending,
+    RaiseAlert,
+    Withdraw,
 )
 from proctor.server.control.session_registry import SessionRegistry
-from proctor.server.net.http_requests import JSON
+from proctor.server.net.http_requests import JSON, parse_body, parse_query, read_body
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.env_description import ServerDescription
+from proctor.server.runtime.results import RequestFailed, RequestRefused, log_internal_error, make_refusal
+
+if TYPE_CHECKING:
+    # Not at run time: a server that governs nothing need not know the machine.
+    from proctor.server.governed.governance import Operator
 
 Item = dict[str, Any]
 OBJECT: Final[Item] = {"type": "object"}
@@ -43,7 +61,224 @@ REFERENCE: Final = "#/components/schemas/{name}"
 ABOUT: Final = "Sessions are driven over the WebSocket /ws; HTTP carries no reset, step or state."
 BEARER: Final[Item] = {"type": "http", "scheme": "bearer"}
 OPERATOR: Final[Item] = {"security": [{"operator": []}]}
-METHOD_NOT_FOUND: Final = -32601
+WATCH_PATH: Final = "/operator/watch"
+MOST_WAITING: Final = 64
+"""Operators who may wait for news at once."""
+UNREADABLE, IMPOSSIBLE, FAILED = 400, 409, 500
+STATUSES: Final[dict[str, int]] = {Code.TOO_LARGE: 413, Code.BUSY: 429, Code.SHUTTING_DOWN: 503}
+"""Of refusals that are neither unreadable nor impossible."""
+
+
+class WatchQuery(Struct, forbid_unknown_fields=True):
+    """What was judged after row `after`; if there is nothing yet, the answer waits for it, up to `wait` seconds."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    wait: Annotated[float, Meta(ge=0, le=60)] = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorQuery:
+    """A page that an operator reads."""
+
+    path: str
+    about: str
+    says: type[Struct]
+    read: Callable[["Operator"], Struct]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """Something that an operator does: what it is asked with, and who does it."""
+
+    path: str
+    about: str
+    asks: type[Struct]
+    do: Callable[["Operator", Any], Awaitable[Done]]
+
+
+OPERATOR_QUERIES: Final = (
+    OperatorQuery("/operator/pending", "What waits for an operator.", Pending, lambda to: Pending(to.pending())),
+    OperatorQuery("/operator/sessions", "How governed episodes stand.", Governed, lambda to: Governed(to.sessions())),
+)
+OPERATOR_ACTIONS: Final = (
+    OperatorAction(
+        "/operator/answer",
+        "Answer an agent's question.",
+        Answer,
+        lambda to, asked: to.answer(asked, choice=asked.choice, text=asked.text),
+    ),
+    OperatorAction(
+        "/operator/approve",
+        "Issue the token that an agent asked for.",
+        Approve,
+        lambda to, asked: to.approve(asked, uses=asked.uses, life_seconds=asked.life_seconds, text=asked.text),
+    ),
+    OperatorAction(
+        "/operator/deny",
+        "Refuse the token that an agent asked for.",
+        Deny,
+        lambda to, asked: to.deny(asked, text=asked.text),
+    ),
+    OperatorAction(
+        "/operator/alert",
+        "State that something is wrong; CRITICAL stops the episode's agents.",
+        RaiseAlert,
+        lambda to, asked: to.alert(asked, asked.severity, asked.summary),
+    ),
+    OperatorAction("/operator/clear", "Lift safe mode.", Clear, lambda to, asked: to.clear(asked, asked.summary)),
+    OperatorAction(
+        "/operator/revoke",
+        "Take back a token or a grant.",
+        Withdraw,
+        lambda to, asked: to.revoke(asked, token_id=asked.token_id, grant=asked.grant),
+    ),
+    OperatorAction(
+        "/operator/budget",
+        "Add to what may be spent in an episode.",
+        ApproveBudget,
+        lambda to, asked: to.approve_budget(
+            asked,
+            token_budget=asked.token_budget,
+            tool_call_budget=asked.tool_call_budget,
+            time_budget_seconds=asked.time_budget_seconds,
+            note=asked.note,
+        ),
+    ),
+)
+
+
+def make_json_response(value: Any, status: int = 200) -> Response:
+    """Return a response whose body is `value` as JSON."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+class OperatorRoutes:
+    """The routes of one server's operator.
+
+    `operator` is None where nothing is governed; `code` makes a one-time code for the pages, None where there are none.
+    """
+
+    def __init__(
+        self,
+        operator: "Operator | None",
+        metrics: Metrics,
+        limits: RequestLimits,
+        *,
+        code: Callable[[], str] | None = None,
+    ) -> None:
+        self.governed: Final = operator is not None
+        """Whether there is something to operate."""
+        self.links: Final = code is not None
+        """Whether there are pages to which a link leads."""
+        self._operator = operator
+        self._code = code
+        self._metrics = metrics
+        self._limits = limits
+        self._stopped = asyncio.Event()
+        self._waiting = 0
+
+    def routes(self) -> list[Route]:
+        """Return the routes, as `http_routes.py` describes them."""
+        operator, code = self._operator, self._code
+        found = []
+        if operator is not None:
+            found += [Route(each.path, partial(self._read, each, operator)) for each in OPERATOR_QUERIES]
+            found += [
+                Route(each.path, partial(self._act, each, operator), methods=["POST"]) for each in OPERATOR_ACTIONS
+            ]
+            found.append(Route(WATCH_PATH, partial(self._watch, operator)))
+        if code is not None:
+            found.append(Route(OPERATOR_LINK_PATH, partial(self._link, code), methods=["POST"]))
+        return found
+
+    def stop(self) -> None:
+        """Let everybody who waits go; from now on nobody waits."""
+        self._stopped.set()
+
+    async def _link(self, code: Callable[[], str], request: Request) -> Response:
+        async def link(body: bytes) -> Link:
+            # The access checks know this Host: it is the name by which the operator reaches us.
+            return Link(f"{request.url.scheme}://{request.headers['host']}{PAGE_PATH}#code={code()}")
+
+        return await self._respond(read_body(request, self._limits.max_body_bytes), bytes, link)
+
+    async def _read(self, row: OperatorQuery, operator: "Operator", request: Request) -> Response:
+        async def read(nothing: bytes) -> Struct:
+            return row.read(operator)
+
+        return await self._respond(None, bytes, read)
+
+    async def _act(self, row: OperatorAction, operator: "Operator", request: Request) -> Response:
+        body = read_body(request, self._limits.max_body_bytes)
+        return await self._respond(
+            body, lambda raw: parse_body(row.asks, raw, self._limits.max_depth), partial(row.do, operator)
+        )
+
+    async def _watch(self, operator: "Operator", request: Request) -> Response:
+        items = request.query_params.multi_items()
+        return await self._respond(
+            None, lambda _: parse_query(WatchQuery, items), partial(self._news, operator, request)
+        )
+
+    async def _news(self, operator: "Operator", request: Request, query: WatchQuery) -> JudgedPage:
+        """Return the rows that there are, or those that come first; a stop is told when all rows have been.
+
+        Who has seen more rows than there are has seen another run of the server, and is told so at once by `last`.
+        """
+        page = await operator.watch(query.after, 0)
+        if query.wait and query.after <= page.last and not (_has_news(page) or self._stopped.is_set()):
+            page = await self._wait_for_news(operator, request, query) or await operator.watch(query.after, 0)
+        if self._stopped.is_set() and not _has_news(page):
+            raise make_refusal(Code.SHUTTING_DOWN, STOPPING)
+        return page
+
+    async def _wait_for_news(self, operator: "Operator", request: Request, query: WatchQuery) -> JudgedPage | None:
+        """Return what came while a peer waited; None if it left, or the server stops."""
+        if self._waiting >= MOST_WAITING:
+            raise make_refusal(Code.BUSY, f"no more than {MOST_WAITING} can wait at once")
+        self._waiting += 1
+        watch = asyncio.ensure_future(operator.watch(query.after, query.wait))
+        others = [asyncio.ensure_future(_wait_for_disconnect(request)), asyncio.ensure_future(self._stopped.wait())]
+        try:
+            await asyncio.wait([watch, *others], return_when=asyncio.FIRST_COMPLETED)
+            return await watch if watch.done() else None
+        finally:
+            self._waiting -= 1
+            for task in (watch, *others):
+                task.cancel()
+            await asyncio.gather(watch, *others, return_exceptions=True)
+
+    async def _respond(
+        self, body: Awaitable[bytes] | None, parse: Callable[[bytes], Any], do: Callable[[Any], Awaitable[Struct]]
+    ) -> Response:
+        """Return what comes of doing what was asked, or what a peer may know of why nothing does."""
+        refused = UNREADABLE
+        try:
+            asked = parse(b"" if body is None else await body)
+            refused = IMPOSSIBLE
+            return make_json_response(await do(asked))
+        except ClientDisconnect:
+            return Response(status_code=UNREADABLE)
+        except RequestRefused as refusal:
+            return self._refusal(refusal.problem, refused)
+        except RequestFailed as failure:
+            return self._refusal(failure.problem, FAILED)
+        except Exception as problem:  # noqa: BLE001  # an entry: what is wrong inside is logged, and told as a number
+            return self._refusal(log_internal_error(problem), FAILED)
+
+    def _refusal(self, problem: Problem, otherwise: int) -> Response:
+        self._metrics.count_error(problem.code)
+        return make_json_response(problem, STATUSES.get(problem.code, otherwise))
+
+
+def _has_news(page: JudgedPage) -> bool:
+    return bool(page.rows or page.missed)
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    """Return when the peer has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +290,11 @@ class ExtraRoutes:
     schemas: Item
 
 
-def make_no_agents_error(agents: str | None) -> dict[str, Any]:
+def make_no_agents_error(agents: str | None) -> Item:
     """Return what an agent is told that has lost its way: where agents are served, and nothing else."""
     where = "this server listens for none" if agents is None else f"they are served at {agents}, with a grant"
     message = f"this is the control plane, which offers agents nothing: {where}"
-    return {"jsonrpc": "2.0", "id": None, "error": {"code": METHOD_NOT_FOUND, "message": message}}
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": message}}
 
 
 def make_http_routes(
@@ -85,17 +320,18 @@ def make_http_routes(
 
     async def health(request: Request) -> Response:
         if sessions.stopping:
-            return _json({"status": "stopping"}, 503)
-        return _json({"status": "disk_low"}, 503) if sessions.is_disk_low() else _json({"status": "healthy"})
+            return make_json_response({"status": "stopping"}, 503)
+        low = sessions.is_disk_low()
+        return make_json_response({"status": "disk_low" if low else "healthy"}, 503 if low else 200)
 
     async def metadata(request: Request) -> Response:
-        return _json(description.metadata)
+        return make_json_response(description.metadata)
 
     async def schema(request: Request) -> Response:
-        return _json(description.schemas)
+        return make_json_response(description.schemas)
 
     async def openapi(request: Request) -> Response:
-        return _json(document)
+        return make_json_response(document)
 
     async def counts(request: Request) -> Response:
         sessions.note()
@@ -103,10 +339,12 @@ def make_http_routes(
 
     async def no_agents(request: Request) -> Response:
         try:
-            await _discard_body(request, max_body)
+            await read_body(request, max_body)
         except ClientDisconnect:
             return Response(status_code=400)
-        return _json(make_no_agents_error(agents))
+        except RequestRefused:
+            raise HTTPException(413) from None
+        return make_json_response(make_no_agents_error(agents))
 
     pages = Starlette(
         routes=[
@@ -126,10 +364,6 @@ def make_http_routes(
     return pages
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type=JSON)
-
-
 async def _answer_http_error(request: Request, problem: Exception) -> Response:
     status = problem.status_code if isinstance(problem, HTTPException) else 500
     headers = problem.headers if isinstance(problem, HTTPException) else None
@@ -138,16 +372,6 @@ async def _answer_http_error(request: Request, problem: Exception) -> Response:
     return Response(msgspec.json.encode(body), status, headers, JSON)
 
 
-async def _discard_body(request: Request, most: int) -> None:
-    """Read the body and forget it; more than `most` bytes are refused."""
-    size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > most:
-            raise HTTPException(413)
-
-
-# ------------------------------------------------------------------------------------------------------ its description
 def make_openapi_document(
     description: ServerDescription,
     *,
@@ -161,18 +385,30 @@ def make_openapi_document(
     The operator's routes are in it where episodes are governed, the one that leads to the pages where there are some, and
     `paths` and `schemas` of those pages.
     """
-    document: Item = {
+    paths_found, known = _describe_pages(), Item()
+    security: Item = {"control": BEARER}
+    if governed or links:
+        security["operator"] = BEARER
+        paths_found["/metadata"]["get"]["security"] = [{"control": []}, {"operator": []}]
+    if governed:
+        paths_found |= {each.path: {"get": _describe_query(each)} for each in OPERATOR_QUERIES}
+        paths_found[WATCH_PATH] = {"get": _describe_watch()}
+        paths_found |= {each.path: {"post": _describe_action(each)} for each in OPERATOR_ACTIONS}
+        known |= _make_schemas()
+    if links:
+        paths_found |= {OPERATOR_LINK_PATH: {"post": _describe_link()}, **(paths or {})}
+        _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
+        known |= own | (schemas or {})
+    return {
         "openapi": "3.1.0",
         "info": {"title": f"proctor: {description.metadata.name}", "version": __version__, "description": ABOUT},
-        "components": {"securitySchemes": {"control": BEARER}},
+        "components": {"securitySchemes": security, **({"schemas": known} if known else {})},
         "security": [{"control": []}],
-        "paths": _pages(),
+        "paths": paths_found,
     }
-    document = _add_operator_paths(document) if governed else document
-    return _add_viewer_paths(document, paths or {}, schemas or {}) if links else document
 
 
-def _pages() -> dict[str, Item]:
+def _describe_pages() -> dict[str, Item]:
     rpc = _answer("For agents there is another socket; this one says so.", OBJECT)
     rpc["requestBody"] = {"content": {JSON: {"schema": OBJECT}}}
     rpc["responses"]["413"] = {"description": "the body is too large"}
@@ -187,44 +423,16 @@ def _pages() -> dict[str, Item]:
     }
 
 
-def _add_operator_paths(document: Item) -> Item:
-    """Return the document with what an operator finds, who may also read what the server is."""
-    metadata = {**document["paths"]["/metadata"]["get"], "security": [{"control": []}, {"operator": []}]}
-    paths = {each.path: {"get": _reading(each)} for each in OPERATOR_QUERIES} | {WATCH_PATH: {"get": _watching()}}
-    paths |= {each.path: {"post": _act(each)} for each in OPERATOR_ACTIONS}
-    return {
-        **document,
-        "components": {"securitySchemes": {"control": BEARER, "operator": BEARER}, "schemas": _schemas()},
-        "paths": {**document["paths"], "/metadata": {"get": metadata}, **paths},
-    }
+def _describe_link() -> Item:
+    responses = {**SECURED, "413": _refusal("the body is too large")}
+    return {**_answer("A new address of the pages, good once.", _refer_to_schema(Link), responses), **OPERATOR}
 
 
-def _add_viewer_paths(document: Item, paths: Item, schemas: Item) -> Item:
-    """Return the document with the way to the pages, and the pages."""
-    _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
-    known = document["components"].get("schemas", {})
-    metadata = {**document["paths"]["/metadata"]["get"], "security": [{"control": []}, {"operator": []}]}
-    components = {
-        "securitySchemes": {"control": BEARER, "operator": BEARER},
-        "schemas": {**known, **own, **schemas},
-    }
-    found = {**document["paths"], "/metadata": {"get": metadata}, OPERATOR_LINK_PATH: {"post": _link()}, **paths}
-    return {**document, "components": components, "paths": found}
-
-
-def _link() -> Item:
-    refusals = {"413": _refusal("the body is too large")}
-    return {
-        **_answer("A new address of the pages, good once.", _refer_to_schema(Link), {**SECURED, **refusals}),
-        **OPERATOR,
-    }
-
-
-def _reading(row: OperatorQuery) -> Item:
+def _describe_query(row: OperatorQuery) -> Item:
     return {**_answer(row.about, _refer_to_schema(row.says)), **OPERATOR}
 
 
-def _watching() -> Item:
+def _describe_watch() -> Item:
     (query,), parts = msgspec.json.schema_components([WatchQuery])
     parameters = [
         {"name": name, "in": "query", "required": False, "schema": schema}
@@ -239,7 +447,7 @@ def _watching() -> Item:
     return {**told, "parameters": parameters, **OPERATOR}
 
 
-def _act(row: OperatorAction) -> Item:
+def _describe_action(row: OperatorAction) -> Item:
     refusals = {
         "400": _refusal("the body is not acceptable; nothing has changed"),
         "409": _refusal("it cannot be done as things are; nothing has changed"),
@@ -249,7 +457,7 @@ def _act(row: OperatorAction) -> Item:
     return {**_answer(row.about, _refer_to_schema(Done), {**SECURED, **refusals}), "requestBody": body, **OPERATOR}
 
 
-def _schemas() -> dict[str, Item]:
+def _make_schemas() -> dict[str, Item]:
     kinds = [
         Problem,
         Done,

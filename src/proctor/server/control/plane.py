@@ -32,7 +32,6 @@ from proctor.server.control.protocol import (
     RequestRule,
     choose_protocol,
     decode_data,
-    encode_error,
     encode_reply,
     find_rule,
     read_request,
@@ -107,21 +106,16 @@ class ControlConnection:
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
                     break
-                await self._take_in_turn(message.get("text"))
+                # Set before the wait: what is heard in the meantime must not overtake.
+                self._taking = True
+                if self._background is not None:
+                    await asyncio.wait([self._background])
+                await self._take(message.get("text"))
+                self._taking = False
         finally:
             self._listen(None)
             self._open = False
             self._leave()
-
-    async def _take_in_turn(self, text: str | None) -> None:
-        # Set before the wait: what is heard in the meantime must not overtake.
-        self._taking = True
-        try:
-            if self._background is not None:
-                await asyncio.wait([self._background])
-            await self._take(text)
-        finally:
-            self._taking = False
 
     def hear(self, text: str) -> bool:
         """Answer a frame at once; False if another is still being answered."""
@@ -238,8 +232,8 @@ class ControlConnection:
 
     def _error(self, problem: Problem, request: Request | None) -> bytes:
         if request is None or self._hello is None:
-            return encode_error(problem)
-        return encode_error(problem, request.id, request.session)
+            return encode_reply("error", problem)
+        return encode_reply("error", problem, request.id, request.session)
 
     async def _answer(self, request: Request, rule: RequestRule) -> bytes | None:
         """Return the reply, or None if it comes later or not at all."""
@@ -292,9 +286,9 @@ class ControlConnection:
             answer = encode_reply("opened", opened, request.id, channel.session.name, 0)
         except RequestError as problem:
             self._metrics.count_error(problem.problem.code)
-            answer = encode_error(problem.problem, request.id)
+            answer = encode_reply("error", problem.problem, request.id)
         except Exception as problem:  # noqa: BLE001  # an entry file, as in `_take`
-            answer = encode_error(log_internal_error(problem), request.id)
+            answer = encode_reply("error", log_internal_error(problem), request.id)
         if not self._open and channel is not None:
             self._sessions.detach(channel, self)
         await self.send(answer)
@@ -306,7 +300,7 @@ class ControlConnection:
         resumed = Resumed(
             session.episode_id,
             session.step_count,
-            channel.last_id,
+            channel.replies.last_id,
             session.loss is not None,
             session.spec.num_envs,
             session.spec.autoreset_mode,
@@ -394,16 +388,13 @@ class ControlPlane:
                 authenticate(scope)
             await self._pages(dict(scope), receive, send)
             return
-        media, text = self._encode_refusal(scope["path"], verdict)
+        media, text = b"text/plain; charset=utf-8", verdict.text.encode()
+        if self._visits is not None and scope["path"].startswith(PAGE_PATH):
+            # A page's script reads codes, everybody else a sentence.
+            media, text = b"application/json", msgspec.json.encode(Problem(verdict.text, verdict.name))
         headers = [*verdict.headers, (b"content-type", media)]
         await send({"type": "http.response.start", "status": verdict.status, "headers": headers})
         await send({"type": "http.response.body", "body": text})
-
-    def _encode_refusal(self, path: str, verdict: AccessVerdict) -> tuple[bytes, bytes]:
-        """Return what a refused peer reads: a page's script reads codes, everybody else a sentence."""
-        if self._visits is not None and path.startswith(PAGE_PATH):
-            return b"application/json", msgspec.json.encode(Problem(verdict.text, verdict.name))
-        return b"text/plain; charset=utf-8", verdict.text.encode()
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -416,17 +407,14 @@ class ControlPlane:
             await _turn_away(send, 503, "no more connections are taken", [])
         else:
             await send({"type": "websocket.accept"})
-            await self._serve(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = ControlConnection(self, scope, send)
-        self.connections.add(connection)
-        self.metrics.count_connection(1)
-        try:
-            await connection.serve(receive)
-        finally:
-            self.connections.discard(connection)
-            self.metrics.count_connection(-1)
+            connection = ControlConnection(self, scope, send)
+            self.connections.add(connection)
+            self.metrics.count_connection(1)
+            try:
+                await connection.serve(receive)
+            finally:
+                self.connections.discard(connection)
+                self.metrics.count_connection(-1)
 
     def _judge(self, scope: Scope, method: str) -> AccessVerdict:
         verdict = self._verdict(scope, method)

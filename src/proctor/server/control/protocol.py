@@ -9,6 +9,7 @@ Rule 4: exactly once. Ids grow: one that is not greater than the greatest seen w
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -24,7 +25,6 @@ from proctor.models.control import (
     Hello,
     MessageKind,
     Open,
-    Problem,
     Reply,
     Request,
     Reset,
@@ -73,13 +73,6 @@ RULES: Final = {
 LONGEST: Final = 200
 
 
-class _Typed(msgspec.Struct):
-    """The part of a message that says what it is; the rest is skipped."""
-
-    type: str
-
-
-_TYPED: Final = msgspec.json.Decoder(_Typed).decode
 _REQUEST: Final = msgspec.json.Decoder(Request).decode
 _DECODERS: Final = {rule.data: msgspec.json.Decoder(rule.data).decode for rule in RULES.values() if rule.data}
 encode: Final = msgspec.json.Encoder().encode
@@ -102,11 +95,16 @@ def read_request(raw: bytes, limits: RequestLimits) -> Request:
     return request
 
 
+class _Typed(msgspec.Struct):
+    type: str
+
+
 def _refuse_shape(raw: bytes, message: str) -> Exception:
     """Return the refusal of JSON that is no request; what has a type that does not exist is told just that."""
-    kind = _type_of(raw)
-    if kind is not None and kind not in RULES:
-        return _unknown_type()
+    with suppress(msgspec.DecodeError, RecursionError):
+        kind = msgspec.json.decode(raw, type=_Typed).type
+        if kind not in RULES:
+            return _unknown_type()
     return make_refusal(
         Code.VALIDATION_ERROR,
         f"this is not a request: {message}",
@@ -118,13 +116,6 @@ def _shorten(problem: Exception) -> str:
     """Return what msgspec says, which may repeat a name that the peer made up, in short."""
     text = str(problem)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-
-
-def _type_of(raw: bytes) -> str | None:
-    try:
-        return _TYPED(raw).type
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _unknown_type() -> Exception:
@@ -143,7 +134,14 @@ def find_rule(request: Request, *, greeted: bool, fresh: bool) -> RequestRule:
         if not fresh:
             raise make_refusal(Code.PROTOCOL_ERROR, "hello is the first message or none")
     elif not greeted:
-        _check_plain(rule, request)
+        if not rule.without_hello:
+            raise make_refusal(Code.PROTOCOL_ERROR, f"{rule.kind} comes after hello only")
+        if request.id is not None or request.session is not None or request.epoch is not None:
+            raise make_refusal(
+                Code.VALIDATION_ERROR,
+                "without hello a message has a type and data, nothing else",
+                errors=[{"loc": [], "msg": "id, session and epoch come after hello only", "type": "extra_forbidden"}],
+            )
     elif request.id is None:
         raise make_refusal(Code.PROTOCOL_ERROR, "after hello every request has an id", expected="a positive integer")
     elif rule.names_session and request.session is None:
@@ -151,17 +149,6 @@ def find_rule(request: Request, *, greeted: bool, fresh: bool) -> RequestRule:
     elif rule.needs_epoch and request.epoch is None:
         raise make_refusal(Code.PROTOCOL_ERROR, f"after hello, {rule.kind} names its epoch")
     return rule
-
-
-def _check_plain(rule: RequestRule, request: Request) -> None:
-    if not rule.without_hello:
-        raise make_refusal(Code.PROTOCOL_ERROR, f"{rule.kind} comes after hello only")
-    if request.id is not None or request.session is not None or request.epoch is not None:
-        raise make_refusal(
-            Code.VALIDATION_ERROR,
-            "without hello a message has a type and data, nothing else",
-            errors=[{"loc": [], "msg": "id, session and epoch come after hello only", "type": "extra_forbidden"}],
-        )
 
 
 def decode_data(request: Request, kind: type[Read]) -> Read:
@@ -193,13 +180,6 @@ def encode_reply(
 ) -> bytes:
     """Return a reply as it is sent."""
     return encode(Reply(kind, data, request_id, session, epoch))
-
-
-def encode_error(
-    problem: Problem, request_id: int | None = None, session: str | None = None, epoch: int | None = None
-) -> bytes:
-    """Return an error as it is sent."""
-    return encode(Reply("error", problem, request_id, session, epoch))
 
 
 MOST_KEPT_BYTES: Final = 4 * 2**20

@@ -21,8 +21,7 @@ from proctor.ledger.writing.storage_limits import DiskSpace
 from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
 from proctor.models.wire import Encoding
 from proctor.server.control.channel import STOPPING, Outlet, SessionChannel
-from proctor.server.control.recorded_replies import RecordedReplies
-from proctor.server.control.recovery import SessionRecovery
+from proctor.server.control.recovery import RecordedReplies, SessionRecovery
 from proctor.server.grants import GrantService
 from proctor.server.net.metrics import Metrics
 from proctor.server.rewards.pipeline import Plan
@@ -149,7 +148,6 @@ class SessionRegistry:
         self._metrics = metrics
         self._granting = granting
         self._clock = clock
-        self._wall = wall
         self._space = space
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -183,18 +181,11 @@ class SessionRegistry:
     async def recover(self, found: Sequence[UnfinishedSession]) -> None:
         """Go on with the sessions that an earlier run has left open; for the time before anybody can connect."""
         if found:
-            survivors = SessionRecovery(
-                self._openings,
-                self._granting,
-                boot=self.boot,
-                most_answers=self._settings.max_pending + 1,
-                patience=self._settings.grace_seconds,
-                clock=self._clock,
-                wall=self._wall,
-                room=self.slots.most - self.slots.taken,
-                adopt=self._adopt,
+            room = self.slots.most - self.slots.taken
+            recovery = SessionRecovery(
+                self._settings, self._openings, self._granting, clock=self._clock, room=room, adopt=self._adopt
             )
-            await survivors.recover(found)
+            await recovery.recover(found)
             for channel in self.channels.values():
                 # Their clients can come back from now on, not since each was ready.
                 channel.detached_at = channel.used_at = self._clock()

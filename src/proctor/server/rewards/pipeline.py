@@ -100,7 +100,9 @@ class Pipeline:
             raise StateError("rewards before the first reset", expected="begin() with every sub-environment")
         if not is_finite(moment.rewards):
             raise ComponentError("a reward is not finite", found=moment.rewards, expected="finite rewards")
-        acted = self._find_acting(moment)
+        acted = self._everyone
+        if moment.begins is not None:  # who only began an episode took no step
+            acted = ~moment.begins | moment.terminations | moment.truncations
         steps = self._steps + acted
         reached, opening = self._form.read_outputs(moment)
         turn = RewardStep(moment.terminations, moment.truncations, acted, steps, reached)
@@ -111,12 +113,6 @@ class Pipeline:
             steps = np.where(moment.begins, 0, steps)
         self._states, self._steps = states, steps
         return rewarded
-
-    def _find_acting(self, moment: Moment) -> Mask:
-        """Return which sub-environments took a step: not those that only began an episode."""
-        if moment.begins is None:
-            return self._everyone
-        return ~moment.begins | moment.terminations | moment.truncations
 
     def _apply_all(self, rewards: Rewards, turn: RewardStep) -> tuple[TransformedRewards, list[Any]]:
         parts, states = {}, []

@@ -291,7 +291,6 @@ def make_not_finite_error(name: str, found: object) -> ComponentError:
     return ComponentError(f"the transform {name!r} gave no finite number", found=found, expected="a finite number")
 
 
-# --------------------------------------------------------------------------------------------------------- declarations
 LONGEST_NAME: Final = 64
 
 
@@ -341,7 +340,7 @@ class TransformOptions:
     def function(self, key: str, arguments: int) -> Callable[..., float] | None:
         """Return the function that `module:function` names, or None where the option is left out."""
         named = self.text(key)
-        return None if named is None else import_function(f"{self.place}.{key}", named, arguments)
+        return None if named is None else _import_function(f"{self.place}.{key}", named, arguments)
 
     def finish(self) -> None:
         """Raise a ValidationError for an option that nobody took."""
@@ -360,14 +359,6 @@ def _clip(name: str, options: TransformOptions) -> Transform[Any]:
     return Clip(name, low, high)
 
 
-def _scale(name: str, options: TransformOptions) -> Transform[Any]:
-    return Scale(name, options.number("factor"))
-
-
-def _step_cost(name: str, options: TransformOptions) -> Transform[Any]:
-    return StepCost(name, options.number("cost", least=0.0))
-
-
 def _potential(name: str, options: TransformOptions) -> Transform[Any]:
     function, key = options.function("function", 1), options.text("key")
     if (function is None) == (key is None):
@@ -375,11 +366,6 @@ def _potential(name: str, options: TransformOptions) -> Transform[Any]:
     return Potential(
         name, function, key, options.number("gamma", 0.99, least=0.0, most=1.0), options.number("weight", 1.0)
     )
-
-
-def _normalise(name: str, options: TransformOptions) -> Transform[Any]:
-    gamma = options.number("gamma", 0.99, least=0.0, most=1.0)
-    return Normalise(name, gamma, options.number("epsilon", 1e-8, above=0.0))
 
 
 def _own(name: str, options: TransformOptions) -> Transform[Any]:
@@ -391,10 +377,12 @@ def _own(name: str, options: TransformOptions) -> Transform[Any]:
 
 KINDS: Final[Mapping[str, Callable[[str, TransformOptions], Transform[Any]]]] = {
     "clip": _clip,
-    "scale": _scale,
-    "step_cost": _step_cost,
+    "scale": lambda name, options: Scale(name, options.number("factor")),
+    "step_cost": lambda name, options: StepCost(name, options.number("cost", least=0.0)),
     "potential": _potential,
-    "normalise": _normalise,
+    "normalise": lambda name, options: Normalise(
+        name, options.number("gamma", 0.99, least=0.0, most=1.0), options.number("epsilon", 1e-8, above=0.0)
+    ),
     "own": _own,
 }
 
@@ -404,25 +392,18 @@ def parse_transforms(tables: object) -> list[tuple[Transform[Any], dict[str, Any
     if not isinstance(tables, Sequence) or isinstance(tables, str | bytes):
         raise ValidationError("transforms is not a list", found=tables, expected="a list of tables")
     read: list[tuple[Transform[Any], dict[str, Any]]] = []
-    names: set[str] = set()
     for index, table in enumerate(tables):
-        transform, spec = _read(f"transforms[{index}]", table, names)
-        names.add(transform.name)
-        read.append((transform, spec))
+        place = f"transforms[{index}]"
+        if not isinstance(table, Mapping):
+            raise ValidationError(f"{place} is not a table", found=table, expected='a table with a "type"')
+        kind = table.get("type")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValidationError(f"{place}.type is unknown", found=kind, expected="one of " + ", ".join(KINDS))
+        options = TransformOptions(place, table, {"type": kind})
+        transform = KINDS[kind](_name(options, kind, {known.name for known, _ in read}), options)
+        options.finish()
+        read.append((transform, options.spec))
     return read
-
-
-def _read(place: str, table: object, taken: set[str]) -> tuple[Transform[Any], dict[str, Any]]:
-    if not isinstance(table, Mapping):
-        raise ValidationError(f"{place} is not a table", found=table, expected='a table with a "type"')
-    kind = table.get("type")
-    build = KINDS.get(kind) if isinstance(kind, str) else None
-    if build is None or not isinstance(kind, str):
-        raise ValidationError(f"{place}.type is unknown", found=kind, expected="one of " + ", ".join(KINDS))
-    options = TransformOptions(place, table, {"type": kind})
-    transform = build(_name(options, kind, taken), options)
-    options.finish()
-    return transform, options.spec
 
 
 def _name(options: TransformOptions, kind: str, taken: set[str]) -> str:
@@ -438,7 +419,7 @@ def _name(options: TransformOptions, kind: str, taken: set[str]) -> str:
     return name
 
 
-def import_function(place: str, named: str, arguments: int) -> Callable[..., float]:
+def _import_function(place: str, named: str, arguments: int) -> Callable[..., float]:
     """Return the function that `named` ("module:function") names and that takes so many arguments."""
     module, _, member = named.partition(":")
     expected = f'"module:function", importable, of {arguments} argument{"" if arguments == 1 else "s"}'

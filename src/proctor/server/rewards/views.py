@@ -141,16 +141,15 @@ def _check_size(text: bytes, *, is_packed: bool) -> None:
     if is_packed:
         # Every value is looked at, whether it is a packed array; there are few where arrays are packed.
         containers += values
-    if containers > MOST_CONTAINERS:
-        raise _too_many(containers, MOST_CONTAINERS, "arrays, objects and keys")
-    if values > MOST_NUMBERS:
-        raise _too_many(values, MOST_NUMBERS, "values")
+    _refuse_more_than(MOST_CONTAINERS, containers, "arrays, objects and keys")
+    _refuse_more_than(MOST_NUMBERS, values, "values")
 
 
-def _too_many(found: int, most: int, what: str) -> ComponentError:
-    return ComponentError(
-        "the environment said more than a transform can look at", found=found, expected=f"at most {most} {what}"
-    )
+def _refuse_more_than(most: int, found: int, what: str) -> None:
+    if found > most:
+        raise ComponentError(
+            "the environment said more than a transform can look at", found=found, expected=f"at most {most} {what}"
+        )
 
 
 class SingleStepOutputs:
@@ -242,13 +241,16 @@ class BatchStepOutputs:
         if found is None:
             found = self._arrays[id(values)] = self._new_array(values)
             self._numbers += found.size
-            if self._numbers > MOST_NUMBERS:
-                raise _too_many(self._numbers, MOST_NUMBERS, "numbers")
+            _refuse_more_than(MOST_NUMBERS, self._numbers, "numbers")
         return found
 
     def _new_array(self, values: Any) -> NDArray[Any]:
         if self.packed and _is_packed(values):
-            return _array_in(values)
+            try:
+                _check_arrays([values])
+                return unpack_array(values)
+            except ValidationError as problem:
+                raise ComponentError("what the environment said cannot be read", expected="a packed array") from problem
         try:
             return np.asarray(values)
         except ValueError:  # a ragged list
@@ -314,7 +316,7 @@ def unpack_arrays(value: Any) -> Any:
 
 
 def _unpack_all(value: Any) -> Any:
-    """Return the JSON value with every packed array in it as nested lists; a ComponentError if that would be too much."""
+    """Return what `unpack_arrays` does; a ComponentError if that would be too much."""
     _check_arrays(_find_packed_arrays(value))
     return unpack_arrays(value)
 
@@ -329,15 +331,6 @@ def _part(values: Any, which: Any) -> Any:
         ) from None
 
 
-def _array_in(packed: Any) -> NDArray[Any]:
-    """Return a packed array; a ComponentError if it is none, or too much."""
-    try:
-        _check_arrays([packed])
-        return unpack_array(packed)
-    except ValidationError as problem:
-        raise ComponentError("what the environment said cannot be read", expected="a packed array") from problem
-
-
 def _check_arrays(arrays: Iterable[Any]) -> None:
     """Raise a ComponentError if packed arrays are too much to be made, or to be listed."""
     numbers = lists = 0
@@ -345,10 +338,8 @@ def _check_arrays(arrays: Iterable[Any]) -> None:
         sides = read_packed_form(each)[1]
         numbers += math.prod(sides)
         lists += sum(math.prod(sides[:depth]) for depth in range(len(sides)))
-    if numbers > MOST_NUMBERS:
-        raise _too_many(numbers, MOST_NUMBERS, "numbers")
-    if lists > MOST_CONTAINERS:
-        raise _too_many(lists, MOST_CONTAINERS, "lists")
+    _refuse_more_than(MOST_NUMBERS, numbers, "numbers")
+    _refuse_more_than(MOST_CONTAINERS, lists, "lists")
 
 
 def _find_packed_arrays(value: Any) -> Iterator[Any]:

@@ -1,34 +1,42 @@
-"""An environment at work: JSON in, JSON out, with the lifecycle's guard in front.
+"""An environment at work, or a batch of them: JSON in, JSON out, with the lifecycle's guard in front.
 
 Rule 1: an adapter lives where its environment lives, on the event loop, in a thread or in another process, and knows none of
     them; one call at a time.
 Rule 2: a call that the lifecycle forbids, or whose input does not fit, is `RequestRefused` and runs nothing.
 Rule 3: what the environment raises, an exit too, is logged here with an incident's number and `RequestFailed`: a peer learns the
     number. From then on only a reset by a new environment helps. A ValidationError or StateError is a refusal.
+Rule 4: one message steps all sub-environments of a batch. It restarts its episodes by itself unless its mode is `disabled`; then a
+    step is refused while a sub-environment waits for its reset.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 from pydantic import ValidationError as ModelError
 
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState, LifecycleMethod, guard
 from proctor.contracts.tools import ToolPlan
-from proctor.envs.targets import AnyEnvironment
+from proctor.envs.gym_adapter import LARGEST_SEED
+from proctor.envs.targets import AnyEnvironment, Vector
 from proctor.errors import ComponentError, StateError, ValidationError
-from proctor.models.control import Code
+from proctor.models.control import Code, StepBatch
 from proctor.models.descriptions import describe_value
-from proctor.models.infos import encode_info
+from proctor.models.infos import encode_info, encode_infos
+from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
 from proctor.server.runtime.results import (
     MOST_ACTIONS,
     USER_CODE_ERRORS,
+    BatchOutcome,
     EnvOutcome,
     ToolOutcome,
     make_failure,
@@ -41,6 +49,9 @@ LOG: Final = logging.getLogger("proctor.environment")
 EMPTY_OBJECT: Final = b"{}"
 NO_SCENE: Final = b"null"
 TOOL: Final = "a tool"
+MASK: Final = "reset_mask"
+"""Gymnasium's option that says which sub-environments to reset."""
+Mask = NDArray[np.bool_]
 AnswerT = TypeVar("AnswerT")
 MaybeLater: TypeAlias = AnswerT | Awaitable[AnswerT]
 
@@ -185,9 +196,8 @@ class EnvAdapter(GuardedAdapter):
     def _finish_action(self, actions: list[bytes], observation: Observation) -> ToolOutcome:
         outcome = self._finish_step(observation)
         content = outcome.observation if self._encoding == PLAIN else observation_json(observation)
-        return ToolOutcome(
-            self._environment.describe_observation(observation), content, actions[0], outcome, actions[1:]
-        )
+        words = self._environment.describe_observation(observation)
+        return ToolOutcome(words, content, actions[0], outcome, actions[1:])
 
     def _encode_latest(self, observation: Observation) -> ToolOutcome:
         return ToolOutcome(self._environment.describe_observation(observation), observation_json(observation))
@@ -259,6 +269,147 @@ class EnvAdapter(GuardedAdapter):
                 raise
             # If nobody gave this call up, then what was cancelled is something inside the environment.
             raise self._make_error(problem, method) from None
+
+
+class BatchAdapter(GuardedAdapter):
+    """A vector environment, its spaces' forms and where it stands."""
+
+    what = "batch"
+
+    def __init__(self, vector: Vector, encoding: Encoding, incident: Callable[[], str], *, infos: bool) -> None:
+        super().__init__(encoding, incident)
+        self._vector = vector
+        self._infos = infos
+        self._mode = AutoresetMode(vector.metadata["autoreset_mode"])
+        self._nobody: Mask = np.zeros(vector.num_envs, np.bool_)
+        self._ended = self._nobody
+        self._actions = codec_of(vector.action_space)
+        self._observations = codec_of(vector.observation_space)
+        self._observation = codec_of(vector.single_observation_space)
+        self._read = msgspec.json.Decoder(StepBatch).decode
+
+    def reset(self, order: ResetRequest) -> BatchOutcome:
+        """Begin an episode everywhere, or where the mask says."""
+        self._guard(LifecycleMethod.RESET)
+        mask = self._check_mask(order)
+        seed = self._check_seed(order.seed)
+        options = dict(order.options or {})
+        if MASK in options:
+            raise make_refusal(Code.VALIDATION_ERROR, "a mask is no option", expected="the mask in its own field")
+        if mask is not None:
+            options[MASK] = mask
+        ask = partial(self._vector.reset, seed=seed, options=options or None)
+        answer = self._call_environment(ask, LifecycleMethod.RESET)
+        return self._conclude(answer, lambda told: self._finish_reset(told[0], told[1], mask), LifecycleMethod.RESET)
+
+    def step(self, data: bytes) -> BatchOutcome:
+        """Carry out one action for each sub-environment."""
+        self._guard(LifecycleMethod.STEP)
+        if self._mode is AutoresetMode.DISABLED and self._ended.any():
+            raise make_refusal(
+                Code.STATE_ERROR,
+                "some episodes have ended",
+                expected="a reset with a mask of those before the next step",
+                clause="NO-STEP-AFTER-END",
+            )
+        actions = self._parse_actions(data)
+        answer = self._call_environment(partial(self._vector.step, actions), LifecycleMethod.STEP)
+        return self._conclude(answer, self._finish_step, LifecycleMethod.STEP)
+
+    def call(self, tool: str, arguments: bytes) -> ToolOutcome:
+        """Refuse: a batch has no agent."""
+        raise make_refusal(Code.NO_AGENT_PLANE, "a batch has no tools", expected="a session of one environment")
+
+    def act(self, action: bytes) -> ToolOutcome:
+        """Refuse: a batch has no agent."""
+        return self.call("", action)
+
+    def state(self) -> bytes:
+        """Return which sub-environments have ended; a batch has no other state of its own."""
+        return msgspec.json.encode({"num_envs": self._vector.num_envs, "ended": np.flatnonzero(self._ended).tolist()})
+
+    def close(self) -> None:
+        """Close all environments; calling it again does nothing."""
+        if self._lifecycle is not EnvironmentState.CLOSED:
+            self._lifecycle = EnvironmentState.CLOSED
+            self._vector.close()
+
+    def _check_seed(self, seed: int | Sequence[int | None] | None) -> Any:
+        """Return the seed or the seeds, or refuse what the single environments would refuse."""
+        count = self._vector.num_envs
+        if isinstance(seed, Sequence) and len(seed) != count:
+            raise make_refusal(Code.VALIDATION_ERROR, "not one seed each", expected=f"{count} seeds")
+        last = [] if seed is None else seed if isinstance(seed, Sequence) else [seed, seed + count - 1]
+        if not all(each is None or 0 <= each <= LARGEST_SEED for each in last):
+            raise make_refusal(
+                Code.VALIDATION_ERROR,
+                "not a seed",
+                expected=f"an integer from 0 to {LARGEST_SEED}, for the last sub-environment too",
+                clause="ENV-RESET-P2",
+            )
+        return seed
+
+    def _check_mask(self, order: ResetRequest) -> Mask | None:
+        if order.mask is None:
+            return None
+        if self._mode is not AutoresetMode.DISABLED:
+            raise make_refusal(Code.VALIDATION_ERROR, "this batch restarts by itself", expected="no mask")
+        mask = np.array(order.mask, np.bool_)
+        if mask.shape != self._nobody.shape or not mask.any():
+            raise make_refusal(
+                Code.VALIDATION_ERROR,
+                "not a reset mask",
+                expected=f"{self._vector.num_envs} booleans with at least one true",
+            )
+        if self._lifecycle is EnvironmentState.CREATED and not mask.all():
+            raise make_refusal(Code.STATE_ERROR, "the first reset must reset all", expected="no mask")
+        return mask
+
+    def _parse_actions(self, data: bytes) -> Any:
+        try:
+            return self._actions.decode(msgspec.json.decode(self._read(data).actions))
+        except msgspec.DecodeError as problem:
+            raise make_refusal(Code.VALIDATION_ERROR, f"these are no actions: {problem}") from None
+        except ValidationError as problem:
+            raise refusal_from_error(problem) from None
+
+    def _finish_reset(self, observations: Any, infos: Mapping[str, Any], mask: Mask | None) -> BatchOutcome:
+        everyone = np.ones_like(self._nobody)
+        outcome = BatchOutcome(
+            self._encode_observations(observations),
+            self._encode_infos(infos, begun=True),
+            begins=everyone if mask is None else mask,
+        )
+        self._ended = self._nobody if mask is None else self._ended & ~mask
+        self._lifecycle = EnvironmentState.READY
+        return outcome
+
+    def _finish_step(self, answer: Any) -> BatchOutcome:
+        observations, rewards, terminations, truncations, infos = answer
+        rewards = np.asarray(rewards, np.float64)
+        if not np.isfinite(rewards).all():
+            raise ComponentError("a reward is not finite", found=rewards, expected="finite rewards")
+        ended = np.logical_or(terminations, truncations)
+        # Whose observation is the first of an episode.
+        begins = {AutoresetMode.SAME_STEP: ended, AutoresetMode.NEXT_STEP: self._ended}.get(self._mode, self._nobody)
+        outcome = BatchOutcome(
+            self._encode_observations(observations),
+            self._encode_infos(infos, begun=bool(begins.any())),
+            rewards,
+            np.asarray(terminations, np.bool_),
+            np.asarray(truncations, np.bool_),
+            begins,
+        )
+        self._ended = self._nobody if self._mode is AutoresetMode.SAME_STEP else ended
+        return outcome
+
+    def _encode_observations(self, observations: Any) -> bytes:
+        return msgspec.json.encode(self._observations.encode(observations, self._encoding))
+
+    def _encode_infos(self, infos: Mapping[str, Any], *, begun: bool) -> bytes:
+        """Return the infos that the session asked for, and what a learner cannot do without."""
+        encode = partial(self._observation.encode, encoding=self._encoding)
+        return encode_infos(infos, self._encoding, encode, everything=self._infos, begun=begun)
 
 
 def _encode_value(value: Any) -> ToolOutcome:

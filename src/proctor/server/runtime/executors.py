@@ -21,12 +21,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
-from proctor.envs.targets import AnyEnvironment, Target, is_async
+from proctor.envs.targets import Target, is_async
 from proctor.errors import ComponentError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
-from proctor.server.runtime.batch_adapter import BatchAdapter
-from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
+from proctor.server.runtime.env_adapter import BatchAdapter, EnvAdapter, ResetRequest
 from proctor.server.runtime.results import (
     USER_CODE_ERRORS,
     BatchOutcome,
@@ -201,7 +200,7 @@ class ThreadExecutor(Executor):
         if not self._abandoned:
             self._abandoned = True
             abandoned_threads.add(id(self))
-            for job in (self._close_environment, self._forget_thread):
+            for job in (self._close_environment, partial(abandoned_threads.discard, id(self))):
                 self._jobs.put((job, self._loop.create_future()))
             self._jobs.put(None)
 
@@ -210,9 +209,6 @@ class ThreadExecutor(Executor):
 
     def _close_environment(self) -> Awaitable[None] | None:
         return None if self._adapter is None else _close_adapter(self._adapter)
-
-    def _forget_thread(self) -> None:
-        abandoned_threads.discard(id(self))
 
     async def _run(self, call: Callable[[], Any]) -> Any:
         done = self._loop.create_future()
@@ -223,21 +219,11 @@ class ThreadExecutor(Executor):
         # Nothing is made for an adapter that never answers with a coroutine.
         with closing(asyncio.Runner()) as runner:
             while (job := self._jobs.get()) is not None:
-                self._run_job(*job, runner)
+                _run_job(partial(self._run_call, job[0], runner), job[1], self._loop)
 
-    def _run_job(self, call: Callable[[], Any], done: "asyncio.Future[Any]", runner: asyncio.Runner) -> None:
-        try:
-            result = call()
-            if isinstance(result, Awaitable):
-                result = runner.run(_await_answer(result))
-        except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
-            self._deliver(done, problem, failed=True)
-        else:
-            self._deliver(done, result, failed=False)
-
-    def _deliver(self, done: "asyncio.Future[Any]", result: Any, *, failed: bool) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the server has gone, and nobody waits for the answer
-            self._loop.call_soon_threadsafe(_set_result, done, result, failed)
+    def _run_call(self, call: Callable[[], Any], runner: asyncio.Runner) -> Any:
+        result = call()
+        return runner.run(_await_answer(result)) if isinstance(result, Awaitable) else result
 
 
 async def await_with_timeout(
@@ -245,7 +231,7 @@ async def await_with_timeout(
 ) -> AnswerT:
     """Return the answer of an environment, or raise a failure if it takes longer than so many seconds."""
     task = asyncio.ensure_future(answer)
-    task.add_done_callback(_consume_result)
+    task.add_done_callback(consume_outcome)
     try:
         # Not `asyncio.timeout`: an environment may swallow the cancellation by which that one works.
         await asyncio.wait([task], timeout=seconds)
@@ -270,8 +256,8 @@ async def close_executor(executor: Executor, seconds: float, *, session: str) ->
         SESSION_LOG.warning("an environment failed to close", extra={"session": session}, exc_info=True)
 
 
-def _consume_result(task: "asyncio.Future[Any]") -> None:
-    """Look at the end of an answer that nobody waits for any more, so that it is not reported as forgotten."""
+def consume_outcome(task: "asyncio.Future[Any]") -> None:
+    """Look at how something ended that nobody waits for any more, so that it is not reported as forgotten."""
     if not task.cancelled():
         task.exception()
 
@@ -280,17 +266,17 @@ def run_on_thread(call: Callable[[], AnswerT], name: str) -> "asyncio.Future[Ans
     """Return what `call` will return; it runs on a thread for which nobody waits, not even the end of the process."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[AnswerT] = loop.create_future()
-
-    def work() -> None:
-        try:
-            result, failed = call(), False
-        except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
-            result, failed = problem, True  # type: ignore[assignment]  # told apart by the flag
-        with suppress(RuntimeError):  # the loop is closed: the server has gone
-            loop.call_soon_threadsafe(_set_result, done, result, failed)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
+    threading.Thread(target=_run_job, args=(call, done, loop), name=name, daemon=True).start()
     return done
+
+
+def _run_job(call: Callable[[], Any], done: "asyncio.Future[Any]", loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        result, failed = call(), False
+    except BaseException as problem:  # noqa: BLE001  # it is raised again where it is awaited
+        result, failed = problem, True
+    with suppress(RuntimeError):  # the loop is closed: the server has gone, and nobody waits for the answer
+        loop.call_soon_threadsafe(_set_result, done, result, failed)
 
 
 def _set_result(done: "asyncio.Future[Any]", result: Any, failed: bool) -> None:
@@ -320,15 +306,13 @@ def make_adapter(
     """Return an adapter with a new environment, or raise a refusal; `coroutines` says what its steps must be, if anything."""
     try:
         if num_envs is None:
-            return EnvAdapter(_check_kind(target.make(), coroutines), encoding, incident, scenes=scenes)
+            environment = target.make()
+            if coroutines is not None and is_async(environment) != coroutines:
+                found = type(environment).__name__
+                raise ComponentError("this factory makes different kinds of environments", found=found)
+            return EnvAdapter(environment, encoding, incident, scenes=scenes)
         return BatchAdapter(target.make_batch(num_envs, autoreset_mode), encoding, incident, infos=infos)
     except USER_CODE_ERRORS as problem:
         number = incident()
         LOG.error("an environment could not be made, incident %s", number, exc_info=problem)
         raise make_refusal(Code.FACTORY_ERROR, "the environment could not be made", incident=number) from None
-
-
-def _check_kind(environment: AnyEnvironment, coroutines: bool | None) -> AnyEnvironment:
-    if coroutines is not None and is_async(environment) != coroutines:
-        raise ComponentError("this factory makes different kinds of environments", found=type(environment).__name__)
-    return environment

@@ -28,7 +28,6 @@ class EpisodeObserver(Protocol):
 
     async def conclude(self, reason: str) -> EpisodeConclusion:
         """Say the last words, which go on record before the episode is closed; called once, in the session's turn."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +60,18 @@ class EpisodeStatus:
             self.total_reward += event.reward
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class SessionPosition:
     """Where a session stands, as far as its record tells."""
 
     epoch: int = 0
-    step: int = 0
+    step_count: int = 0
     total_steps: int = 0
     episode_id: str | None = None
     resets: int = 0
     """Of the environment that is there now."""
     concluded: bool = True
-    """Whether there is no episode whose end is still to be stated."""
+    """Whether the end of the latest episode is on record; so it is before there is one."""
     loss: Loss | None = None
     standing: EpisodeStatus = field(default_factory=EpisodeStatus)
 

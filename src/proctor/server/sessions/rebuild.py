@@ -10,7 +10,7 @@ Rule 3: nothing is stated here, and nobody is answered. Whoever takes the sessio
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -32,30 +32,19 @@ from proctor.models.events import (
     PacketJudged,
     SessionResumed,
 )
-from proctor.replay.comparison import Difference, compare_row, output_from_event
+from proctor.replay.comparison import compare_row, output_from_event
 from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
-from proctor.server.rewards.pipeline import Pipeline
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import Executor, await_with_timeout
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sessions.episode_status import EpisodeStatus, Loss, SessionPosition
-from proctor.server.sessions.response_builder import (
-    AnyReset,
-    Caller,
-    ResponseBuilder,
-    StepContext,
-    encode_transition,
-    reset_from_event,
-)
+from proctor.server.sessions.response_builder import AnyReset, Caller, StepContext, reset_from_event
 from proctor.server.sessions.session import Session
 
 ENDED: Final = "ended"
 """The reason to close an episode that has come to its end: it stays as it is until the next."""
 GOES_ON: Final = ("reset", "lost", ENDED)
 """The reasons to close an episode after which its session can have another."""
-NO_NEXT_EPISODE: Final = Loss(
-    Code.EPISODE_LOST, "it was closed, and the next one had not begun when the server was ended"
-)
 AnyStep = EpisodeStepped | BatchStepped
 MOST_BYTES: Final = 4 * 2**20
 """Of the replies that are told again."""
@@ -86,13 +75,11 @@ class SessionHistory:
         return Caller(step.grant, self.agents.get(step.grant, ""), step.tool or "")
 
     def _begin(self, event: AnyReset) -> None:
-        was = self.position
-        self.position = SessionPosition(
-            event.epoch, 0, was.total_steps, event.episode_id, event.nth, False, None, EpisodeStatus()
-        )
+        steps = self.position.total_steps
+        self.position = SessionPosition(event.epoch, 0, steps, event.episode_id, event.nth, concluded=False)
 
     def _step(self, event: AnyStep) -> None:
-        self.position.step = event.step
+        self.position.step_count = event.step
         self.position.total_steps += 1
         if isinstance(event, EpisodeStepped):
             self.position.standing.move(event)
@@ -118,18 +105,12 @@ class SessionHistory:
         if event.reason not in GOES_ON:
             self.closing = event.reason
         if event.reason != ENDED:
-            self._note_loss(NO_NEXT_EPISODE.code, NO_NEXT_EPISODE.message)
+            why = "it was closed, and the next one had not begun when the server was ended"
+            self._note_loss(Code.EPISODE_LOST, why)
 
     def _note_loss(self, code: str, message: str) -> None:
-        """Note a loss; what was asked of a lost episode later is no other one."""
-        if self.position.loss is None:
+        if self.position.loss is None:  # what was asked of a lost episode later is no other loss
             self.position.loss = Loss(code, message)
-
-    def take(self, event: Event) -> None:
-        """Take the next event into account."""
-        taken: Any = _HANDLERS.get(type(event))
-        if taken is not None:
-            taken(self, event)
 
 
 _HANDLERS: Final[dict[type, Any]] = {
@@ -150,7 +131,9 @@ def read_history(events: list[Event], steps_before: int = 0) -> SessionHistory:
     """Return what the events of a session's latest episode say; `steps_before` were taken in earlier ones."""
     history = SessionHistory(SessionPosition(total_steps=steps_before))
     for event in events:
-        history.take(event)
+        take = _HANDLERS.get(type(event))
+        if take is not None:
+            take(history, event)
     return history
 
 
@@ -162,82 +145,52 @@ class AnsweredRequest:
     data: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuiltSession:
-    """What is left of a session besides itself."""
-
-    history: SessionHistory
-    answered: tuple[AnsweredRequest, ...]
-    """The last requests of its latest episode that are on record, in order."""
-
-
 async def rebuild_session(
-    found: UnfinishedSession,
-    session: Session,
-    response_builder: ResponseBuilder,
-    pipeline: Pipeline,
-    *,
-    most: int,
-    seconds: float,
-) -> RebuiltSession:
-    """Bring the session to where its record ends, or have it lose its episode, and say what is left of it.
+    found: UnfinishedSession, session: Session, *, most: int, seconds: float
+) -> tuple[SessionHistory, list[AnsweredRequest]]:
+    """Bring the session to where its record ends, or have it lose its episode.
 
-    At most the last `most` requests are told; it takes no longer than so many `seconds`.
+    Return what else is left of it: its history, and the last requests of its latest episode that are on record, at most
+    `most`. It takes no longer than so many `seconds`.
     """
     history = read_history(found.events, found.steps_before)
     if found.damage:
         history.position.epoch = max(history.position.epoch, found.all_epochs)
         history.position.loss = Loss(Code.EPISODE_LOST, f"its record is damaged: {found.damage}")
-    drive = _RecordedRun(found, session, response_builder, pipeline, history, most)
-    executor = None if history.position.loss is not None else await drive.replay(seconds)
+    run = _RecordedRun(found, session, history, most)
+    executor = None if history.position.loss is not None else await run.replay(seconds)
     session.recover(history.position, executor)
     session.rows.last = found.agent_steps_before
-    for step in drive.steps if executor is not None else found.events:
-        _add_row(session, history, step)
-    return RebuiltSession(history, tuple(drive.answered if executor is not None else drive.list_last(most)))
-
-
-def _add_row(session: Session, history: SessionHistory, step: Event) -> None:
-    caller = history.caller(step) if isinstance(step, EpisodeStepped) else None
-    if caller is not None and isinstance(step, EpisodeStepped):
-        session.rows.add(encode_transition(session.rows.last + 1, step, caller))
+    for step in run.steps if executor is not None else found.events:
+        caller = history.caller(step) if isinstance(step, EpisodeStepped) else None
+        if caller is not None and isinstance(step, EpisodeStepped):
+            session.show_transition(step, caller)
+    if executor is not None:
+        return history, list(run.answered)
+    # Of the replies of a lost episode nothing is known.
+    return history, [AnsweredRequest(event) for event in found.events if event.request_id is not None][-most:]
 
 
 class _RecordedRun:
     """The way through one record."""
 
-    def __init__(
-        self,
-        found: UnfinishedSession,
-        session: Session,
-        response_builder: ResponseBuilder,
-        pipeline: Pipeline,
-        history: SessionHistory,
-        most: int,
-    ) -> None:
+    def __init__(self, found: UnfinishedSession, session: Session, history: SessionHistory, most: int) -> None:
         self.answered: deque[AnsweredRequest] = deque(maxlen=most)
         self.steps: list[EpisodeStepped] = []
         """Those that agents took, as they came out now."""
         self._found = found
         self._session = session
-        self._responses = response_builder
-        self._pipeline = pipeline
         self._history = history
         self._episode_id = ""
         self._resets = 0
         """Of the environment that is there now."""
-
-    def list_last(self, most: int) -> list[AnsweredRequest]:
-        """Return the last requests, of whose replies nothing is known."""
-        return [AnsweredRequest(event) for event in self._found.events if event.request_id is not None][-most:]
 
     async def replay(self, seconds: float) -> Executor | None:
         """Return where the environment is that was brought to the end of the record; None: the episode is lost."""
         executor: Executor | None = None
         try:
             async with asyncio.timeout(seconds):
-                executor = await self._session.spec.place(self._session.name)
-                executor.timeout = self._session.step_timeout
+                executor = await self._session.make_executor()
                 why = await self._replay_events(executor)
         except RequestError as problem:
             why = f"it could not be done again: {problem.problem.message} ({problem.problem.code})"
@@ -262,19 +215,17 @@ class _RecordedRun:
                 data, now = await self._carry_out(executor, request)
                 differences = compare_row(request, output_from_event(now), paid=now).differences
                 if differences:
-                    return _describe_differences(request, differences)
+                    names = ", ".join(dict.fromkeys(each.what for each in differences))
+                    return f"{_name_request(request)} came out differently when it was done again: {names}"
             event: Any = row.event
             if event.request_id is not None:
-                self._keep(AnsweredRequest(event, data))
+                self.answered.append(AnsweredRequest(event, data))
+                # Large replies leave room for fewer.
+                while len(self.answered) > 1 and sum(len(each.data) for each in self.answered) > MOST_BYTES:
+                    self.answered.popleft()
             if index % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
                 await asyncio.sleep(0)
         return None
-
-    def _keep(self, answered: AnsweredRequest) -> None:
-        """Keep what was answered last; large replies leave room for fewer."""
-        self.answered.append(answered)
-        while len(self.answered) > 1 and sum(len(each.data) for each in self.answered) > MOST_BYTES:
-            self.answered.popleft()
 
     async def _carry_out(self, executor: Executor, request: EnvironmentRequest) -> tuple[bytes, Any]:
         """Return the data of the reply to a recorded request, and the event that would be stated now."""
@@ -286,15 +237,15 @@ class _RecordedRun:
         context = StepContext(
             event.session, event.epoch, event.step, self._episode_id, event.at, event.request_id, caller
         )
-        data, now = self._responses.build_step(outcome, bytes(request.action), context)
+        data, now = self._session.responses.build_step(outcome, bytes(request.action), context)
         if caller is not None and isinstance(now, EpisodeStepped):
             self.steps.append(now)
         return data, now
 
     async def _begin(self, executor: Executor, event: AnyReset, reset: RecordedReset) -> tuple[bytes, Any]:
         carried = msgspec.json.decode(event.pipeline)
-        if not self._resets and self._pipeline and carried is not None:
-            self._pipeline.restore(carried)
+        if not self._resets and carried is not None:
+            self._session.responses.restore_pipeline(carried)
         order = ResetRequest(reset.seed, event.episode_id, reset.options, reset.mask)
         # Some environments count their resets, so those before the first on record are done, too.
         for _ in range(reset.count_missing(self._resets)):
@@ -305,11 +256,11 @@ class _RecordedRun:
         context = StepContext(
             event.session, event.epoch, 0, event.episode_id, event.at, event.request_id, nth=event.nth
         )
-        data, now = self._responses.build_reset(outcome, reset_from_event(event), context)
+        data, now = self._session.responses.build_reset(outcome, reset_from_event(event), context)
         self._episode_id = event.episode_id
-        if isinstance(outcome, EnvOutcome) and self._history.position.step == 0:
+        if isinstance(outcome, EnvOutcome) and self._history.position.step_count == 0:
             self._history.position.standing = EpisodeStatus(outcome.terminated, outcome.truncated)
-        return self._responses.add_head(data, self._session.head), now
+        return self._session.responses.add_head(data, self._session.head), now
 
     async def _await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
         if executor.enforces_timeout:
@@ -320,10 +271,8 @@ class _RecordedRun:
         )
 
 
-def _describe_differences(request: EnvironmentRequest, differences: Iterable[Difference]) -> str:
-    """Return what came out differently, by the names of the fields."""
+def _name_request(request: EnvironmentRequest) -> str:
     event: Any = request.event
-    unseeded = "" if request.reset is None or event.seed is not None else ", which was asked for without a seed"
-    what = f"step {event.step}" if request.reset is None else f"the reset{unseeded}"
-    names = ", ".join(dict.fromkeys(each.what for each in differences))
-    return f"{what} came out differently when it was done again: {names}"
+    if request.reset is None:
+        return f"step {event.step}"
+    return "the reset" if event.seed is not None else "the reset, which was asked for without a seed"

@@ -6,7 +6,8 @@ Rule 2: rewards are transformed here and nowhere else; a client sees the transfo
 """
 
 import platform
-from typing import Any, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Final
 
 import gymnasium
 import msgspec
@@ -61,35 +62,47 @@ class StepContext(msgspec.Struct, frozen=True):
     """Which reset of its environment the episode began with."""
 
 
-class ResponseBuilder(Protocol):
-    """Says what happened, to the client and to the record."""
-
-    def build_reset(self, outcome: Any, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
-        """Return the reply's data and the event of a reset."""
-        ...
-
-    def build_step(self, outcome: Any, action: bytes, context: StepContext) -> tuple[bytes, Event]:
-        """Return the reply's data and the event of a step."""
-        ...
-
-    def add_head(self, data: bytes, head: str | None) -> bytes:
-        """Return the data of a reset's reply with the record's head in it, if there is one and the client knows of it."""
-        ...
-
-
-class SingleResponseBuilder:
-    """For a session of one environment; `extended` is what a client that said hello understands."""
+class ResponseBuilder(ABC):
+    """Says what happened, to the client and to the record; `extended` is what a client that said hello understands."""
 
     def __init__(self, pipeline: Pipeline, *, extended: bool) -> None:
         self._pipeline = pipeline or None
         self._extended = extended
 
+    @abstractmethod
+    def build_reset(self, outcome: Any, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a reset."""
+
+    @abstractmethod
+    def build_step(self, outcome: Any, action: bytes, context: StepContext) -> tuple[bytes, Event]:
+        """Return the reply's data and the event of a step."""
+
+    def restore_pipeline(self, carried: dict[str, Any]) -> None:
+        """Have the transforms remember what they carried over into an episode on record."""
+        if self._pipeline is not None:
+            self._pipeline.restore(carried)
+
+    def add_head(self, data: bytes, head: str | None) -> bytes:
+        """Return the data of a reset's reply with the record's head in it, if there is one and the client knows of it."""
+        return data if head is None or not self._extended else b'%b,"head":%b}' % (data[:-1], encode(head))
+
+    def _begin_rewards(self, outcome: Any) -> Raw:
+        """Begin an episode of rewards; return what the transforms carry over from earlier ones."""
+        if self._pipeline is None:
+            return NULL
+        carried = Raw(encode(self._pipeline.snapshot()))
+        self._pipeline.begin(self._make_moment(outcome))
+        return carried
+
+    @abstractmethod
+    def _make_moment(self, outcome: Any) -> Moment: ...
+
+
+class SingleResponseBuilder(ResponseBuilder):
+    """For a session of one environment."""
+
     def build_reset(self, outcome: EnvOutcome, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a reset."""
-        carried = b"null"
-        if self._pipeline is not None:
-            carried = encode(self._pipeline.snapshot())
-            self._pipeline.begin(_make_moment(outcome))
         event = EpisodeReset(
             session=context.session,
             at=context.at,
@@ -100,7 +113,7 @@ class SingleResponseBuilder:
             options=NULL if order.options is None else Raw(encode(order.options)),
             observation=Raw(outcome.observation),
             metadata=Raw(outcome.metadata),
-            pipeline=Raw(carried),
+            pipeline=self._begin_rewards(outcome),
             nth=context.nth,
             scene=Raw(outcome.scene),
         )
@@ -110,7 +123,7 @@ class SingleResponseBuilder:
         """Return the reply's data and the event of a step."""
         reward, parts = outcome.reward, dict[str, float]()
         if self._pipeline is not None and reward is not None:
-            rewarded = self._pipeline.apply(_make_moment(outcome))
+            rewarded = self._pipeline.apply(self._make_moment(outcome))
             reward = float(rewarded.rewards[0])
             parts = {name: float(part[0]) for name, part in rewarded.parts.items()}
         caller = context.caller
@@ -135,9 +148,14 @@ class SingleResponseBuilder:
         )
         return self._encode_reply(outcome, reward, context), event
 
-    def add_head(self, data: bytes, head: str | None) -> bytes:
-        """Return the data with the head in it."""
-        return _add_head(data, head) if self._extended else data
+    def _make_moment(self, outcome: EnvOutcome) -> Moment:
+        return Moment(
+            rewards=np.array([outcome.reward or 0.0]),
+            terminations=np.array([outcome.terminated]),
+            truncations=np.array([outcome.truncated]),
+            raw_observation=outcome.observation,
+            raw_metadata=outcome.metadata,
+        )
 
     def _encode_reply(self, outcome: EnvOutcome, reward: float | None, context: StepContext) -> bytes:
         seen = ObservationReply(
@@ -154,18 +172,15 @@ class SingleResponseBuilder:
         return encode(seen)
 
 
-class BatchResponseBuilder:
-    """For a session of many."""
+class BatchResponseBuilder(ResponseBuilder):
+    """For a session of many, whose client has always said hello."""
 
     def __init__(self, pipeline: Pipeline, encoding: Encoding) -> None:
-        self._pipeline = pipeline
+        super().__init__(pipeline, extended=True)
         self._encoding = encoding
 
     def build_reset(self, outcome: BatchOutcome, order: ResetRequest, context: StepContext) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a reset."""
-        carried = encode(self._pipeline.snapshot()) if self._pipeline else b"null"
-        if self._pipeline:
-            self._pipeline.begin(_make_batch_moment(outcome))
         event = BatchReset(
             session=context.session,
             at=context.at,
@@ -177,19 +192,19 @@ class BatchResponseBuilder:
             mask=NULL if order.mask is None else Raw(encode(order.mask)),
             observations=Raw(outcome.observations),
             infos=Raw(outcome.infos),
-            pipeline=Raw(carried),
+            pipeline=self._begin_rewards(outcome),
             nth=context.nth,
         )
-        data = BatchReply(
-            Raw(outcome.observations), context.step, infos=_unset_if_empty(outcome.infos), episode_id=context.episode_id
-        )
-        return encode(data), event
+        return self._encode_reply(outcome, context), event
 
     def build_step(self, outcome: BatchOutcome, action: bytes, context: StepContext) -> tuple[bytes, Event]:
         """Return the reply's data and the event of a step."""
-        raw_rewards = self._encode_array(outcome.rewards)
-        rewards, parts = self._transform_reward(outcome) if self._pipeline else (raw_rewards, {})
-        terminations, truncations = self._encode_array(outcome.terminations), self._encode_array(outcome.truncations)
+        rewards = raw_rewards = self._encode_array(outcome.rewards)
+        parts: dict[str, Raw] = {}
+        if self._pipeline is not None:
+            rewarded = self._pipeline.apply(self._make_moment(outcome))
+            rewards = self._encode_array(rewarded.rewards)
+            parts = {name: self._encode_array(part) for name, part in rewarded.parts.items()}
         event = BatchStepped(
             session=context.session,
             at=context.at,
@@ -202,29 +217,30 @@ class BatchResponseBuilder:
             raw_rewards=raw_rewards,
             rewards=rewards,
             parts=parts,
-            terminations=terminations,
-            truncations=truncations,
+            terminations=self._encode_array(outcome.terminations),
+            truncations=self._encode_array(outcome.truncations),
         )
-        data = BatchReply(
-            Raw(outcome.observations),
-            context.step,
-            rewards,
-            terminations,
-            truncations,
-            _unset_if_empty(outcome.infos),
-            context.episode_id,
+        return self._encode_reply(outcome, context, event), event
+
+    def _make_moment(self, outcome: BatchOutcome) -> Moment:
+        none = np.zeros(len(outcome.begins if outcome.begins is not None else ()), np.bool_)
+        return Moment(
+            rewards=np.zeros(len(none)) if outcome.rewards is None else outcome.rewards,
+            terminations=none if outcome.terminations is None else outcome.terminations,
+            truncations=none if outcome.truncations is None else outcome.truncations,
+            raw_observation=outcome.observations,
+            raw_metadata=outcome.infos,
+            begins=outcome.begins,
         )
-        return encode(data), event
 
-    def add_head(self, data: bytes, head: str | None) -> bytes:
-        """Return the data with the head in it."""
-        return _add_head(data, head)
-
-    def _transform_reward(self, outcome: BatchOutcome) -> tuple[Raw, dict[str, Raw]]:
-        rewarded = self._pipeline.apply(_make_batch_moment(outcome))
-        return self._encode_array(rewarded.rewards), {
-            name: self._encode_array(part) for name, part in rewarded.parts.items()
-        }
+    def _encode_reply(self, outcome: BatchOutcome, context: StepContext, stepped: BatchStepped | None = None) -> bytes:
+        reply = BatchReply(Raw(outcome.observations), context.step, episode_id=context.episode_id)
+        if stepped is not None:
+            reply.rewards, reply.terminations = stepped.rewards, stepped.terminations
+            reply.truncations = stepped.truncations
+        if outcome.infos != EMPTY_OBJECT:
+            reply.infos = Raw(outcome.infos)
+        return encode(reply)
 
     def _encode_array(self, array: NDArray[Any] | None) -> Raw:
         if array is None:
@@ -233,38 +249,6 @@ class BatchResponseBuilder:
         return Raw(encode(pack_array(array, self._encoding.compress) if packed else array_to_lists(array)))
 
 
-def _add_head(data: bytes, head: str | None) -> bytes:
-    return data if head is None else b'%b,"head":%b}' % (data[:-1], encode(head))
-
-
-def _unset_if_empty(infos: bytes) -> Any:
-    return UNSET if infos == EMPTY_OBJECT else Raw(infos)
-
-
-def _make_moment(outcome: EnvOutcome) -> Moment:
-    return Moment(
-        rewards=np.array([outcome.reward or 0.0]),
-        terminations=np.array([outcome.terminated]),
-        truncations=np.array([outcome.truncated]),
-        raw_observation=outcome.observation,
-        raw_metadata=outcome.metadata,
-        begins=None,
-    )
-
-
-def _make_batch_moment(outcome: BatchOutcome) -> Moment:
-    none = np.zeros(len(outcome.begins if outcome.begins is not None else ()), np.bool_)
-    return Moment(
-        rewards=np.zeros(len(none)) if outcome.rewards is None else outcome.rewards,
-        terminations=none if outcome.terminations is None else outcome.terminations,
-        truncations=none if outcome.truncations is None else outcome.truncations,
-        raw_observation=outcome.observations,
-        raw_metadata=outcome.infos,
-        begins=outcome.begins,
-    )
-
-
-# ------------------------------------------------------------------------------------------------- other events
 def make_opened_event(
     session: str, at: float, spec: SessionSpec, boot: str, *, resume: str, shared: bool, step_timeout: float | None
 ) -> SessionOpened:
@@ -340,7 +324,6 @@ def encode_transition(number: int, event: EpisodeStepped, caller: Caller) -> byt
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- resets
 def parse_reset(reset: Reset, episode_id: str) -> ResetRequest:
     """Return what a request asks for, or refuse what is no options or no mask; `episode_id` is for one that names none."""
     try:

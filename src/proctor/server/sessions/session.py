@@ -12,16 +12,23 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Final, TypeVar
 
+from proctor import __version__
 from proctor.access.limits import Throttle
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError, RecordLimitError
-from proctor.models.control import Code, Problem, Reset
-from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed
-from proctor.server.runtime.executors import AnyOutcome, Executor, await_with_timeout, close_executor
+from proctor.models.control import Code, Reset
+from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed, SessionResumed
+from proctor.server.runtime.executors import (
+    AnyOutcome,
+    Executor,
+    await_with_timeout,
+    close_executor,
+    consume_outcome,
+)
 from proctor.server.runtime.results import (
     EnvOutcome,
     RequestError,
@@ -82,16 +89,11 @@ class PendingRecord:
     def abandon(self) -> None:
         """Wait for nothing any more: the episode is lost. A promise that is not kept is not reported as forgotten."""
         for promise in self.promises:
-            asyncio.ensure_future(promise).add_done_callback(_consume_outcome)
+            asyncio.ensure_future(promise).add_done_callback(consume_outcome)
         self.promises.clear()
 
 
-def _consume_outcome(promise: "asyncio.Future[None]") -> None:
-    if not promise.cancelled():
-        promise.exception()
-
-
-class Session:
+class Session(SessionPosition):
     """One environment, from its making to its end."""
 
     def __init__(
@@ -107,13 +109,8 @@ class Session:
         kept_bytes: int = MOST_ROW_BYTES,
         resume: str = "",
     ) -> None:
+        super().__init__()
         self.name: Final = name
-        self.epoch = 0
-        self.step_count = 0
-        self.total_steps = 0
-        self.episode_id: str | None = None
-        self.loss: Loss | None = None
-        self.standing = EpisodeStatus()
         self.rows: Final = RowLog(most_bytes=kept_bytes)
         self.shared = False
         """Whether the orchestrator may step while an agent may."""
@@ -130,7 +127,7 @@ class Session:
         """Requests of the orchestrator that wait to end the episode: agents' calls make way for them."""
         self.spec: Final = spec
         self.step_timeout: Final = step_timeout
-        self._responses = response_builder
+        self.responses: Final = response_builder
         self._recorder = recorder
         self._recorder_waits = False
         """Whether the recorder takes its time, as far as the last event showed."""
@@ -142,10 +139,6 @@ class Session:
         self._boot = boot
         self._executor: Executor | None = None
         self._losses = Throttle(LOSSES_PER_SECOND, LOSSES_AT_ONCE, MOST_WAIT_SECONDS)
-        self._resets = 0
-        """Of the environment that is there now."""
-        self._concluded = True
-        """Whether there is no episode whose end is still to be stated."""
         self._concluding = False
         self.closed = False
 
@@ -153,11 +146,6 @@ class Session:
     def over(self) -> bool:
         """Whether no episode runs: none has begun, or it has ended, or it is lost."""
         return self.epoch == 0 or self.standing.ended or self.loss is not None or self.closed
-
-    @property
-    def concluded(self) -> bool:
-        """Whether the end of the latest episode is on record."""
-        return self._concluded
 
     @property
     def immediate(self) -> bool:
@@ -171,53 +159,80 @@ class Session:
 
     async def open(self) -> None:
         """Make the environment and state that it is there."""
-        executor = await self.spec.place(self.name)
+        executor = await self.make_executor()
         try:
-            stated = make_opened_event(
-                self.name,
-                self._clock(),
-                self.spec,
-                self._boot,
-                resume=self.resume,
-                shared=self.shared,
-                step_timeout=self.step_timeout,
+            await self._record(
+                make_opened_event(
+                    self.name,
+                    self._clock(),
+                    self.spec,
+                    self._boot,
+                    resume=self.resume,
+                    shared=self.shared,
+                    step_timeout=self.step_timeout,
+                )
             )
-            await self._record(stated)
-            self._executor = self._set_timeout(executor)
+            self._executor = executor
         finally:
             if self._executor is None:
                 executor.abandon()
 
+    async def make_executor(self) -> Executor:
+        """Return an executor with a new environment, which gives up what takes longer than a step may."""
+        executor = await self.spec.place(self.name)
+        executor.timeout = self.step_timeout
+        return executor
+
     def recover(self, position: SessionPosition, executor: Executor | None) -> None:
         """Stand where the record says; `executor` has the environment that was brought there, None: the episode is lost."""
-        self.epoch, self.step_count, self.episode_id = position.epoch, position.step, position.episode_id
-        self.total_steps = position.total_steps
-        self.loss, self.standing = position.loss, position.standing
-        self._resets, self._concluded = position.resets, position.concluded
-        self._executor = None if executor is None else self._set_timeout(executor)
+        for each in fields(SessionPosition):
+            setattr(self, each.name, getattr(position, each.name))
+        self._executor = executor
+
+    async def record_resumption(self, lost: str | None) -> None:
+        """State that this run of the server goes on with the session, or why its episode is `lost`."""
+        await self.record(
+            SessionResumed(
+                session=self.name,
+                at=self._clock(),
+                principal="system",
+                epoch=self.epoch,
+                step=self.step_count,
+                boot=self._boot,
+                server=__version__,
+                lost=lost,
+            )
+        )
 
     async def reset(self, reset: Reset, request_id: int | None) -> bytes:
         """Begin an episode; return the reply's data."""
         try:
             order = parse_reset(reset, f"{self.name}.{self.epoch + 1}")
             if self._executor is None:
-                self._executor = await self._make_executor()
+                if self.closed:
+                    raise make_refusal(Code.SESSION_ERROR, "this session is closed")
+                self.resets = 0
+                # To start a worker, and to end one, takes time from everybody on this machine.
+                await asyncio.sleep(self._losses.wait_seconds())
+                self._executor = await self.make_executor()
             outcome = await self._await_answer(self._executor, self._executor.reset(order))
-            self._resets += 1
+            self.resets += 1
             if order.mask is None:
                 await self.conclude("reset")
-            at, nth = self._clock(), self._resets
+            at, nth = self._clock(), self.resets
             context = StepContext(self.name, self.epoch + 1, 0, order.episode_id, at, request_id, nth=nth)
-            data, event = self._responses.build_reset(outcome, order, context)
+            data, event = self.responses.build_reset(outcome, order, context)
             await self._record(event)
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "reset", request_id) from None
         self.loss = None
-        self._concluded = False
-        self.standing = EpisodeStatus(*_find_end_flags(outcome))
+        self.concluded = False
+        self.standing = EpisodeStatus()
+        if isinstance(outcome, EnvOutcome):  # it may be over as it begins; a batch has no one episode
+            self.standing = EpisodeStatus(outcome.terminated, outcome.truncated)
         self.epoch, self.step_count, self.episode_id = context.epoch, 0, order.episode_id
         self.rows.wake()
-        return self._responses.add_head(data, self.head)
+        return self.responses.add_head(data, self.head)
 
     async def step(self, data: bytes, request_id: int | None) -> bytes:
         """Carry out an action; return the reply's data."""
@@ -254,7 +269,7 @@ class Session:
 
     async def conclude(self, reason: str) -> None:
         """State that the episode is over, if there is one of which that was not said; the turn is the caller's."""
-        if self._concluded or self._concluding:
+        if self.concluded or self._concluding:
             return
         self._concluding = True
         try:
@@ -273,7 +288,7 @@ class Session:
                     obligations=list(said.obligations),
                 )
             )
-            self._concluded = True
+            self.concluded = True
         finally:
             # If it could not be said, whoever ends the session tries again.
             self._concluding = False
@@ -293,11 +308,8 @@ class Session:
                 executor.abandon()
             with suppress(RequestError):
                 await self.conclude(reason)
-            await self._note(
-                SessionClosed(
-                    session=self.name, at=self._clock(), reason=reason, episodes=self.epoch, steps=self.total_steps
-                )
-            )
+            at, episodes, steps = self._clock(), self.epoch, self.total_steps
+            await self._note(SessionClosed(session=self.name, at=at, reason=reason, episodes=episodes, steps=steps))
             self._sealed = True
 
     @asynccontextmanager
@@ -336,7 +348,7 @@ class Session:
         """Put a step on record and count it; return the reply's data."""
         step, at = self.step_count + 1, self._clock()
         context = StepContext(self.name, self.epoch, step, self.episode_id or "", at, request_id, caller)
-        data, event = self._responses.build_step(outcome, action, context)
+        data, event = self.responses.build_step(outcome, action, context)
         promise = self._begin_record(event)
         if promise is not None and pending is not None:
             pending.promises.append(promise)
@@ -351,31 +363,20 @@ class Session:
             self.standing.move(event)
             if caller is not None:
                 if pending is None:
-                    self._show_transition(event, caller)
+                    self.show_transition(event, caller)
                 else:
-                    pending.when_safe.append(partial(self._show_transition, event, caller))
+                    pending.when_safe.append(partial(self.show_transition, event, caller))
             elif event.terminated or event.truncated:
                 self.rows.wake()
         return data
 
-    def _show_transition(self, event: EpisodeStepped, caller: Caller) -> None:
+    def show_transition(self, event: EpisodeStepped, caller: Caller) -> None:
+        """Show a step that an agent caused to whoever watches."""
         self.rows.add(encode_transition(self.rows.last + 1, event, caller))
 
     def _make_context(self, request_id: int | None, caller: Caller | None = None) -> StepContext:
         at = self._clock()
         return StepContext(self.name, self.epoch, self.step_count, self.episode_id or "", at, request_id, caller)
-
-    async def _make_executor(self) -> Executor:
-        if self.closed:
-            raise make_refusal(Code.SESSION_ERROR, "this session is closed")
-        self._resets = 0
-        # To start a worker, and to end one, takes time from everybody on this machine.
-        await asyncio.sleep(self._losses.wait_seconds())
-        return self._set_timeout(await self.spec.place(self.name))
-
-    def _set_timeout(self, executor: Executor) -> Executor:
-        executor.timeout = self.step_timeout
-        return executor
 
     def _find_executor(self) -> Executor:
         """Return where the episode stands, or refuse: there is none that could go on."""
@@ -408,16 +409,12 @@ class Session:
         context = self._make_context(request_id, caller)
         # What is too large for the record is not repeated there.
         kept = data if lost and told.problem.code not in LIMITS else b"null"
-        await self._note_failure(told.problem, request, context, kept)
-        return problem if isinstance(problem, asyncio.CancelledError) else told
-
-    async def _note_failure(self, problem: Problem, request: str, context: StepContext, action: bytes) -> None:
-        """Put on record that a request failed; without its action, if that is too much for the record."""
         try:
-            await self._record(make_failed_event(problem, request, context, action))
+            await self._record(make_failed_event(told.problem, request, context, kept))
         except RequestFailed as refusal:
-            if refusal.problem.code in LIMITS and action != b"null":
-                await self._note(make_failed_event(problem, request, context, b"null"))
+            if refusal.problem.code in LIMITS and kept != b"null":
+                await self._note(make_failed_event(told.problem, request, context, b"null"))
+        return problem if isinstance(problem, asyncio.CancelledError) else told
 
     def _make_error(self, problem: BaseException, request: str) -> RequestError:
         if isinstance(problem, RequestError):
@@ -458,7 +455,6 @@ class Session:
         pending.finish()
 
     async def _record(self, event: Event) -> None:
-        """Return when the event is safe; a failure says that it is not on record."""
         promise = self._begin_record(event)
         if promise is not None:
             await self._settle(promise)
@@ -475,7 +471,6 @@ class Session:
         return promise
 
     async def _settle(self, *promises: Awaitable[None]) -> None:
-        """Return when the events are safe of which these were promised; a failure says that they are not on record."""
         try:
             for promise in promises:
                 await promise
@@ -506,8 +501,3 @@ class Session:
         """Lose the episode, and put on record why."""
         self.lose(problem.problem.code, problem.problem.message)
         await self._note(make_failed_event(problem.problem, "", self._make_context(None), b"null"))
-
-
-def _find_end_flags(outcome: AnyOutcome) -> tuple[bool, bool]:
-    """Return whether an episode is over as it begins; a batch has no one episode."""
-    return (outcome.terminated, outcome.truncated) if isinstance(outcome, EnvOutcome) else (False, False)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from proctor.access.redaction import hide_secrets
@@ -11,7 +11,7 @@ from proctor.envs.targets import MODES
 from proctor.models.control import Code, Open
 from proctor.models.events import SessionOpened
 from proctor.models.wire import Encoding
-from proctor.server.rewards.pipeline import Pipeline, Plan
+from proctor.server.rewards.pipeline import Plan
 from proctor.server.runtime.results import make_refusal
 from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder
 from proctor.server.sessions.session import Session
@@ -20,15 +20,6 @@ from proctor.server.settings import ServerSettings
 
 NAME_BYTES: Final = 8
 """Of a session's name, which opens nothing; it is typed on command lines, so it never begins with a dash."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewSession:
-    """A session that is still to be opened, or taken up, and how it accounts for what happens."""
-
-    session: Session
-    response_builder: ResponseBuilder
-    pipeline: Pipeline
 
 
 class SessionFactory:
@@ -54,26 +45,28 @@ class SessionFactory:
     def create(self, wish: Open, encoding: Encoding, resume: str) -> Session:
         """Return a session for a client that said hello, or refuse what is not served; `resume` is its token's digest."""
         spec = self._opening_for(wish, encoding)
-        session = self._make(secrets.token_hex(NAME_BYTES), spec, self._choose_timeout(wish), resume=resume).session
+        own, asked = self._settings.step_timeout_seconds, wish.step_timeout_seconds
+        timeout = own if asked is None else asked if own is None else min(own, asked)
+        session = self._make(secrets.token_hex(NAME_BYTES), spec, timeout, resume=resume)
         session.shared = wish.shared
         return session
 
     def create_plain(self) -> Session:
         """Return a session for a client without hello."""
         spec = self._opening_for(Open(), Encoding())
-        return self._make(secrets.token_hex(NAME_BYTES), spec, self._settings.step_timeout_seconds, resume="").session
+        return self._make(secrets.token_hex(NAME_BYTES), spec, self._settings.step_timeout_seconds, resume="")
 
-    def recreate(self, opened: SessionOpened) -> NewSession:
+    def recreate(self, opened: SessionOpened) -> Session:
         """Return a session as it was when it was opened, with what is served now."""
         wish = Open(num_envs=opened.num_envs, autoreset_mode=opened.autoreset_mode, infos=opened.infos)
         spec = self._opening_for(wish, Encoding(opened.packed, opened.compress))
-        made = self._make(opened.session, spec, opened.step_timeout, resume=opened.resume)
-        made.session.shared = opened.shared
-        return made
+        session = self._make(opened.session, spec, opened.step_timeout, resume=opened.resume)
+        session.shared = opened.shared
+        return session
 
     def create_for_end(self, opened: SessionOpened) -> Session:
         """Return a session that is of no use but to state the end of the one that was opened."""
-        return self._make(opened.session, self._spec, None, resume=opened.resume).session
+        return self._make(opened.session, self._spec, None, resume=opened.resume)
 
     def find_change(self, opened: SessionOpened) -> str | None:
         """Return what is served otherwise than when the session was opened; None: nothing is."""
@@ -88,10 +81,6 @@ class SessionFactory:
         }
         what = next((what for what, (was, is_now) in pairs.items() if was != is_now), None)
         return None if what is None else f"the server has {what} now"
-
-    def _choose_timeout(self, wish: Open) -> float | None:
-        own, asked = self._settings.step_timeout_seconds, wish.step_timeout_seconds
-        return own if asked is None else asked if own is None else min(own, asked)
 
     def _opening_for(self, wish: Open, encoding: Encoding) -> SessionSpec:
         spec = self._spec
@@ -112,14 +101,14 @@ class SessionFactory:
             infos=wish.infos or self._plan.reads_outputs,
         )
 
-    def _make(self, name: str, spec: SessionSpec, timeout: float | None, *, resume: str) -> NewSession:
+    def _make(self, name: str, spec: SessionSpec, timeout: float | None, *, resume: str) -> Session:
         pipeline = self._plan.pipeline(spec.num_envs, packed=spec.encoding.packed, space=spec.card.observation_space)
         response_builder: ResponseBuilder = (
             SingleResponseBuilder(pipeline, extended=bool(resume))
             if spec.num_envs is None
             else BatchResponseBuilder(pipeline, spec.encoding)
         )
-        session = Session(
+        return Session(
             name,
             spec,
             response_builder,
@@ -130,4 +119,3 @@ class SessionFactory:
             kept_bytes=int(self._settings.watch_mb * 2**20),
             resume=resume,
         )
-        return NewSession(session, response_builder, pipeline)

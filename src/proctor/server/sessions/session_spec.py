@@ -46,15 +46,12 @@ class AnyWorkerPool(Protocol):
 
     async def place(self, work: Work, name: str = "") -> Executor:
         """Return an executor with a new environment at work in it, or raise a refusal."""
-        ...
 
     async def close(self) -> None:
         """End every process that it started."""
-        ...
 
     def end(self) -> None:
         """Do the same without an event loop."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
