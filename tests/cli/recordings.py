@@ -27,7 +27,6 @@ from proctor.models.events import (
     SessionOpened,
     SessionResumed,
 )
-from proctor.models.wire import observation_json
 from tests.cli.streams import conforming, violated
 
 NOON = 1_735_732_800.0  # 2025-01-01 12:00 UTC
@@ -199,7 +198,7 @@ def real(
     for epoch, seed in enumerate(seeds, start=1):
         space.seed(seed)
         seen = environment.reset(seed=seed, episode_id=f"ep-{session}-{epoch}")
-        yield reset(session, epoch=epoch, seed=seed, observation=Raw(observation_json(seen)))
+        yield reset(session, epoch=epoch, seed=seed, observation=Raw(seen.inside()))
         step = 0
         while step < steps and not seen.done:
             step += 1
@@ -214,7 +213,7 @@ def real(
                 raw_reward=seen.reward,
                 terminated=seen.terminated,
                 truncated=seen.truncated,
-                observation=Raw(observation_json(seen)),
+                observation=Raw(seen.inside()),
             )
         yield closed(session, step, epoch=epoch)
     yield ended(session)

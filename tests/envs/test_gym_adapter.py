@@ -32,7 +32,7 @@ from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import unpack_array
 from proctor.models.events import SessionOpened
 from proctor.models.infos import OMITTED
-from proctor.models.wire import Action, Encoding, State, observation_json
+from proctor.models.wire import Action, Encoding, State
 from proctor.replay.replayer import replay_rows
 from tests.models.space_strategies import identical, members, spaces
 from tests.replay.recorded_ledgers import Play, Sitting, record, rows_of
@@ -91,7 +91,7 @@ def test_a_step_carries_the_spaces_own_values_there_and_back(
     sent = environment.action_type(action=action[1]).model_dump_json()
 
     answer = act(environment, sent)
-    read = environment.observation_type.model_validate_json(observation_json(answer))
+    read = environment.observation_type.model_validate_json(answer.inside())
 
     assert identical(env.calls[-1][1], action[1])
     assert identical(read.observation, seen[1])
@@ -105,7 +105,7 @@ def test_what_is_written_fast_is_what_pydantic_writes(seen: float) -> None:
 
     for encoding in (Encoding(), Encoding(packed=True)):
         written = answer.model_dump_json(include={"observation"}, context=encoding)
-        assert json.loads(observation_json(answer, encoding)) == json.loads(written)
+        assert json.loads(answer.inside(encoding)) == json.loads(written)
 
 
 def test_a_real_environment_plays_as_it_does_without_us() -> None:
@@ -135,7 +135,7 @@ def test_gymnasiums_own_environments_take_what_the_model_reads(env_id: str) -> N
 
     answer = environment.step(environment.action_type(action=env.action_space.sample()))
 
-    json.loads(observation_json(answer))
+    json.loads(answer.inside())
     assert isinstance(answer.reward, float)
     assert environment.quick
 
@@ -203,7 +203,7 @@ def test_an_observation_of_another_shape_is_the_environments_fault() -> None:
     env.seen = np.zeros(3)
 
     with pytest.raises(ComponentError, match="form"):
-        observation_json(GymEnvironment(env).reset())
+        GymEnvironment(env).reset().inside()
 
 
 def test_an_observation_beyond_its_bounds_is_passed_on_and_read_back() -> None:
@@ -211,7 +211,7 @@ def test_an_observation_beyond_its_bounds_is_passed_on_and_read_back() -> None:
     env.seen = np.array([2, np.nan], np.float32)
     environment = GymEnvironment(env)
 
-    written = observation_json(environment.reset())
+    written = environment.reset().inside()
 
     assert written == b'{"observation":[2.0,"NaN"]}'
     assert identical(environment.observation_type.model_validate_json(written).observation, env.seen)

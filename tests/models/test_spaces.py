@@ -17,7 +17,7 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.models.space_descriptions import READERS, WRITERS
 from proctor.models.space_fields import InSpace
 from proctor.models.spaces import CODECS, STACKS, codec_of, described, space_from
-from proctor.models.wire import Action, Encoding, Observation, observation_json
+from proctor.models.wire import Action, Encoding, Observation
 from tests.models.space_strategies import bent, identical, json_values, members, spaces
 
 # Gymnasium's own judgement of stacked scalars warns about them.
@@ -154,7 +154,7 @@ def test_a_field_in_a_space_refuses_what_is_no_member(value: Any) -> None:
 def test_a_field_in_a_space_is_written_as_the_encoding_says() -> None:
     seen = Chosen(observation={"at": 3, "image": np.zeros((64, 64), np.uint8)})
 
-    plain, packed, zipped = (json.loads(observation_json(seen, encoding))["observation"] for encoding in ENCODINGS)
+    plain, packed, zipped = (json.loads(seen.inside(encoding))["observation"] for encoding in ENCODINGS)
 
     assert plain["image"] == [[0] * 64] * 64
     assert packed["image"]["dtype"] == "|u1"

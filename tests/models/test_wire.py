@@ -31,7 +31,6 @@ from proctor.models.wire import (
     WireModel,
     assemble_model,
     check_wire_type,
-    observation_json,
 )
 
 MODES: tuple[Literal["validation"], Literal["serialization"]] = ("validation", "serialization")
@@ -72,7 +71,7 @@ def test_an_observation_is_the_same_after_a_journey(
 ) -> None:
     seen = Seen(angle=angle, reward=reward, terminated=flags[0], truncated=flags[1], metadata=metadata)
 
-    inside = json.loads(observation_json(seen))
+    inside = json.loads(seen.inside())
     outside = json.loads(seen.model_dump_json(include=set(OUTSIDE)))
 
     assert Seen.model_validate_json(seen.model_dump_json()) == seen
@@ -85,7 +84,7 @@ def test_an_observation_is_the_same_after_a_journey(
     ("number", "text"), [(math.inf, b'"Infinity"'), (-math.inf, b'"-Infinity"'), (math.nan, b'"NaN"')]
 )
 def test_a_float_that_json_lacks_is_a_string_and_is_read_back(number: float, text: bytes) -> None:
-    written = observation_json(Seen(angle=number))
+    written = Seen(angle=number).inside()
 
     assert text in written
     assert str(Seen.model_validate_json(written).angle) == str(number)
@@ -94,7 +93,7 @@ def test_a_float_that_json_lacks_is_a_string_and_is_read_back(number: float, tex
 def test_an_encoding_changes_nothing_where_there_are_no_arrays() -> None:
     seen = Seen(angle=0.5)
 
-    assert observation_json(seen, Encoding(packed=True, compress=True)) == observation_json(seen)
+    assert seen.inside(Encoding(packed=True, compress=True)) == seen.inside()
 
 
 def test_a_wire_model_cannot_be_changed() -> None:
@@ -206,7 +205,7 @@ def test_an_assembled_model_is_like_one_that_was_validated() -> None:
 
     assert made == Seen(**fields)
     assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made.model_copy() == made
-    assert observation_json(made) == observation_json(Seen(**fields))
+    assert made.inside() == Seen(**fields).inside()
     assert repr(made) == repr(Seen(**fields))
 
 

@@ -1,7 +1,7 @@
 """A recorder that keeps what it is given."""
 
 from proctor.errors import ComponentError
-from proctor.models.events import Event, copy_event
+from proctor.models.events import Event, decode_event, encode_event
 
 
 class MemoryRecorder:
@@ -24,7 +24,7 @@ class MemoryRecorder:
         """Keep a copy of the event."""
         if self._closed:
             raise ComponentError("the recorder is closed", expected="no more events")
-        self._kept.append(copy_event(event))
+        self._kept.append(decode_event(encode_event(event)))
 
     def head(self, session: str) -> None:
         """Return None: nothing here could prove anything."""

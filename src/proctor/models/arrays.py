@@ -249,10 +249,6 @@ def _make_error(value: Any, dtype: np.dtype[Any], shape: Shape) -> ValidationErr
     )
 
 
-DTYPE_NAMES: Final = {dtype.char: dtype.name for dtype in map(np.dtype, "?bBhHiIlLqQefdg")}
-"""The names of dtypes: numpy makes each one anew, which takes longer than to tell a short array."""
-
-
 def describe_parts(name: str, value: Any) -> str:
     """Return one line for each part of what was observed: `name`, or the names of the parts."""
     return "\n".join(f"{path}: {describe_leaf(leaf)}" for path, leaf in _find_leaves(name, value))
@@ -280,7 +276,7 @@ def describe_leaf(value: Any) -> str:
 
 def _describe_array(array: Array) -> str:
     shape = " x ".join(map(str, array.shape))
-    form = f"({DTYPE_NAMES.get(array.dtype.char, 'values')}, shape {shape})" if array.ndim else ""
+    form = f"({array.dtype.name if array.dtype.kind in 'biuf' else 'values'}, shape {shape})" if array.ndim else ""
     if array.size <= MOST_VALUES:
         return f"{describe_value(array.tolist())} {form}".rstrip()
     first = ", ".join([describe_value(each) for each in array.reshape(-1)[:FIRST].tolist()])

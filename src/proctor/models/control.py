@@ -6,26 +6,6 @@ Rule 3: a field that is not described here is refused, so that nothing is misrea
 Rule 4: an agent's token is in `Granted` and nowhere else; a grant's name opens nothing.
 Rule 5: rows that are watched are numbered by session and never renumbered, so that whoever was cut off asks for those after
     the last one it has.
-
-    request   data       reply        data              needs hello   names a session
-    hello     Hello      hello        Welcome           is it         no
-    open      Open       opened       Opened            yes           no (the reply does)
-    resume    Resume     resumed      Resumed           yes           no (the reply does)
-    reset     Reset      observation  ObservationReply  no            after hello
-                         batch        BatchReply
-    step      an action  observation  ObservationReply  no            after hello
-              StepBatch  batch        BatchReply
-    state     -          state        a State           no            after hello
-    cancel    Cancel     cancelled    Cancelled         yes           yes
-    grant     GrantWish  granted      Granted           yes           yes
-    revoke    Revoke     revoked      Revoked           yes           yes
-    watch     Watch      watched      Watched           yes           yes
-    wait_end  WaitEnd    ended        Ended             yes           yes
-    close     -          closed       Closed            no            after hello; without one the socket is closed
-    metadata  -          metadata     Metadata          no            no
-    schema    -          schema       Schemas           no            no
-                         error        Problem
-                         warning      Notice            pushed, after hello only
 """
 
 from enum import StrEnum

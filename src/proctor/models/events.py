@@ -4,17 +4,6 @@ Rule 1: an event is complete. A reader needs no other file to know what was serv
 Rule 2: an event says what happened, never what to do with it: where it is kept is known by a `Recorder` only.
 Rule 3: `VERSION` is in every line. A field that is not described here, or another version, is refused when read.
 Rule 4: a `Raw` field holds exactly one JSON value in UTF-8, and a number is finite; the session has seen to it.
-
-    event            stated when
-    session_opened   an environment was made and can be reset
-    agent_granted    an agent was given the tools of an episode    agent_revoked  they were taken back
-    episode_reset    an episode began                              batch_reset    the same for a batch
-    episode_stepped  a step ran and is answered                    batch_stepped  the same for a batch
-    packet_judged    a packet or a record of a governed episode was judged
-    failed           a request was refused, or failed
-    episode_closed   nothing more will come from this episode
-    session_resumed  another run of the server has taken the session up again
-    session_closed   nothing more will come from this session
 """
 
 import re
@@ -327,11 +316,3 @@ def decode_event(line: bytes) -> Event:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ValidationError(f"not an event: {problem}", expected=f"an event of version {VERSION}") from problem
     raise ValidationError("an event of another version", found=version, expected=f"version {VERSION}")
-
-
-def copy_event(event: Event) -> Event:
-    """Return an equal event that owns everything in it, for one who keeps it after the call that passed it."""
-    try:
-        return _DECODER.decode(encode_event(event))
-    except msgspec.DecodeError as problem:
-        raise ComponentError(f"an event breaks its own shape: {problem}", found=type(event).__name__) from problem

@@ -6,19 +6,6 @@ Rule 3: an act names the episode that it is about, by session and epoch, and an 
     episode runs by then, or the question does not wait any more, the act is refused.
 Rule 4: rows are numbered by server and never renumbered, so that whoever was cut off asks for those after the last one it
     has.
-
-    request                 body           answer
-    GET  /operator/pending  -              Pending
-    GET  /operator/sessions -              Governed
-    GET  /operator/watch    after, wait    JudgedPage
-    POST /operator/answer   Answer         Done
-    POST /operator/approve  Approve        Done
-    POST /operator/deny     Deny           Done
-    POST /operator/alert    RaiseAlert     Done
-    POST /operator/clear    Clear          Done
-    POST /operator/revoke   Withdraw       Done
-    POST /operator/budget   ApproveBudget  Done
-    POST /operator/link     -              Link
 """
 
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -37,12 +24,10 @@ class InEpisode(Protocol):
     @property
     def session(self) -> str:
         """The session's name."""
-        ...
 
     @property
     def epoch(self) -> int:
         """Which of the session's episodes it is."""
-        ...
 
 
 class NamedQuestion(InEpisode, Protocol):
@@ -51,7 +36,6 @@ class NamedQuestion(InEpisode, Protocol):
     @property
     def id(self) -> str:
         """The question's id."""
-        ...
 
 
 class Choice(Struct):

@@ -2,7 +2,7 @@
 
 Rule 1: everything here can be said in JSON; a model with a field that cannot is refused when its class is made.
 Rule 2: models are frozen, and a field that they do not name is refused.
-Rule 3: what every observation has (`OUTSIDE`) travels beside it; `observation_json` writes only what is inside.
+Rule 3: what every observation has (`OUTSIDE`) travels beside it; `inside` writes only the others.
 Rule 4: no numpy and no Gymnasium, so that a typed client stays light; arrays are the business of `spaces`. A typed field
     of numbers takes packed arrays, too, if it is marked as `Packable`.
 """
@@ -140,7 +140,7 @@ class Observation(WireModel):
         return self.terminated or self.truncated
 
     def inside(self, encoding: Encoding = PLAIN) -> bytes:
-        """Return the fields inside as one JSON object; `observation_json` is how others call this."""
+        """Return the fields inside as one JSON object, without `OUTSIDE`."""
         return self.__pydantic_serializer__.to_json(self, exclude=_OUTSIDE, context=encoding)
 
 
@@ -163,11 +163,6 @@ def _unpack_value(value: Any) -> Any:
     from proctor.models.arrays import unpack_array
 
     return unpack_array(value, most=MOST_TYPED_BYTES).tolist()
-
-
-def observation_json(observation: Observation, encoding: Encoding = PLAIN) -> bytes:
-    """Return the observation's own fields, without `OUTSIDE`, as one JSON object."""
-    return observation.inside(encoding)
 
 
 def assemble_model(model: type[ModelT], fields: dict[str, Any]) -> ModelT:

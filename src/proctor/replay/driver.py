@@ -1,6 +1,6 @@
 """Environments that are driven again: what a record asks of one goes in, what a server would have recorded comes out.
 
-Rule 1: what comes out is said with the functions that the server says it with (`observation_json`, `encode_info`), so that
+Rule 1: what comes out is said with the functions that the server says it with (`Observation.inside`, `encode_info`), so that
     it can be compared byte for byte.
 Rule 2: what the environment raises is `EnvironmentFailure`, for a replay that fails where the record goes on is a finding.
 Rule 3: coroutines run on an event loop in a thread of its own, so that a replay works where a loop runs already (a notebook, a
@@ -36,7 +36,7 @@ from proctor.models.control import MOST_ENVS, StepBatch
 from proctor.models.events import SessionOpened
 from proctor.models.infos import encode_info, encode_infos
 from proctor.models.spaces import codec_of
-from proctor.models.wire import Encoding, Observation, observation_json
+from proctor.models.wire import Encoding, Observation
 from proctor.replay.comparison import NULL, BatchOutput, EnvOutput, has_scene
 from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset
 
@@ -184,7 +184,7 @@ class SingleDriver:
         metadata = observation.metadata
         try:
             return EnvOutput(
-                observation_json(observation, self._encoding),
+                observation.inside(self._encoding),
                 encode_info(metadata) if metadata else EMPTY_OBJECT,
                 observation.reward,
                 observation.terminated,

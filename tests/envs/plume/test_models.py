@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.models.arrays import pack_array
-from proctor.models.wire import observation_json
 
 numbers = st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False)
 readings = st.lists(numbers, max_size=4).map(tuple)
@@ -49,7 +48,7 @@ def test_a_velocity_and_a_reading_may_come_packed() -> None:
 def test_an_observation_keeps_its_integers_and_its_floats(observation: Any) -> None:
     sent = PlumeObservation(observation=observation)
 
-    back = PlumeObservation.model_validate_json(observation_json(sent))
+    back = PlumeObservation.model_validate_json(sent.inside())
 
     assert repr(back.observation) == repr(sent.observation) == repr(observation)
 

@@ -28,7 +28,6 @@ from proctor.envs.plume.sensors import (
 from proctor.envs.plume.tools import DESCRIBERS, MOST_STEPS, find_describer
 from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.errors import StateError, ValidationError
-from proctor.models.wire import observation_json
 from tests.envs.plume.catalogue import OwnSensor
 from tests.models.space_strategies import json_values
 
@@ -157,7 +156,7 @@ def test_agents_learn_neither_the_source_nor_their_place_nor_the_reward(action: 
     environment = made(action, source_location=(13, 17))
     seen = environment.reset(seed=123_456_789)
 
-    told = environment.describe_observation(seen) + observation_json(seen).decode()
+    told = environment.describe_observation(seen) + seen.inside().decode()
     told += "".join(each.description + json.dumps(each.input_schema) for each in environment.toolbox().tools)
 
     assert not any(secret in told for secret in ("13", "17", "123456789", "distance", "agent_xy", "reward"))

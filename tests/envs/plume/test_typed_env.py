@@ -15,7 +15,6 @@ from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.errors import ComponentError, ValidationError
-from proctor.models.wire import observation_json
 from tests.envs.plume.catalogue import SENSORS, OwnSensor
 
 STILL_AIR = [sensor for name, sensor in SENSORS.items() if name != "wind"]
@@ -38,7 +37,7 @@ def test_every_sensor_is_written_as_an_adapted_environment_writes_it(sensor: Any
     others = [adapted.reset(seed=3), *(adapted.step(adapted.action_type(action=i % 4)) for i in range(6))]
 
     for answer, other in zip(answers, others, strict=True):
-        assert in_order(observation_json(answer)) == in_order(observation_json(other))
+        assert in_order(answer.inside()) == in_order(other.inside())
         assert answer.metadata == other.metadata
         assert PlumeObservation.model_validate_json(answer.model_dump_json()) == answer
 

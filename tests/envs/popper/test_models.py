@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState, PopperView, TimedPopperView
 from proctor.models.arrays import pack_array
-from proctor.models.wire import observation_json
 
 cells = st.integers(0, 9)
 boards = st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=4).map(tuple)
@@ -25,7 +24,7 @@ def test_a_view_is_the_same_after_a_journey_and_tells_time_only_if_it_did(
     view = plain if left is None else TimedPopperView(board=board, selection=selection, time_left_norm=(left,))
     sent = PopperObservation(observation=view)
 
-    back = PopperObservation.model_validate_json(observation_json(sent))
+    back = PopperObservation.model_validate_json(sent.inside())
 
     assert back == sent
     assert type(back.observation) is type(view)

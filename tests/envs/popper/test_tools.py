@@ -14,7 +14,6 @@ from proctor.envs.popper.models import PopperAction, PopperObservation, PopperVi
 from proctor.envs.popper.tools import describe_board
 from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.errors import StateError, ValidationError
-from proctor.models.wire import observation_json
 from tests.models.space_strategies import json_values
 
 OPENING = [[1, 3, 2], [2, 3, 3], [3, 2, 1], [2, 2, 0]]
@@ -161,7 +160,7 @@ def test_agents_learn_neither_the_seed_nor_the_score_nor_the_reward() -> None:
     environment = made()
     seen = environment.reset(seed=123_456_789)
 
-    told = environment.describe_observation(seen) + observation_json(seen).decode()
+    told = environment.describe_observation(seen) + seen.inside().decode()
     told += "".join(each.description for each in environment.toolbox().tools)
 
     assert not any(secret in told for secret in ("123456789", "score", "reward", "next_fall"))

@@ -50,7 +50,6 @@ def code(message: dict[str, Any]) -> str:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------- exactly once
 @KINDS
 async def test_a_repeated_request_gets_the_stored_reply_and_runs_once(target: str) -> None:
     async with driven(target) as (_, channel, outlet):
@@ -127,7 +126,6 @@ async def test_a_refusal_is_a_reply_like_any_other() -> None:
         assert LEDGER.asked[2] == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- epochs
 @KINDS
 @pytest.mark.parametrize("kind", ["step", "reset", "state", "close"])
 @pytest.mark.parametrize("epoch", [0, 2])
@@ -150,7 +148,6 @@ async def test_the_epoch_counts_the_resets_that_succeeded() -> None:
             assert (reply["type"] == "observation") is (how == "move")
 
 
-# -------------------------------------------------------------------------------------------------------- cancellation
 async def test_a_request_that_waits_is_dropped_and_never_runs() -> None:
     async with driven() as (_, channel, outlet):
         await held(channel, outlet, HELD)
@@ -232,7 +229,6 @@ async def test_a_cancel_that_names_nothing_is_refused(data: Any) -> None:
         assert (answer["id"], code(answer)) == (1, "VALIDATION_ERROR")
 
 
-# ----------------------------------------------------------------------------------------------------------- the queue
 async def test_requests_are_carried_out_one_by_one_in_the_order_in_which_they_came() -> None:
     async with driven() as (_, channel, outlet):
         await taken(channel, "reset", {"seed": 1}, 1)
@@ -274,7 +270,6 @@ async def test_what_is_asked_behind_a_close_is_told_that_there_is_nothing_more()
         assert LEDGER.asked[4] == 0
 
 
-# ------------------------------------------------------------------------------------------------- broken connections
 async def test_a_request_that_runs_while_the_connection_breaks_is_finished_and_its_reply_kept() -> None:
     async with driven() as (sessions, channel, outlet):
         await held(channel, outlet, HELD)

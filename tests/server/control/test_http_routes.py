@@ -43,7 +43,6 @@ def client(served: Served) -> Iterator[httpx.Client]:
         yield there
 
 
-# ------------------------------------------------------------------------------------------------------- what is said
 def test_a_server_that_takes_sessions_is_healthy(client: httpx.Client) -> None:
     answer = client.get("/health")
 
@@ -91,7 +90,6 @@ def test_the_counts_are_those_of_now(client: httpx.Client, served: Served) -> No
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
 
 
-# -------------------------------------------------------------------------------------------------- what is described
 def test_the_description_names_exactly_the_routes(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
@@ -149,7 +147,6 @@ def test_pages_are_only_read(client: httpx.Client, method: str, path: str) -> No
     assert answer.json() == {"error": "not with this method"}
 
 
-# -------------------------------------------------------------------------------------------------- agents are elsewhere
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"nonsense", b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"reset"}}']
 )
@@ -185,7 +182,6 @@ def test_no_body_is_answered_with_anything_else(body: bytes) -> None:
     assert json.loads(answer)
 
 
-# ----------------------------------------------------------------------------------------------------- seen from inside
 TARGET = Target("tests.server.environments:Counting")
 CARD = describe_target(TARGET)
 

@@ -143,7 +143,6 @@ def test_two_origins_are_refused_whatever_they_are(served: Served, endpoint: str
     assert spoken(served, endpoint, headers)[0] == 400
 
 
-# ----------------------------------------------------------------------------------------------------- the credentials
 def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
@@ -300,7 +299,6 @@ def test_a_control_secret_and_a_thousand_guesses_resume_no_session(served: Serve
         assert mine.ask("step", {"nonce": 2})["data"]["step"] == 1
 
 
-# ---------------------------------------------------------------------------------------------------------- the rooms
 def test_there_is_one_socket_and_no_other(served: Served) -> None:
     async def ask() -> list[Any]:
         right = (b"authorization", f"Bearer {SECRET}".encode())

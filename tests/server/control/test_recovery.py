@@ -281,7 +281,6 @@ async def test_a_session_without_an_episode_is_there_and_can_be_asked_for_its_st
     assert json.dumps(begun["data"]["observation"]) == '{"total": 3, "begun": 1}'
 
 
-# ---------------------------------------------------------------------------------------------- who is not taken up
 def closed(events: Sequence[Event]) -> list[tuple[str, int]]:
     return [(event.reason, event.steps) for event in events if isinstance(event, SessionClosed)]
 

@@ -142,7 +142,6 @@ def test_whatever_is_repeated_in_whichever_session_nothing_runs_twice_and_no_rep
     assert whole
 
 
-# ------------------------------------------------------------------------------------------------- the next run's memory
 def test_an_id_that_was_refused_and_then_used_is_used_up_for_all_runs(tmp_path: Path) -> None:
     step = {"type": "step", "data": {"by": 5}, "epoch": 1, "id": 2}
     with staged(tmp_path) as stage:

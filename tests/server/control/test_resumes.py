@@ -134,7 +134,6 @@ def check_replies(rival: Rival, taken: int) -> None:
             assert reply["code"] in ("ID_REUSED", "EPISODE_LOST")
 
 
-# ------------------------------------------------------------------------------------------------ while a record waits
 class SlowRecorder(MemoryRecorder):
     """Keeps events of one kind only when it is told to."""
 
@@ -197,7 +196,6 @@ def test_a_revoke_that_is_repeated_elsewhere_while_its_record_waits_is_answered_
     assert (reply["type"], reply["id"], reply["data"]["live"]) == ("revoked", 2, True)
 
 
-# ------------------------------------------------------------------------------------------------- agents with one grant
 @pytest.mark.parametrize("target", ["QuickCounting", "Counting"])
 def test_agents_that_share_a_grant_each_hear_of_their_own_calls_and_no_call_is_made_twice(target: str) -> None:
     async def use_at_once(address: str, token: str) -> list[Answer]:

@@ -53,7 +53,6 @@ def refusal(problem: pytest.ExceptionInfo[RequestError]) -> tuple[str, bool]:
 LOST = (Code.EPISODE_LOST.value, True)
 
 
-# ------------------------------------------------------------------------------------------------------ coming back
 async def test_a_session_waits_for_its_client_until_the_grace_period_is_over() -> None:
     clock, first, second = Clock(), Outlet(), Outlet()
     sessions = made_sessions(clock, **TIMES)
@@ -127,7 +126,6 @@ async def test_a_resume_takes_the_session_from_the_connection_that_held_it() -> 
     assert (channel.outlet, channel.detached_at) == (second, None)
 
 
-# ----------------------------------------------------------------------------------------------------------- idleness
 async def test_an_idle_session_is_warned_once_and_then_ended() -> None:
     clock, outlet = Clock(), Outlet()
     sessions = made_sessions(clock, **TIMES)
@@ -224,7 +222,6 @@ async def test_a_session_ends_exactly_when_grace_or_idleness_says_so(
     await sessions.drain()
 
 
-# ------------------------------------------------------------------------------------------------------------ opening
 @pytest.mark.parametrize(
     ("own", "asked_for", "found"), [(60.0, None, 60.0), (60.0, 5.0, 5.0), (60.0, 90.0, 60.0), (None, 5.0, 5.0)]
 )
@@ -307,7 +304,6 @@ async def test_without_hello_a_session_that_cannot_be_put_on_record_is_refused_a
     await holds(lambda: LEDGER.closed.keys() == LEDGER.made)
 
 
-# ----------------------------------------------------------------------------------------------------------- stopping
 def closings(recorder: MemoryRecorder) -> dict[str, str]:
     """Return why each session ended; every session that was opened must have ended once."""
     opened_ones = [event.session for event in recorder.events if isinstance(event, SessionOpened)]

@@ -68,7 +68,6 @@ def flags(outcome: BatchOutcome) -> tuple[list[bool], list[bool]]:
     return outcome.terminations.tolist(), outcome.begins.tolist()
 
 
-# -------------------------------------------------------------------------------------------------------- lifecycle
 @pytest.mark.parametrize("text", [CORRIDOR, "CartPole-v1", "proctor/PlumeSearch-v0", "proctor/ColumnPopper-v0"])
 def test_a_step_before_the_reset_or_after_the_close_is_refused(text: str) -> None:
     desk = desk_of(text)
@@ -120,7 +119,6 @@ def test_with_autoreset_disabled_a_step_waits_for_the_reset_of_those_that_ended(
     assert flags(desk.step(actions(0, 0)))[1] == [False, False]
 
 
-# ------------------------------------------------------------------------------------------------------- restarts
 def test_in_next_step_the_step_after_an_end_begins_an_episode() -> None:
     desk = desk_of(length=1)
     reset = desk.reset(order())
@@ -190,7 +188,6 @@ def test_who_begins_and_who_has_ended_follow_from_the_mode(data: st.DataObject, 
         assert json.loads(desk.state())["ended"] == [index for index, each in enumerate(over) if each]
 
 
-# --------------------------------------------------------------------------------------------------- what is refused
 @pytest.mark.parametrize("mask", [[], [True], [False, False], [True, False, True]])
 def test_a_mask_that_does_not_fit_is_refused(mask: list[bool]) -> None:
     desk = desk_of(mode="disabled")
@@ -292,7 +289,6 @@ def test_whatever_comes_as_actions_is_taken_or_refused(raw: bytes) -> None:
     assert taken
 
 
-# -------------------------------------------------------------------------------------------------------- encodings
 def test_packed_arrays_say_the_same_as_lists() -> None:
     plain, packed = desk_of("CartPole-v1", infos=True), desk_of("CartPole-v1", infos=True, encoding=PACKED)
 
@@ -334,7 +330,6 @@ def test_without_infos_only_seeds_and_ends_are_told() -> None:
     assert ours.step(actions(0, 0)).infos == b"{}"
 
 
-# ------------------------------------------------------------------------------------------------------- exceptions
 def test_an_exception_becomes_a_failure_whose_text_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
     desk = desk_of(fails_at=1)
     desk.reset(order())

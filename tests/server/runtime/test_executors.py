@@ -96,14 +96,12 @@ async def given_up(task: asyncio.Task[Any]) -> None:
         await task
 
 
-# ------------------------------------------------------------------------------------------------------- everywhere
 @pytest.mark.parametrize("placed", PLACES)
 @pytest.mark.parametrize("kind", [Counting, Quick])
 async def test_a_desk_answers_the_same_wherever_it_works(placed: Any, kind: type[Counting], key: str) -> None:
     place = await placed(key, lambda: kind(key))
-    answers = await place.reset(ORDER), await place.step(b'{"action":4}'), await place.state()
+    begun, stepped, state = await place.reset(ORDER), await place.step(b'{"action":4}'), await place.state()
     await place.close()
-    begun, stepped, state = answers
 
     assert begun == EnvOutcome(b'{"observation":3}', b'{"instance":1}')
     assert stepped == EnvOutcome(b'{"observation":1}', b"{}", 4.0)
@@ -159,22 +157,20 @@ async def test_an_abandoned_environment_is_closed_all_the_same(placed: Any, key:
 
 
 @pytest.mark.parametrize("placed", PLACES)
-def test_an_abandoned_environment_that_fails_to_close_is_logged(
+async def test_an_abandoned_environment_that_fails_to_close_is_logged(
     placed: Any, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        place = await placed(key, lambda: Raising("close", key=key))
-        place.abandon()
-        await asyncio.to_thread(until, lambda: HIDDEN_TEXT in caplog.text)
+    caplog.set_level(logging.WARNING, "proctor.environment")
+    place = await placed(key, lambda: Raising("close", key=key))
+    place.abandon()
+    await asyncio.to_thread(until, lambda: HIDDEN_TEXT in caplog.text)
 
-    with caplog.at_level(logging.WARNING, "proctor.environment"):
-        run(scenario())
+    assert [each.getMessage() for each in caplog.records if each.name == "proctor.environment"] == [
+        "an environment failed to close"
+    ]
+    assert await asyncio.to_thread(gone, key)
 
-    assert [record.getMessage() for record in caplog.records] == ["an environment failed to close"]
-    assert gone(key)
 
-
-# -------------------------------------------------------------------------------------------------------- on the loop
 async def test_a_step_that_is_a_coroutine_is_awaited_on_the_loop(key: str) -> None:
     place = LoopExecutor(desk_of(Later(key)), immediate=False)
     await place.reset(ORDER)
@@ -226,7 +222,6 @@ async def test_a_making_that_fails_is_told_to_who_waits_and_to_nobody_else(late:
     gc.collect()
 
 
-# ------------------------------------------------------------------------------------------------------- on a thread
 async def test_an_environment_lives_on_one_thread_of_its_own(key: str) -> None:
     place = await on_thread(key, lambda: Counting(key))
     await place.reset(ORDER)

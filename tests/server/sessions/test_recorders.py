@@ -68,7 +68,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "record.jsonl"
 
 
-# ------------------------------------------------------------------------------------------------------- the file
 def test_a_new_file_is_its_owners_only(path: Path) -> None:
     before = os.umask(0)
     try:
@@ -111,7 +110,6 @@ def test_closing_frees_the_descriptor(path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
-# ------------------------------------------------------------------------------------------------- failing disks
 @pytest.mark.parametrize("room", [0, 1, 100])
 def test_a_full_disk_is_an_error_that_leaves_no_torn_line(path: Path, room: int) -> None:
     with recording(path) as recorder:
@@ -139,7 +137,6 @@ def test_a_disk_that_fails_to_flush_ends_the_recording(path: Path, monkeypatch: 
             recorder.record(step(2))
 
 
-# --------------------------------------------------------------------------------------------------- torn lines
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(1, len(encode_event(step(2))) + 1), again=st.booleans())
 def test_a_line_cut_anywhere_by_a_crash_spoils_no_other(path: Path, cut: int, again: bool) -> None:
@@ -226,7 +223,6 @@ def test_a_file_that_is_emptied_is_begun_anew(path: Path) -> None:
     assert list(read_events(path)) == [step(2)]
 
 
-# ------------------------------------------------------------------------------------------------ several writers
 def write_many(path: Path, session: str) -> None:
     with recording(path) as recorder:
         for number in range(EVENTS_EACH):

@@ -14,7 +14,16 @@ from msgspec import Raw
 
 from proctor.models.arrays import unpack_array
 from proctor.models.control import Reset
-from proctor.models.events import NULL, BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, copy_event
+from proctor.models.events import (
+    NULL,
+    BatchReset,
+    BatchStepped,
+    EpisodeReset,
+    EpisodeStepped,
+    Event,
+    decode_event,
+    encode_event,
+)
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import NO_TRANSFORMS, plan_of
 from proctor.server.runtime.env_adapter import ResetRequest
@@ -65,7 +74,6 @@ STEP = BatchOutcome(
 )
 
 
-# ------------------------------------------------------------------------------------------------------ one environment
 def test_without_hello_a_reply_has_what_openenv_knows_and_no_more() -> None:
     data, _ = single(extended=False).build_step(OUTCOME, ACTION, STAND)
 
@@ -189,10 +197,9 @@ def test_reply_and_record_say_the_same_of_any_outcome(outcome: EnvOutcome, exten
     assert event.raw_reward == outcome.reward
     assert ("terminated" in said) == extended
     assert event.reward is None or event.reward == pytest.approx((event.raw_reward or 0) + sum(event.parts.values()))
-    assert copy_event(event) == event
+    assert decode_event(encode_event(event)) == event
 
 
-# -------------------------------------------------------------------------------------------------------------- a batch
 def test_a_batchs_reset_has_no_rewards_and_no_flags() -> None:
     data, event = batch().build_reset(RESET, ResetRequest([5, 6], "e", None, [True, False]), STAND)
 
@@ -287,7 +294,7 @@ def test_reply_and_record_say_the_same_of_any_batch(outcome: BatchOutcome, shape
     total = outcome.rewards + sum(np.array(raw(part)) for part in checked.parts.values())
     assert said["rewards"] == pytest.approx(total.tolist())
     assert said.get("infos", {}) == raw(checked.infos)
-    assert copy_event(event) == event
+    assert decode_event(encode_event(event)) == event
 
 
 def as_batch(event: Event) -> BatchStepped:

@@ -76,7 +76,6 @@ def refusal(opening: SessionSpec) -> Problem:
     return run(scenario())
 
 
-# -------------------------------------------------------------------------------------------------- what it says of itself
 def test_a_card_says_what_the_environment_says() -> None:
     card = describe_target(Target("CartPole-v1"))
 
@@ -126,7 +125,6 @@ def test_a_target_that_cannot_be_made_stops_the_server() -> None:
         describe_target(Target(f"{HERE}:Raising", {"where": "make"}))
 
 
-# ------------------------------------------------------------------------------------------------------------ where it works
 @pytest.mark.parametrize(
     ("text", "num_envs", "expected"),
     [
@@ -218,7 +216,6 @@ async def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
     assert b"final_obs" in outcome.infos
 
 
-# ---------------------------------------------------------------------------------------------------------- what goes wrong
 @pytest.mark.parametrize("what", ["error", "value", "stop", "exit"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_factory_that_fails_is_told_by_a_number(

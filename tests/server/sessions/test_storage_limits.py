@@ -71,7 +71,6 @@ def step_codes(session: Session, action: dict[str, Any], count: int) -> list[str
     return [reply["data"].get("code", "") if reply["type"] == "error" else "" for reply in replies]
 
 
-# -------------------------------------------------------------------------------------------------------- one step
 def test_an_observation_that_is_too_large_ends_its_episode_and_no_other(kept: dict[str, Any]) -> None:
     with serving(NOISE, storage=TOO_LARGE, **kept) as served, Talk(served, greet=True) as talk:
         one, other = Session(talk), Session(talk)
@@ -125,7 +124,6 @@ def test_noise_is_not_stored_beyond_the_budgets(tmp_path: Path) -> None:
     assert verify(tmp_path).ok
 
 
-# ----------------------------------------------------------------------------------------------------- one episode
 def test_an_episode_that_is_full_ends_and_the_next_goes_on(kept: dict[str, Any]) -> None:
     with serving(NOISE, storage={"max_episode_bytes": 100_000}, **kept) as served, Talk(served, greet=True) as talk:
         one, other = Session(talk), Session(talk)
@@ -163,7 +161,6 @@ def test_requests_that_are_refused_fill_no_disk(tmp_path: Path, caplog: pytest.L
     assert sum("is not put on record" in line for line in caplog.messages) == 1
 
 
-# -------------------------------------------------------------------------------------------------------- the disk
 @contextmanager
 def low_disk(served: Served) -> Iterator[None]:
     """Leave no space on the disk, as far as a server can tell, until the block ends."""
@@ -273,7 +270,6 @@ def test_the_attack_tells_a_program_what_became_of_it(tmp_path: Path, capsys: py
     assert 0 < report["ledger_bytes"] < MIB
 
 
-# ---------------------------------------------------------------------------------------------------------- agents
 AGENTS = {
     "beliefs": {"target": "proctor/PlumeSearch-v0", "governed": "open"},
     "calls": {"target": "bench.control_env:quick"},
@@ -343,7 +339,6 @@ def test_refused_calls_of_an_agent_fill_no_disk(tmp_path: Path) -> None:
     assert sum(isinstance(event, Failed) for event in events_in({"ledger": tmp_path})) < 150
 
 
-# ---------------------------------------------------------------------------------------------------------- a file
 def test_a_file_counts_its_lines_and_says_how_sessions_end(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     recorder = JsonlRecorder(path, limits=StorageLimits(step_bytes=4000, episode_bytes=10_000))

@@ -324,14 +324,8 @@ def make_http_routes(
         low = sessions.is_disk_low()
         return make_json_response({"status": "disk_low" if low else "healthy"}, 503 if low else 200)
 
-    async def metadata(request: Request) -> Response:
-        return make_json_response(description.metadata)
-
-    async def schema(request: Request) -> Response:
-        return make_json_response(description.schemas)
-
-    async def openapi(request: Request) -> Response:
-        return make_json_response(document)
+    async def constant(value: object, request: Request) -> Response:
+        return make_json_response(value)
 
     async def counts(request: Request) -> Response:
         sessions.note()
@@ -349,9 +343,9 @@ def make_http_routes(
     pages = Starlette(
         routes=[
             Route("/health", health),
-            Route("/metadata", metadata),
-            Route("/schema", schema),
-            Route("/openapi.json", openapi),
+            Route("/metadata", partial(constant, description.metadata)),
+            Route("/schema", partial(constant, description.schemas)),
+            Route("/openapi.json", partial(constant, document)),
             Route("/metrics", counts),
             Route("/mcp", no_agents, methods=["POST"]),
             *([] if operating is None else operating.routes()),

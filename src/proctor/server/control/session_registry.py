@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from proctor.access.credentials import Credential, accepts, generate_secret
@@ -59,16 +60,18 @@ class SessionSlots:
             raise self._full()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
-        got = False
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await turn
-            got = True
-        except TimeoutError:
-            raise self._full() from None
-        finally:
-            if not got:
-                self._leave(turn)
+        except (TimeoutError, asyncio.CancelledError) as problem:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif turn.done() and not turn.cancelled() and turn.exception() is None:
+                # It was our turn in the very moment in which we gave up.
+                self.give_back()
+            if isinstance(problem, TimeoutError):
+                raise self._full() from None
+            raise
 
     def close(self, problem: Problem) -> None:
         """Give out no more slots; whoever asks or waits is refused with `problem`."""
@@ -86,13 +89,6 @@ class SessionSlots:
             if not turn.done():
                 self.taken += 1
                 turn.set_result(None)
-
-    def _leave(self, turn: "asyncio.Future[None]") -> None:
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-        elif turn.done() and not turn.cancelled() and turn.exception() is None:
-            # It was our turn in the very moment in which we gave up.
-            self.give_back()
 
     def _full(self) -> RequestRefused:
         return make_refusal(
@@ -324,9 +320,6 @@ class SessionRegistry:
         self._metrics.count_session()
         self.note()
 
-    async def _end_for_client(self, channel: SessionChannel) -> None:
-        await self.end(channel, "closed")
-
     def _channel(
         self, session: Session, outlet: Outlet | None, credential: Credential | None, **more: Any
     ) -> SessionChannel:
@@ -338,6 +331,6 @@ class SessionRegistry:
             credential=credential,
             granting=self._granting,
             max_pending=self._settings.max_pending,
-            ended=self._end_for_client,
+            ended=partial(self.end, reason="closed"),
             **more,
         )

@@ -342,13 +342,6 @@ class TransformOptions:
         named = self.text(key)
         return None if named is None else _import_function(f"{self.place}.{key}", named, arguments)
 
-    def finish(self) -> None:
-        """Raise a ValidationError for an option that nobody took."""
-        for key in self.table:
-            if key not in self.known:
-                known = ", ".join(dict.fromkeys(self.known))
-                raise ValidationError(f"{self.place}.{key} is unknown", found=key, expected=f"one of {known}")
-
 
 def _clip(name: str, options: TransformOptions) -> Transform[Any]:
     low, high = options.bound("low"), options.bound("high")
@@ -401,7 +394,10 @@ def parse_transforms(tables: object) -> list[tuple[Transform[Any], dict[str, Any
             raise ValidationError(f"{place}.type is unknown", found=kind, expected="one of " + ", ".join(KINDS))
         options = TransformOptions(place, table, {"type": kind})
         transform = KINDS[kind](_name(options, kind, {known.name for known, _ in read}), options)
-        options.finish()
+        for key in table:
+            if key not in options.known:
+                known = ", ".join(dict.fromkeys(options.known))
+                raise ValidationError(f"{place}.{key} is unknown", found=key, expected=f"one of {known}")
         read.append((transform, options.spec))
     return read
 

@@ -104,13 +104,13 @@ class ArrayFormat:
     def read_outputs(self, moment: Moment) -> tuple[StepOutputs, StepOutputs]:
         """Return the scene that the step reached and the one that an episode opens with, mostly the same."""
         if self.num_envs is None:
-            one = SingleStepOutputs(moment, self.packed)
+            one = _SingleOutputs(moment, self.packed)
             return one, one
-        opening = BatchStepOutputs(moment, self.packed, self.space)
+        opening = _BatchOutputs(moment, self.packed, self.space)
         if moment.begins is None:
             return opening, opening
         both = moment.begins & (moment.terminations | moment.truncations)
-        return (EndingStepOutputs(opening, both) if both.any() else opening), opening
+        return (_EndingOutputs(opening, both) if both.any() else opening), opening
 
 
 class _LazyJson:
@@ -152,7 +152,7 @@ def _refuse_more_than(most: int, found: int, what: str) -> None:
         )
 
 
-class SingleStepOutputs:
+class _SingleOutputs:
     """The scene of a session of one environment."""
 
     __slots__ = ("_metadata", "_observation")
@@ -162,16 +162,13 @@ class SingleStepOutputs:
         self._metadata = _LazyJson(moment.raw_metadata)
 
     def observation(self, index: int) -> Any:
-        """Return the observation's fields."""
         return self._observation()
 
     def metadata(self, index: int) -> Mapping[str, Any]:
-        """Return what the environment said beside the observation."""
         said: Mapping[str, Any] | None = self._metadata()
         return {} if said is None else said
 
     def numbers(self, key: str, which: Mask) -> Rewards:
-        """Return `metadata[key]`."""
         value = self.metadata(0).get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _no_number(key, value)
@@ -181,7 +178,7 @@ class SingleStepOutputs:
             raise _no_number(key, value) from None
 
 
-class BatchStepOutputs:
+class _BatchOutputs:
     """The scene of a batch: observations of the batched space, and Gymnasium's infos, which are arrays with masks."""
 
     __slots__ = ("_arrays", "_numbers", "_observations", "_space", "infos", "packed")
@@ -196,17 +193,14 @@ class BatchStepOutputs:
         self._space = space
 
     def observation(self, index: int) -> Any:
-        """Return the fields of the sub-environment's observation."""
         if self._space is None:
             raise ComponentError("a batch without a known space", expected="no look at its observations")
         return {"observation": pick_value(self._space, self._observations(), index)}
 
     def metadata(self, index: int) -> Mapping[str, Any]:
-        """Return the sub-environment's own info."""
         return self.info(self.infos() or {}, index)
 
     def numbers(self, key: str, which: Mask) -> Rewards:
-        """Return the info's array, where it has a number for each of the marked sub-environments."""
         return self.column(self.infos() or {}, key, which)
 
     def info(self, infos: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -257,17 +251,16 @@ class BatchStepOutputs:
             return np.empty(0, np.object_)
 
 
-class EndingStepOutputs:
+class _EndingOutputs:
     """The scene that a step reached: of the `ended` episodes what they left in the infos, else the present one."""
 
     __slots__ = ("_ended", "_now")
 
-    def __init__(self, now: BatchStepOutputs, ended: Mask) -> None:
+    def __init__(self, now: _BatchOutputs, ended: Mask) -> None:
         self._now = now
         self._ended = ended
 
     def observation(self, index: int) -> Any:
-        """Return the last observation of an episode that ended, else the present one."""
         if not self._ended[index]:
             return self._now.observation(index)
         finals = self._read_final("final_obs")
@@ -275,13 +268,11 @@ class EndingStepOutputs:
         return {"observation": unpack_arrays(value) if self._now.packed else value}
 
     def metadata(self, index: int) -> Mapping[str, Any]:
-        """Return the last info of an episode that ended, else the present one."""
         if not self._ended[index]:
             return self._now.metadata(index)
         return self._now.info(self._read_final("final_info"), index)
 
     def numbers(self, key: str, which: Mask) -> Rewards:
-        """Return the numbers, each from the info of the episode that took the step."""
         found = np.zeros(which.size)
         gone, stays = which & self._ended, which & ~self._ended
         if gone.any():

@@ -32,7 +32,7 @@ from proctor.models.control import Code, StepBatch
 from proctor.models.descriptions import describe_value
 from proctor.models.infos import encode_info, encode_infos
 from proctor.models.spaces import codec_of
-from proctor.models.wire import PLAIN, Action, Encoding, Observation, observation_json
+from proctor.models.wire import PLAIN, Action, Encoding, Observation
 from proctor.server.runtime.results import (
     MOST_ACTIONS,
     USER_CODE_ERRORS,
@@ -195,12 +195,12 @@ class EnvAdapter(GuardedAdapter):
 
     def _finish_action(self, actions: list[bytes], observation: Observation) -> ToolOutcome:
         outcome = self._finish_step(observation)
-        content = outcome.observation if self._encoding == PLAIN else observation_json(observation)
+        content = outcome.observation if self._encoding == PLAIN else observation.inside()
         words = self._environment.describe_observation(observation)
         return ToolOutcome(words, content, actions[0], outcome, actions[1:])
 
     def _encode_latest(self, observation: Observation) -> ToolOutcome:
-        return ToolOutcome(self._environment.describe_observation(observation), observation_json(observation))
+        return ToolOutcome(self._environment.describe_observation(observation), observation.inside())
 
     def _start_reset(self, order: ResetRequest, seed: int | None) -> Any:
         if order.options is not None:
@@ -228,7 +228,7 @@ class EnvAdapter(GuardedAdapter):
         if reward is not None and not isfinite(reward):
             raise ComponentError("the reward is not finite", found=reward, expected="a finite number or None")
         return EnvOutcome(
-            observation_json(observation, self._encoding),
+            observation.inside(self._encoding),
             encode_info(observation.metadata) if observation.metadata else EMPTY_OBJECT,
             reward,
             observation.terminated,

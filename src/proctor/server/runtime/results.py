@@ -7,7 +7,6 @@ Rule 2: neither carries the text of an exception that was not written for a peer
 
 import logging
 import secrets
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -129,7 +128,8 @@ def refusal_from_model_error(what: str, problem: ModelError) -> RequestRefused:
     """Return what a peer learns of a value that does not fit its model: where, and what was expected."""
     errors = problem.errors(include_url=False, include_input=False)
     told = [_describe_error(error) for error in errors[:MOST_ERRORS]]
-    return make_refusal(Code.VALIDATION_ERROR, f"this is not {what}: {_summarize(told)}", errors=told)
+    summary = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'it'}: {error['msg']}" for error in told[:3])
+    return make_refusal(Code.VALIDATION_ERROR, f"this is not {what}: {summary}", errors=told)
 
 
 def _describe_error(error: Any) -> dict[str, Any]:
@@ -141,12 +141,8 @@ def _describe_error(error: Any) -> dict[str, Any]:
         message = "the value is not acceptable"
     else:
         message = error["msg"]
-    return {"loc": [_shorten_part(part) for part in error["loc"]], "msg": message, "type": error["type"]}
-
-
-def _shorten_part(part: int | str) -> int | str:
-    return part if isinstance(part, int) else part[:100]
-
-
-def _summarize(told: Iterable[dict[str, Any]]) -> str:
-    return "; ".join(f"{'.'.join(map(str, error['loc'])) or 'it'}: {error['msg']}" for error in list(told)[:3])
+    return {
+        "loc": [part if isinstance(part, int) else part[:100] for part in error["loc"]],
+        "msg": message,
+        "type": error["type"],
+    }

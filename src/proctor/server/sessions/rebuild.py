@@ -10,7 +10,6 @@ Rule 3: nothing is stated here, and nobody is answered. Whoever takes the sessio
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -35,7 +34,7 @@ from proctor.models.events import (
 from proctor.replay.comparison import compare_row, output_from_event
 from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
 from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.executors import Executor, await_with_timeout
+from proctor.server.runtime.executors import Executor
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sessions.episode_status import EpisodeStatus, Loss, SessionPosition
 from proctor.server.sessions.response_builder import AnyReset, Caller, StepContext, reset_from_event
@@ -74,30 +73,31 @@ class SessionHistory:
             return None
         return Caller(step.grant, self.agents.get(step.grant, ""), step.tool or "")
 
-    def _begin(self, event: AnyReset) -> None:
-        steps = self.position.total_steps
-        self.position = SessionPosition(event.epoch, 0, steps, event.episode_id, event.nth, concluded=False)
-
-    def _step(self, event: AnyStep) -> None:
-        self.position.step_count = event.step
-        self.position.total_steps += 1
-        if isinstance(event, EpisodeStepped):
-            self.position.standing.move(event)
-
-    def _grant(self, event: AgentGranted) -> None:
-        self.granted[event.grant] = event
-        self.agents[event.grant] = event.agent
-
-    def _revoke(self, event: AgentRevoked) -> None:
-        self.granted.pop(event.grant, None)
-
-    def _fail(self, event: Failed) -> None:
-        if event.lost:
-            self._note_loss(event.code, f"a {event.request or 'request'} failed before the server was ended")
-
-    def _resume(self, event: SessionResumed) -> None:
-        if event.lost is not None:
-            self._note_loss(Code.EPISODE_LOST, event.lost)
+    def take(self, event: Event) -> None:
+        """Take the next event into account."""
+        position = self.position
+        match event:
+            case EpisodeReset() | BatchReset():
+                steps = position.total_steps
+                self.position = SessionPosition(event.epoch, 0, steps, event.episode_id, event.nth, concluded=False)
+            case EpisodeStepped() | BatchStepped():
+                position.step_count = event.step
+                position.total_steps += 1
+                if isinstance(event, EpisodeStepped):
+                    position.standing.move(event)
+            case AgentGranted():
+                self.granted[event.grant] = event
+                self.agents[event.grant] = event.agent
+            case AgentRevoked():
+                self.granted.pop(event.grant, None)
+            case PacketJudged():
+                self.packets.append(event)
+            case Failed(lost=True):
+                self._note_loss(event.code, f"a {event.request or 'request'} failed before the server was ended")
+            case SessionResumed(lost=str(why)):
+                self._note_loss(Code.EPISODE_LOST, why)
+            case EpisodeClosed():
+                self._close(event)
 
     def _close(self, event: EpisodeClosed) -> None:
         self.position.concluded = True
@@ -113,27 +113,11 @@ class SessionHistory:
             self.position.loss = Loss(code, message)
 
 
-_HANDLERS: Final[dict[type, Any]] = {
-    EpisodeReset: SessionHistory._begin,
-    BatchReset: SessionHistory._begin,
-    EpisodeStepped: SessionHistory._step,
-    BatchStepped: SessionHistory._step,
-    AgentGranted: SessionHistory._grant,
-    AgentRevoked: SessionHistory._revoke,
-    PacketJudged: lambda history, event: history.packets.append(event),
-    Failed: SessionHistory._fail,
-    SessionResumed: SessionHistory._resume,
-    EpisodeClosed: SessionHistory._close,
-}
-
-
 def read_history(events: list[Event], steps_before: int = 0) -> SessionHistory:
     """Return what the events of a session's latest episode say; `steps_before` were taken in earlier ones."""
     history = SessionHistory(SessionPosition(total_steps=steps_before))
     for event in events:
-        take = _HANDLERS.get(type(event))
-        if take is not None:
-            take(history, event)
+        history.take(event)
     return history
 
 
@@ -232,7 +216,7 @@ class _RecordedRun:
         event = request.event
         if isinstance(event, EpisodeReset | BatchReset):
             return await self._begin(executor, event, request.reset)  # type: ignore[arg-type]  # a reset has one
-        outcome = await self._await_answer(executor, executor.step(bytes(request.action)))
+        outcome = await self._session.await_answer(executor, executor.step(bytes(request.action)))
         caller = self._history.caller(event)
         context = StepContext(
             event.session, event.epoch, event.step, self._episode_id, event.at, event.request_id, caller
@@ -249,9 +233,9 @@ class _RecordedRun:
         order = ResetRequest(reset.seed, event.episode_id, reset.options, reset.mask)
         # Some environments count their resets, so those before the first on record are done, too.
         for _ in range(reset.count_missing(self._resets)):
-            await self._await_answer(executor, executor.reset(order))
+            await self._session.await_answer(executor, executor.reset(order))
             self._resets += 1
-        outcome = await self._await_answer(executor, executor.reset(order))
+        outcome = await self._session.await_answer(executor, executor.reset(order))
         self._resets += 1
         context = StepContext(
             event.session, event.epoch, 0, event.episode_id, event.at, event.request_id, nth=event.nth
@@ -261,14 +245,6 @@ class _RecordedRun:
         if isinstance(outcome, EnvOutcome) and self._history.position.step_count == 0:
             self._history.position.standing = EpisodeStatus(outcome.terminated, outcome.truncated)
         return self._session.responses.add_head(data, self._session.head), now
-
-    async def _await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
-        if executor.enforces_timeout:
-            return await answer
-        session = self._session
-        return await await_with_timeout(
-            answer, session.step_timeout, incident=session.spec.incident, session=session.name
-        )
 
 
 def _name_request(request: EnvironmentRequest) -> str:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.writing.storage_limits import DiskSpace, StorageBudget, StorageLimits
@@ -63,7 +63,12 @@ class JsonlRecorder:
         """Why nothing more is taken; empty while events are."""
         self._file = _open_file(Path(path))
         if sync:
-            _keep_name(Path(path))
+            # Have the disk keep the file's entry in its folder, too, without which a new file is lost in a power cut.
+            folder = os.open(Path(path).resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         self._end = 0
         """Where the file ended after our last line; 0 makes the first record look at what is there."""
 
@@ -83,14 +88,11 @@ class JsonlRecorder:
             raise ComponentError("an event could not be recorded", found=problem.strerror) from problem
         if self._sync:
             self._flush()
-        self._count(event, len(line))
-
-    def _count(self, event: Event, size: int) -> None:
         self._budget.begin(event)
-        self._budget.add(event.session, size)
+        self._budget.add(event.session, len(line))
         if isinstance(event, SessionClosed):
             self._budget.forget(event.session)
-        self._budget.count_written_bytes(size)
+        self._budget.count_written_bytes(len(line))
 
     def _append(self, line: bytes) -> None:
         """Write the whole line at the end of the file, or leave the file as it is and raise; the lock is held."""
@@ -153,20 +155,14 @@ def read_events(path: Path | str, *, longest: int = LONGEST_LINE) -> Iterator[Ev
             if size > longest and not line.endswith(b"\n"):
                 problem = f"the line is longer than {longest} bytes"
                 yield Torn(line=number, offset=offset, text=line[:SHOWN], problem=problem)
-                size += _pass_over(file, longest)
+                # Read to the end of the line.
+                while rest := file.readline(longest):
+                    size += len(rest)
+                    if rest.endswith(b"\n"):
+                        break
             elif not line.isspace():
                 yield _read(line, number, offset)
             offset += size
-
-
-def _pass_over(file: IO[bytes], longest: int) -> int:
-    """Read to the end of the line and return how many bytes that was."""
-    passed = 0
-    while rest := file.readline(longest):
-        passed += len(rest)
-        if rest.endswith(b"\n"):
-            break
-    return passed
 
 
 def _read(line: bytes, number: int, offset: int) -> Event | Torn:
@@ -187,12 +183,3 @@ def _open_file(path: Path) -> int:
         os.close(file)
         raise ValidationError("cannot record: not a regular file", found=str(path), expected=expected)
     return file
-
-
-def _keep_name(path: Path) -> None:
-    """Have the disk keep the file's entry in its folder, without which a new file is lost in a power cut."""
-    folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -5,20 +5,16 @@ Rule 2: rewards are transformed here and nowhere else; a client sees the transfo
     part.
 """
 
-import platform
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
-import gymnasium
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
-from proctor import __version__
-from proctor.access.redaction import hide_secrets
 from proctor.models.arrays import array_to_lists, pack_array
-from proctor.models.control import BatchReply, Code, ObservationReply, Problem, Reset, WatchedStep
+from proctor.models.control import BatchReply, Code, ObservationReply, Problem, Reset
 from proctor.models.events import (
     BatchReset,
     BatchStepped,
@@ -26,13 +22,11 @@ from proctor.models.events import (
     EpisodeStepped,
     Event,
     Failed,
-    SessionOpened,
 )
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment, Pipeline
 from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest
 from proctor.server.runtime.results import BatchOutcome, EnvOutcome, make_refusal
-from proctor.server.sessions.session_spec import SessionSpec
 
 NULL: Final = Raw(b"null")
 encode: Final = msgspec.json.Encoder().encode
@@ -249,39 +243,6 @@ class BatchResponseBuilder(ResponseBuilder):
         return Raw(encode(pack_array(array, self._encoding.compress) if packed else array_to_lists(array)))
 
 
-def make_opened_event(
-    session: str, at: float, spec: SessionSpec, boot: str, *, resume: str, shared: bool, step_timeout: float | None
-) -> SessionOpened:
-    """Return the statement that a session is there."""
-    return SessionOpened(
-        session=session,
-        at=at,
-        environment=spec.card.name,
-        environment_version=spec.card.version,
-        target=spec.target.text,
-        settings=hide_secrets(spec.target.settings),
-        server=__version__,
-        boot=boot,
-        num_envs=spec.num_envs,
-        autoreset_mode=spec.autoreset_mode,
-        transforms=spec.transforms,
-        place=spec.kind,
-        tier=spec.tier,
-        probe=dict(spec.probe),
-        code=spec.card.code,
-        policy=spec.policy,
-        resume=resume,
-        shared=shared,
-        packed=spec.encoding.packed,
-        compress=spec.encoding.compress,
-        infos=spec.infos,
-        step_timeout=step_timeout,
-        python=platform.python_version(),
-        gymnasium=gymnasium.__version__,
-        numpy=np.__version__,
-    )
-
-
 def make_failed_event(problem: Problem, request: str, context: StepContext, action: bytes) -> Failed:
     """Return the statement that a request was refused, or failed, where the session stood."""
     return Failed(
@@ -298,29 +259,6 @@ def make_failed_event(problem: Problem, request: str, context: StepContext, acti
         lost=problem.lost is True,
         action=Raw(action),
         grant=None if context.caller is None else context.caller.grant,
-    )
-
-
-def encode_transition(number: int, event: EpisodeStepped, caller: Caller) -> bytes:
-    """Return what a trainer sees of a step that an agent caused, as JSON."""
-    return encode(
-        WatchedStep(
-            number,
-            event.epoch,
-            event.step,
-            event.at,
-            caller.grant,
-            caller.agent,
-            caller.tool,
-            event.action,
-            event.observation,
-            event.raw_reward,
-            event.reward,
-            event.terminated,
-            event.truncated,
-            event.metadata,
-            event.parts,
-        )
     )
 
 

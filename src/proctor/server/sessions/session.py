@@ -10,18 +10,24 @@ Rule 3: when nobody can know where the episode stands (an exception inside, a ti
 
 import asyncio
 import logging
+import platform
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Final, TypeVar
 
+import gymnasium
+import msgspec
+import numpy
+
 from proctor import __version__
 from proctor.access.limits import Throttle
+from proctor.access.redaction import hide_secrets
 from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError, RecordLimitError
-from proctor.models.control import Code, Reset
-from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed, SessionResumed
+from proctor.models.control import Code, Reset, WatchedStep
+from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed, SessionOpened, SessionResumed
 from proctor.server.runtime.executors import (
     AnyOutcome,
     Executor,
@@ -50,9 +56,7 @@ from proctor.server.sessions.response_builder import (
     Caller,
     ResponseBuilder,
     StepContext,
-    encode_transition,
     make_failed_event,
-    make_opened_event,
     parse_reset,
 )
 from proctor.server.sessions.session_spec import SessionSpec
@@ -60,6 +64,7 @@ from proctor.server.sessions.session_spec import SessionSpec
 __all__ = ["EpisodeConclusion", "EpisodeObserver", "Loss", "Session"]
 
 LOG: Final = logging.getLogger("proctor.session")
+encode: Final = msgspec.json.Encoder().encode
 AnswerT = TypeVar("AnswerT")
 LIMIT_CODES: Final = {"step": Code.RECORD_TOO_LARGE, "episode": Code.EPISODE_FULL, "disk": Code.DISK_LOW}
 """What a session answers when a limit of its recorder is reached."""
@@ -159,17 +164,35 @@ class Session(SessionPosition):
 
     async def open(self) -> None:
         """Make the environment and state that it is there."""
-        executor = await self.make_executor()
+        spec, executor = self.spec, await self.make_executor()
         try:
             await self._record(
-                make_opened_event(
-                    self.name,
-                    self._clock(),
-                    self.spec,
-                    self._boot,
+                SessionOpened(
+                    session=self.name,
+                    at=self._clock(),
+                    environment=spec.card.name,
+                    environment_version=spec.card.version,
+                    target=spec.target.text,
+                    settings=hide_secrets(spec.target.settings),
+                    server=__version__,
+                    boot=self._boot,
+                    num_envs=spec.num_envs,
+                    autoreset_mode=spec.autoreset_mode,
+                    transforms=spec.transforms,
+                    place=spec.kind,
+                    tier=spec.tier,
+                    probe=dict(spec.probe),
+                    code=spec.card.code,
+                    policy=spec.policy,
                     resume=self.resume,
                     shared=self.shared,
+                    packed=spec.encoding.packed,
+                    compress=spec.encoding.compress,
+                    infos=spec.infos,
                     step_timeout=self.step_timeout,
+                    python=platform.python_version(),
+                    gymnasium=gymnasium.__version__,
+                    numpy=numpy.__version__,
                 )
             )
             self._executor = executor
@@ -215,7 +238,7 @@ class Session(SessionPosition):
                 # To start a worker, and to end one, takes time from everybody on this machine.
                 await asyncio.sleep(self._losses.wait_seconds())
                 self._executor = await self.make_executor()
-            outcome = await self._await_answer(self._executor, self._executor.reset(order))
+            outcome = await self.await_answer(self._executor, self._executor.reset(order))
             self.resets += 1
             if order.mask is None:
                 await self.conclude("reset")
@@ -241,7 +264,7 @@ class Session(SessionPosition):
             if executor is None or self.loss is not None:
                 executor = self._find_executor()
             answer = executor.step(data)
-            outcome = await (answer if executor.enforces_timeout else self._await_answer(executor, answer))
+            outcome = await (answer if executor.enforces_timeout else self.await_answer(executor, answer))
             return await self._record_step(outcome, data, request_id)
         except (RequestError, ComponentError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "step", request_id, data) from None
@@ -263,7 +286,7 @@ class Session(SessionPosition):
         """Return the state as the reply's data."""
         try:
             executor = self._find_executor()
-            return await self._await_answer(executor, executor.state())
+            return await self.await_answer(executor, executor.state())
         except (RequestError, asyncio.CancelledError) as problem:
             raise await self._handle_failure(problem, "state", request_id) from None
 
@@ -330,7 +353,7 @@ class Session(SessionPosition):
     ) -> ToolOutcome:
         try:
             executor = self._find_executor()
-            answer = await self._await_answer(executor, use(executor))
+            answer = await self.await_answer(executor, use(executor))
             if answer.outcome is not None:
                 await self._record_step(answer.outcome, answer.action or b"null", None, caller, pending)
             return answer
@@ -372,7 +395,24 @@ class Session(SessionPosition):
 
     def show_transition(self, event: EpisodeStepped, caller: Caller) -> None:
         """Show a step that an agent caused to whoever watches."""
-        self.rows.add(encode_transition(self.rows.last + 1, event, caller))
+        seen = WatchedStep(
+            self.rows.last + 1,
+            event.epoch,
+            event.step,
+            event.at,
+            caller.grant,
+            caller.agent,
+            caller.tool,
+            event.action,
+            event.observation,
+            event.raw_reward,
+            event.reward,
+            event.terminated,
+            event.truncated,
+            event.metadata,
+            event.parts,
+        )
+        self.rows.add(encode(seen))
 
     def _make_context(self, request_id: int | None, caller: Caller | None = None) -> StepContext:
         at = self._clock()
@@ -388,7 +428,8 @@ class Session(SessionPosition):
             raise make_refusal(Code.SESSION_ERROR, "this session is closed")
         return self._executor
 
-    async def _await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
+    async def await_answer(self, executor: Executor, answer: Awaitable[AnswerT]) -> AnswerT:
+        """Return what an executor answers, or raise a failure if that takes longer than a step may."""
         if executor.enforces_timeout:
             return await answer
         return await await_with_timeout(answer, self.step_timeout, incident=self.spec.incident, session=self.name)

@@ -5,7 +5,6 @@ reward and keys of the metadata follow only if the environment's author lists th
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -68,13 +67,9 @@ def make_tool_result(
     if card.agent_info and answer.outcome is not None:
         metadata = _fields(answer.outcome.metadata)
         seen.info = {key: metadata[key] for key in card.agent_info if key in metadata}
-    return ToolResult(_describe_observation(answer.text, seen, counted), encode(seen))
-
-
-def _describe_observation(text: str, seen: AgentObservation, counted: str) -> str:
     reward = "" if seen.reward is UNSET or seen.reward is None else f" Reward {seen.reward:g}."
     over = f" {OVER}" if seen.done else ""
-    return f"{text}\n{counted}Step {seen.step}.{reward}{over}"
+    return ToolResult(f"{answer.text}\n{counted}Step {step}.{reward}{over}", encode(seen))
 
 
 def make_error_result(problem: Problem) -> ToolResult:
@@ -132,13 +127,7 @@ def write_instructions(card: EnvDescription) -> str:
 
 def make_observation_schema(card: EnvDescription) -> dict[str, Any]:
     """Return the JSON Schema of an observation as agents get it."""
-    encoded = _encode_observation_schema(encode(card.schemas.observation), card.shows_reward, card.agent_info)
-    return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _encode_observation_schema(observation: bytes, shows_reward: bool, agent_info: tuple[str, ...]) -> bytes:
-    whole = msgspec.json.decode(observation)
+    whole = card.schemas.observation
     fields = {name: part for name, part in whole.get("properties", {}).items() if name not in OUTSIDE}
     inside: dict[str, Any] = {
         "type": "object",
@@ -154,12 +143,12 @@ def _encode_observation_schema(observation: bytes, shows_reward: bool, agent_inf
         "truncated": {**flag, "description": "Whether it was cut off, as by a limit of steps."},
     }
     required = list(properties)
-    if shows_reward:
+    if card.shows_reward:
         properties["reward"] = {"type": ["number", "null"], "description": "Of the last step."}
-    if agent_info:
-        properties["info"] = {"type": "object", "properties": {key: {} for key in agent_info}}
+    if card.agent_info:
+        properties["info"] = {"type": "object", "properties": {key: {} for key in card.agent_info}}
     schema = {"type": "object", "properties": properties, "required": required}
-    return encode(schema | ({"$defs": whole["$defs"]} if "$defs" in whole else {}))
+    return schema | ({"$defs": whole["$defs"]} if "$defs" in whole else {})
 
 
 def _unwrap_observation(content: bytes) -> Raw:
