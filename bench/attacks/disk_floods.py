@@ -36,7 +36,7 @@ from mcp.client.streamable_http import streamable_http_client
 from websockets.sync.client import ClientConnection, connect
 
 from bench.control_servers import TOKEN, ours, started
-from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.mcp_messages import ERROR_KEY
 
 WAIT_SECONDS: Final = 60.0
 PAUSE: Final = 0.05

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.bridge.grant_file import SavedGrant, read_grant
+from proctor.bridge import SavedGrant, read_grant
 from proctor.errors import ValidationError
 
 TOKEN = "a-token-that-is-long-enough"

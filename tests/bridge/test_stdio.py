@@ -18,8 +18,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import PARSE_ERROR, JSONRPCNotification, JSONRPCRequest
 
-from proctor.bridge.grant_file import read_grant
-from proctor.bridge.stdio import carry_messages, make_headers
+from proctor.bridge import carry_messages, make_headers, read_grant
 from proctor.cli.main import main
 from tests.server.agents.stand_in import HANDSHAKE, MODERN, TOKEN, Plane, call_of, envelope, handshake, plane_of
 from tests.server.live_server import PATIENCE, until

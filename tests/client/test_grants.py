@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.bridge.grant_file import read_grant
+from proctor.bridge import read_grant
 from proctor.client.agents import Grant, make_grant_wish
 from proctor.client.connection import ConnectionSettings
 from proctor.client.env_client import EnvClient, GenericClient

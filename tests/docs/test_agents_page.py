@@ -10,8 +10,8 @@ from proctor.access.request_policy import AccessVerdict
 from proctor.cli.mcp import DesktopClient, configuration
 from proctor.models.control import Code
 from proctor.server.agents import plane
-from proctor.server.agents.grant_usage import MOST_REQUESTS, MOST_SESSIONS, OTHERS_AT_ONCE, OTHERS_PER_SECOND
-from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.fair_use import MOST_REQUESTS, MOST_SESSIONS, OTHERS_AT_ONCE, OTHERS_PER_SECOND
+from proctor.server.agents.mcp_messages import ERROR_KEY
 from proctor.server.agents.mcp_server import IDLE_SECONDS, LAST_WORDS_SECONDS
 from tests.docs.tables import page, table
 

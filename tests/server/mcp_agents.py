@@ -11,7 +11,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.mcp_messages import ERROR_KEY
 
 
 @dataclass

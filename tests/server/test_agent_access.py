@@ -36,7 +36,7 @@ def code(told: ToolResult) -> str:
 def test_the_views_have_no_method_that_resets_or_reads_a_state() -> None:
     public = {name for kind in (AgentView, AgentAccess) for name in vars(kind) if not name.startswith("_")}
 
-    assert public == {"call", "find_view", "on_forget", "take_call"}
+    assert public == {"call", "find_view", "take_call"}
 
 
 def test_an_agents_action_is_a_step_of_the_session_and_on_record_as_the_agents() -> None:

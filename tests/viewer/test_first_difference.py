@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.server.governed.governor import MARK_DIGITS
+from proctor.server.governed.packet_stream import MARK_DIGITS
 from proctor.viewer.first_difference import (
     AS_PAID,
     END,

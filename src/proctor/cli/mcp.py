@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from proctor.bridge.grant_file import read_grant
 from proctor.cli.output import standard_output
 
 
@@ -23,10 +22,9 @@ def mcp(
     ],
 ) -> None:
     """Carry MCP messages between standard input and output and the agent plane that a grant opens."""
-    key = read_grant(grant)
-    from proctor.bridge.stdio import bridge
+    from proctor.bridge import bridge, read_grant
 
-    bridge(key)
+    bridge(read_grant(grant))
 
 
 class DesktopClient(StrEnum):

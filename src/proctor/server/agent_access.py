@@ -31,11 +31,10 @@ from proctor.contracts.tool_arguments import max_argument_bytes, max_argument_de
 from proctor.contracts.tools import Tool
 from proctor.models.control import Code, Problem
 from proctor.models.descriptions import describe_arguments
-from proctor.server.governed.agent_calls import ToolExecution
-from proctor.server.governed.governor import Governor, status_fits, view_for_agent
-from proctor.server.governed.operator_actions import OperatorQuestion
-from proctor.server.governed.packet_stream import Speaker
-from proctor.server.governed.replies import REFUSED, Tools
+from proctor.server.governed.agent_calls import GovernedCall, OperatorQuestion, ToolExecution
+from proctor.server.governed.governance_tools import status_fits, view_for_agent
+from proctor.server.governed.governor import Governor
+from proctor.server.governed.replies import REFUSED
 from proctor.server.grants import AgentGrant, GrantRegistry
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, RequestFailed, RequestRefused, ToolOutcome, log_internal_error
@@ -72,8 +71,6 @@ CLAIMED: Final = Problem("the orchestrator is about to end this episode", Code.B
 GIVEN_UP: Final = Problem("the call was given up before its turn came", Code.CANCELLED)
 Progress = Callable[[int, int], Awaitable[None]]
 """Told how many actions of a call are done, and of how many."""
-
-
 WAITING: Final = ToolResult("", b"{}")
 """Of a call whose answer is still to come."""
 
@@ -113,7 +110,7 @@ class AgentView:
             self.instructions = write_instructions(card)
             tools = [(tool, tool.output_schema or make_observation_schema(card)) for tool in grant.tools]
         else:
-            self.instructions, tools = view_for_agent(governor, grant.tools)
+            self.instructions, tools = view_for_agent(governor.stream, grant.tools)
         packet_bytes = None if governor is None else governor.stream.packet_limits.packet_bytes
         self.tools: Final = tuple(AgentTool(tool, schema, packet_bytes) for tool, schema in tools)
         self._by_name = {tool.name: tool for tool, _ in tools}
@@ -131,12 +128,17 @@ class AgentView:
         if known is None:
             names = ", ".join(self._by_name)
             return self._refuse(Problem("there is no such tool", Code.VALIDATION_ERROR, expected=f"one of {names}"))
-        misfit = await self._check_arguments(known, arguments)
+        misfit = None
+        if len(arguments) > LARGE_ARGUMENTS:
+            misfit = await asyncio.to_thread(self._find_misfit, tool, arguments)
+        elif len(arguments) > SMALL_ARGUMENTS:
+            misfit = self._find_misfit(tool, arguments)
         if misfit is not None:
-            return self._refuse(misfit, tool)
-        if self._governor is None:
-            call = _ToolCall(self._grant, self._grants, known, arguments, progress)
-        else:
+            problem = f"these are no arguments of {tool}: {misfit}"
+            expected = describe_arguments(known.input_schema)
+            return self._refuse(Problem(problem, Code.VALIDATION_ERROR, expected=expected), tool)
+        call = _ToolCall(self._grant, self._grants, known, arguments, progress)
+        if self._governor is not None:
             call = _GovernedToolCall(self._governor, self._grant, self._grants, known, arguments, progress)
         work = asyncio.ensure_future(call.run())
         try:
@@ -151,26 +153,16 @@ class AgentView:
         except RequestError as problem:
             return self._refuse(problem.problem, tool)
 
-    async def _check_arguments(self, tool: Tool, arguments: bytes) -> Problem | None:
-        """Return why arguments are refused before they are built; None if they are not."""
-        if len(arguments) <= SMALL_ARGUMENTS:
-            return None
-        if len(arguments) <= LARGE_ARGUMENTS:
-            return self._find_misfit(tool, arguments)
-        return await asyncio.to_thread(self._find_misfit, tool, arguments)
-
-    def _find_misfit(self, tool: Tool, arguments: bytes) -> Problem | None:
+    def _find_misfit(self, tool: str, arguments: bytes) -> str | None:
         """Return why large arguments are refused, which costs less than to build them; None if they are not."""
-        most = self._values[tool.name]
+        most, depth = self._values[tool], self._depths[tool]
         if has_more_values(arguments, most):
-            why = f"they have more than {most} commas, colons, lists and objects"
-            return _refuse_arguments(tool, why)
-        depth = self._depths[tool.name]
+            return f"they have more than {most} commas, colons, lists and objects"
         if depth is not None and is_too_deep(arguments, min(depth, DEEPEST)):
-            return _refuse_arguments(tool, "lists or objects are nested deeper than it takes")
+            return "lists or objects are nested deeper than it takes"
         if has_infinite_number(arguments):
-            return _refuse_arguments(tool, "a number is too large")
-        return _refuse_arguments(tool, "an object has the same key twice") if has_duplicate_keys(arguments) else None
+            return "a number is too large"
+        return "an object has the same key twice" if has_duplicate_keys(arguments) else None
 
     def take_call(self) -> float:
         """Take one call of the agent's rate and return 0.0, or return the seconds to wait."""
@@ -207,16 +199,12 @@ class AgentAccess:
             view = self._views[grant.name] = AgentView(grant, self._grants, self._metrics, self._limits)
         return view
 
+    def _forget(self, grant: str) -> None:
+        self._views.pop(grant, None)
+
     def take_call(self, view: AgentView) -> float:
         """Take one call of the agent's rate and return 0.0, or return the seconds to wait."""
         return view.take_call()
-
-    def on_forget(self, call: Callable[[str], None]) -> None:
-        """Have `call` told the name of every grant that is dead for good."""
-        self._grants.on_forget(call)
-
-    def _forget(self, grant: str) -> None:
-        self._views.pop(grant, None)
 
 
 class _ToolCall:
@@ -267,15 +255,22 @@ class _ToolCall:
             grant.callers -= 1
 
     async def _in_turn(self) -> ToolResult:
-        session = self._session
-        self._check()
+        if self.given_up:
+            raise RequestRefused(GIVEN_UP)
+        if self._session.claims:
+            raise RequestRefused(CLAIMED)
+        self._check_holds()
+        self._session.calls += 1
         try:
-            return await self._finish(await session.call(self._tool.name, self._arguments, self._caller))
+            return await self._use()
         except RequestError:
             raise
         except Exception as problem:  # noqa: BLE001  # whatever is wrong in the server, the agent is answered
-            session.lose(Code.SESSION_ERROR, "the server failed")
+            self._session.lose(Code.SESSION_ERROR, "the server failed")
             raise RequestFailed(log_internal_error(problem, lost=True)) from None
+
+    async def _use(self) -> ToolResult:
+        return await self._finish(await self._session.call(self._tool.name, self._arguments, self._caller))
 
     async def _finish(self, answer: ToolOutcome) -> ToolResult:
         """Do what the call left to be done, as long as the episode and the agent last."""
@@ -301,15 +296,10 @@ class _ToolCall:
         """Return whether what is left of a longer call is not to be done."""
         return self.given_up or bool(self._session.claims) or not self._grants.is_live(self._grant)
 
-    def _check(self) -> None:
-        """Refuse what may not begin, now that its turn has come."""
-        if self.given_up:
-            raise RequestRefused(GIVEN_UP)
-        if self._session.claims:
-            raise RequestRefused(CLAIMED)
+    def _check_holds(self) -> None:
+        """Refuse what a grant does not allow any more."""
         if self._session.loss is None and not self._grants.is_live(self._grant):
             raise RequestRefused(ENDED)
-        self._session.calls += 1
 
     async def _tell_progress(self, done: int, count: int) -> None:
         """Say how far the call is, and let others have their turn on the event loop."""
@@ -339,8 +329,8 @@ class _GovernedToolCall(_ToolCall):
     ) -> None:
         super().__init__(grant, grants, tool, arguments, progress)
         self._governor = governor
-        self._speaker = Speaker("agent", grant.name, tool.name)
-        self._known: Tools = governor.tools([each.name for each in grant.tools])
+        tools = governor.tools([each.name for each in grant.tools])
+        self._said = GovernedCall(governor.stream, grant.name, tool.name, arguments, tools)
         self._question: OperatorQuestion | None = None
         self._execution: ToolExecution | None = None
 
@@ -349,24 +339,17 @@ class _GovernedToolCall(_ToolCall):
         answer = await super().run()
         if self._question is None:
             return answer
-        return await self._governor.report_answer(self._question, self._speaker, self._known, self._check_holds)
+        return await self._said.wait_for_answer(self._question, self._check_holds)
 
     def give_up(self) -> None:
         """As of any call; one that waits for an operator is woken, and ends."""
         super().give_up()
-        self._governor.notifier.notify()
+        self._governor.stream.notifier.notify()
 
-    async def _in_turn(self) -> ToolResult:
-        self._check()
-        try:
-            heard = await self._governor.receive(self._tool.name, self._arguments, self._speaker, self._known)
-            if isinstance(heard, ToolExecution):
-                return await self._carry_out(heard)
-        except RequestError:
-            raise
-        except Exception as problem:  # noqa: BLE001  # as in `_Call`: the agent is answered
-            self._session.lose(Code.SESSION_ERROR, "the server failed")
-            raise RequestFailed(log_internal_error(problem, lost=True)) from None
+    async def _use(self) -> ToolResult:
+        heard = await self._governor.receive(self._said)
+        if isinstance(heard, ToolExecution):
+            return await self._carry_out(heard)
         if isinstance(heard, OperatorQuestion):
             self._question = heard
             return WAITING
@@ -374,7 +357,7 @@ class _GovernedToolCall(_ToolCall):
 
     async def _carry_out(self, execution: ToolExecution) -> ToolResult:
         """Carry out what was directed, and tell of it."""
-        governor, self._execution = self._governor, execution
+        self._execution = execution
         # The tool that is used, which a submitted directive names.
         self._tool = next(tool for tool in self._grant.tools if tool.name == execution.tool)
         self._caller = Caller(self._grant.name, self._grant.agent, execution.tool)
@@ -383,39 +366,25 @@ class _GovernedToolCall(_ToolCall):
             outcome = await self._session.call(execution.tool, execution.arguments, self._caller, pending)
             told = await self._finish(outcome)
         except RequestRefused as problem:
-            answer = await governor.fail(execution, problem.problem, pending)
+            answer = await execution.fail(problem.problem, pending)
         except RequestError:
             pending.abandon()
             raise
         else:
-            answer = await governor.finish(execution, told, pending, inside=status_fits(self._tool), cut=self._cut)
-        await governor.wrap_up()
+            answer = await execution.finish(told, pending, inside=status_fits(self._tool), cut=self._cut)
+        await self._governor.wrap_up()
         return answer
 
     def _is_stopped(self) -> bool:
-        return super()._is_stopped() or self._execution is None or not self._governor.may_continue(self._execution)
-
-    def _check(self) -> None:
-        if self._session.claims and not self.given_up:
-            raise RequestRefused(CLAIMED)
-        self._check_holds()
-        self._session.calls += 1
+        return super()._is_stopped() or self._execution is None or not self._execution.holds
 
     def _check_holds(self) -> None:
-        """Refuse what may not go on, be it that it waits."""
+        """As of any call, also while it waits; in the wrap-up an agent may still ask."""
         if self.given_up:
             raise RequestRefused(GIVEN_UP)
         self._governor.stream.check_alive()
         if not self._grants.holds(self._grant):
             raise RequestRefused(ENDED)
-
-
-def _refuse_arguments(tool: Tool, why: str) -> Problem:
-    return Problem(
-        f"these are no arguments of {tool.name}: {why}",
-        Code.VALIDATION_ERROR,
-        expected=describe_arguments(tool.input_schema),
-    )
 
 
 def _describe_progress(done: int, count: int) -> str:

@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import uvicorn
-
 from proctor import __version__
 from proctor.access.browser_visits import Visits
 from proctor.access.credentials import Credential
@@ -49,7 +47,7 @@ from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_description import describe_server
 from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder
 from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
-from proctor.server.settings import ServerSettings, StorageSettings
+from proctor.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from proctor.server.agents.plane import AgentPlane
@@ -105,12 +103,10 @@ class Server:
         plan = plan_of(settings.transforms)
         policy = None if settings.governed is None else load_policy(settings.governed)
         boot = secrets.token_hex(8)
+        storage = settings.storage
+        packets = PacketLimits(storage.max_packet_bytes, storage.max_refused_bytes)
         self.governance: Final = (
-            None
-            if policy is None
-            else Governance(
-                policy, boot=boot, wall=wall, clock=clock, packet_limits=_make_packet_limits(settings.storage)
-            )
+            None if policy is None else Governance(policy, boot=boot, wall=wall, clock=clock, packet_limits=packets)
         )
         self.settings: Final = settings
         # First: a file that cannot be written is found out before a sandbox is started.
@@ -182,12 +178,26 @@ class Server:
             if operating is None
             else _make_policies(settings, keys.operator, listening.sockets, pages=self.viewing is not None),
             visits=None if self.viewing is None else visits,
-            stopped=None if operating is None else partial(_stop_all, operating, self.viewing),
+            stopped=None if operating is None else partial(self._stop_pages, operating),
         )
         self._grants = grants
         self.agents: Final = self._agent_plane(settings, grants, listening.agents)
         self._listening = listening
-        self._uvicorn = DrainingServer(_make_uvicorn_config(self._application(), settings), self._drain)
+        application: Application = self.plane
+        if self.viewing is not None:
+            from proctor.server.viewer_http.responses import add_headers
+
+            application = add_headers(application)
+        config = make_uvicorn_config(
+            application,
+            http=LimitedHttpProtocol,
+            ws=choose_websocket_protocol(),
+            ws_max_size=settings.limits.max_message_bytes,
+            ws_ping_interval=PING_SECONDS,
+            ws_ping_timeout=PING_SECONDS,
+            ws_per_message_deflate=False,
+        )
+        self._uvicorn = DrainingServer(config, self._drain)
 
     def _find_isolation(self, target: Target) -> Isolation:
         """Return where environments will run; if nowhere, the record is closed, as of any run that ends."""
@@ -238,6 +248,11 @@ class Server:
         await self.sessions.drain()
         await self.plane.close_connections()
 
+    def _stop_pages(self, operating: OperatorRoutes) -> None:
+        operating.stop()
+        if self.viewing is not None:
+            self.viewing.stop()
+
     def _operating(self, visits: Visits | None) -> OperatorRoutes | None:
         """Return the operator's side: there is one if episodes are governed, or if there are pages to look at."""
         if self.governance is None and self.viewing is None:
@@ -261,13 +276,6 @@ class Server:
             offer=ViewerOffer(environment=settings.target),
             pending=None if self.governance is None else self.governance.operator.pending,
         )
-
-    def _application(self) -> "Application":
-        if self.viewing is None:
-            return self.plane
-        from proctor.server.viewer_http.responses import add_headers
-
-        return add_headers(self.plane)
 
     def _agent_plane(
         self, settings: ServerSettings, grants: GrantRegistry, listener: socket.socket | None
@@ -359,28 +367,10 @@ class _SecondServer(FairServer):
         yield
 
 
-def _stop_all(operating: OperatorRoutes, viewing: "ViewerRoutes | None") -> None:
-    operating.stop()
-    if viewing is not None:
-        viewing.stop()
-
-
 def _describe_viewer(viewing: "ViewerRoutes") -> ExtraRoutes:
     from proctor.server.viewer_http.endpoints import describe_paths, describe_schemas
 
     return ExtraRoutes(viewing.routes(), describe_paths(can_fork=False), describe_schemas())
-
-
-def _make_uvicorn_config(application: "Application", settings: ServerSettings) -> uvicorn.Config:
-    return make_uvicorn_config(
-        application,
-        http=LimitedHttpProtocol,
-        ws=choose_websocket_protocol(),
-        ws_max_size=settings.limits.max_message_bytes,
-        ws_ping_interval=PING_SECONDS,
-        ws_ping_timeout=PING_SECONDS,
-        ws_per_message_deflate=False,
-    )
 
 
 def _make_agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
@@ -388,10 +378,6 @@ def _make_agents_address(settings: ServerSettings, listener: socket.socket | Non
         return None if listener is None else settings.agent_url
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port_of(listener)}/mcp"
-
-
-def _make_packet_limits(storage: StorageSettings) -> PacketLimits:
-    return PacketLimits(storage.max_packet_bytes, storage.max_refused_bytes)
 
 
 def _make_disk_space(settings: ServerSettings) -> DiskSpace | None:

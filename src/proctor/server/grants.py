@@ -101,27 +101,28 @@ class GrantRegistry:
         address = self.check(session, wish)
         if session.over:
             raise make_refusal(Code.STATE_ERROR, "no episode runs that could be granted", expected="a reset before")
+        ends_at = None if wish.ttl_seconds is None else self._clock() + wish.ttl_seconds
+        tools = _choose_tools(session.spec.card.tools, wish.tools)
         secret, credential = generate_secret()
-        now = self._clock()
+        bucket = self._make_bucket(wish.calls_per_second)
         grant = AgentGrant(
-            name=secrets.token_hex(6),
-            agent=wish.agent,
-            session=session,
-            epoch=session.epoch,
-            tools=_choose_tools(session.spec.card.tools, wish.tools),
-            ends_at=None if wish.ttl_seconds is None else now + wish.ttl_seconds,
-            bucket=self._bucket(wish.calls_per_second),
-            digest=credential.digest,
+            secrets.token_hex(6), wish.agent, session, session.epoch, tools, ends_at, bucket, credential.digest
         )
+        self._add(grant)
+        return self._describe(grant, address, secret)
+
+    def _add(self, grant: AgentGrant) -> None:
         self._by_digest[grant.digest] = grant
-        self._by_session.setdefault(session.name, []).append(grant)
+        self._by_session.setdefault(grant.session.name, []).append(grant)
+
+    def _describe(self, grant: AgentGrant, address: str, secret: str) -> Granted:
         return Granted(
             grant.name,
             address,
             secret,
             [tool.name for tool in grant.tools],
-            None if wish.ttl_seconds is None else self._wall() + wish.ttl_seconds,
-            session.episode_id or "",
+            None if grant.ends_at is None else self._wall() + grant.ends_at - self._clock(),
+            grant.session.episode_id or "",
         )
 
     def check(self, session: Session, wish: GrantWish, *, next_episode: bool = False) -> str:
@@ -176,7 +177,7 @@ class GrantRegistry:
         for grant in self._by_session.get(session.name, ()):
             if grant.name == name:
                 # In the wrap-up its agent cannot act and may still ask: that ends, too, and is on record.
-                held = grant.holds(self._clock())
+                held = self.holds(grant)
                 grant.revoked = True
                 return held
         return False
@@ -193,47 +194,35 @@ class GrantRegistry:
             for call in self._on_forget:
                 call(grant.name)
 
-    def _bucket(self, wished: float | None) -> TokenBucket | None:
-        rates = [rate for rate in (wished, self._calls_per_second) if rate is not None]
-        if not rates:
-            return None
-        rate = min(rates)
-        return TokenBucket(rate, max(1, round(rate)), self._clock)
+    def _make_bucket(self, wished: float | None) -> TokenBucket | None:
+        rate = min((rate for rate in (wished, self._calls_per_second) if rate is not None), default=None)
+        return None if rate is None else TokenBucket(rate, max(1, round(rate)), self._clock)
 
     def restore(self, session: Session, before: AgentGranted) -> None:
         """Let a grant of an earlier run of the server live on: its token is known by the digest, its time goes on."""
-        left = None if before.expires_at is None else before.expires_at - self._wall()
-        grant = AgentGrant(
-            name=before.grant,
-            agent=before.agent,
-            session=session,
-            epoch=before.epoch,
-            tools=tuple(tool for tool in session.spec.card.tools if tool.name in before.tools),
-            ends_at=None if left is None else self._clock() + left,
-            bucket=self._bucket(before.calls_per_second),
-            digest=bytes.fromhex(before.digest),
+        self._add(
+            AgentGrant(
+                name=before.grant,
+                agent=before.agent,
+                session=session,
+                epoch=before.epoch,
+                tools=tuple(tool for tool in session.spec.card.tools if tool.name in before.tools),
+                ends_at=None if before.expires_at is None else self._clock() + before.expires_at - self._wall(),
+                bucket=self._make_bucket(before.calls_per_second),
+                digest=bytes.fromhex(before.digest),
+            )
         )
-        self._by_digest[grant.digest] = grant
-        self._by_session.setdefault(session.name, []).append(grant)
 
     def renew(self, session: Session, name: str) -> Granted:
         """Return a grant with a new token, for one whose reply nobody got, or refuse: it is dead."""
-        now = self._clock()
         grant = next((each for each in self._by_session.get(session.name, ()) if each.name == name), None)
-        if grant is None or self._address is None or not grant.holds(now):
+        if grant is None or self._address is None or not self.holds(grant):
             raise make_refusal(Code.STATE_ERROR, "this grant is dead", expected="another grant, with another request")
         secret, credential = generate_secret()
         del self._by_digest[grant.digest]
         grant.digest = credential.digest
         self._by_digest[grant.digest] = grant
-        return Granted(
-            grant.name,
-            self._address,
-            secret,
-            [tool.name for tool in grant.tools],
-            None if grant.ends_at is None else self._wall() + grant.ends_at - now,
-            session.episode_id or "",
-        )
+        return self._describe(grant, self._address, secret)
 
 
 def _choose_tools(tools: tuple[Tool, ...], wished: list[str] | None) -> tuple[Tool, ...]:
@@ -260,7 +249,9 @@ class GrantService:
         self._wall = wall
         self._governance = governance
         if governance is not None:
-            governance.operator.revoke_grant = self._revoke_for_operator
+            governance.operator.revoke_grant = lambda governor, grant: self._take_back(
+                governor.session, grant, None, principal="operator"
+            )
             governance.operator.agents_of = lambda governor: grants.agents(governor.session)
 
     def check_step(self, session: Session) -> None:
@@ -280,8 +271,7 @@ class GrantService:
             raise make_refusal(
                 Code.VALIDATION_ERROR, "a grant comes after hello only", expected="a reset without a grant"
             )
-        self._grants.check(session, reset.grant, next_episode=True)
-        self._check_policy(session, reset.grant)
+        self._check_wish(session, reset.grant, next_episode=True)
         seen = msgspec.json.decode(await self._begin_episode(session, reset, request_id), type=ObservationReply)
         seen.grant = await self.grant(session, reset.grant, request_id)
         seen.head = UNSET if session.head is None else session.head
@@ -302,13 +292,13 @@ class GrantService:
 
     async def grant(self, session: Session, wish: GrantWish, request_id: int | None) -> Granted:
         """Return a new grant on the episode that runs, or refuse."""
-        self._grants.check(session, wish)
-        self._check_policy(session, wish)
+        self._check_wish(session, wish)
         granted = self._grants.issue(session, wish)
         return await self._record_grant(session, granted, wish.agent, wish.calls_per_second, request_id)
 
-    def _check_policy(self, session: Session, wish: GrantWish) -> None:
-        """Refuse a grant with which an agent could not do what the policy wants."""
+    def _check_wish(self, session: Session, wish: GrantWish, *, next_episode: bool = False) -> None:
+        """Refuse what could not be granted, or with which an agent could not do what the policy wants."""
+        self._grants.check(session, wish, next_episode=next_episode)
         if self._governance is not None:
             self._governance.check_grant(session, wish.tools)
 
@@ -355,35 +345,22 @@ class GrantService:
 
     async def revoke(self, session: Session, wish: Revoke, request_id: int | None) -> Revoked:
         """Take a grant back; one that is dead already, or never was, is not live then as before."""
-        live = self._take_back(session, wish.grant)
-        if live:
-            await session.record(AgentRevoked(**self._event_fields(session, request_id), grant=wish.grant))
-        return Revoked(wish.grant, live)
+        return Revoked(wish.grant, await self._take_back(session, wish.grant, request_id))
 
-    async def _revoke_for_operator(self, governor: Governor, grant: str) -> bool:
-        """Take a grant back for an operator; return whether it was live."""
-        session = governor.session
-        live = self._take_back(session, grant)
-        if live:
-            stated = {**self._event_fields(session, None), "principal": "operator"}
-            await session.record(AgentRevoked(**stated, grant=grant))
-        return live
-
-    def _take_back(self, session: Session, grant: str) -> bool:
+    async def _take_back(self, session: Session, grant: str, request_id: int | None, **stated: Any) -> bool:
         """Take a grant back, and wake its agent if that waits for an operator; return whether the grant was live."""
         live = self._grants.revoke(session, grant)
         governor = find_governor(session)
         if governor is not None:
-            governor.notifier.notify()
+            governor.stream.notifier.notify()
+        if live:
+            await session.record(AgentRevoked(**self._event_fields(session, request_id), **stated, grant=grant))
         return live
 
-    async def wrap_up(self) -> None:
-        """Close governed episodes that are over; to be called before `sweep`."""
+    async def sweep(self) -> None:
+        """Close governed episodes that are over, and forget what nobody can use any more."""
         if self._governance is not None:
             await self._governance.sweep()
-
-    def sweep(self) -> None:
-        """Forget what nobody can use any more."""
         self._grants.sweep()
 
     def _event_fields(self, session: Session, request_id: int | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.server.agents.fair_queue import FairQueue, QueueTurn
+from proctor.server.agents.fair_use import FairQueue, QueueTurn
 
 NEVER = 10_000.0
 PATIENCE = 20.0

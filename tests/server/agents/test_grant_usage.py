@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.access.limits import RequestLimits
-from proctor.server.agents.grant_usage import (
+from proctor.server.agents.fair_use import (
     ALL_HELD_BYTES,
     HELD_BYTES,
     MOST_SESSIONS,
@@ -12,8 +12,7 @@ from proctor.server.agents.grant_usage import (
     GrantUsage,
     HeldBodies,
 )
-from proctor.server.agents.jsonrpc import ENVELOPE_BYTES
-from proctor.server.agents.mcp_content import make_catalogue
+from proctor.server.agents.mcp_messages import ENVELOPE_BYTES, make_catalogue
 
 
 def a_guest() -> GrantUsage:

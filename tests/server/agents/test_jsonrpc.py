@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.server.agent_access import SMALL_ARGUMENTS
-from proctor.server.agents.jsonrpc import (
+from proctor.server.agents.mcp_messages import (
     ENVELOPE_BYTES,
     ENVELOPE_VALUES,
     LONGEST_NAME,

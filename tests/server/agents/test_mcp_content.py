@@ -14,7 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from proctor.access.limits import RequestLimits
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.server.agent_access import LARGE_ARGUMENTS, SAID_VALUE_BYTES, VALUE_BYTES, AgentTool
-from proctor.server.agents.mcp_content import ERROR_KEY, encode_result, encode_tool, make_catalogue
+from proctor.server.agents.mcp_messages import ERROR_KEY, encode_result, encode_tool, make_catalogue
 from proctor.server.sessions.tool_results import ToolResult
 from tests.server.agents.stand_in import SEEN_SCHEMA, TOOLS, a_tool, seen
 

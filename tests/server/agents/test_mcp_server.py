@@ -18,8 +18,8 @@ from sse_starlette.sse import AppStatus
 from proctor.access.limits import RequestLimits
 from proctor.server.agent_access import Progress
 from proctor.server.agents import mcp_server
-from proctor.server.agents.grant_usage import MOST_SESSIONS
-from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.fair_use import MOST_SESSIONS
+from proctor.server.agents.mcp_messages import ERROR_KEY
 from proctor.server.sessions.tool_results import ToolResult
 from tests.server.agents.stand_in import (
     HANDSHAKE,

@@ -17,10 +17,10 @@ from sse_starlette.sse import AppStatus
 from proctor.access.limits import MIB, RequestLimits
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.server.agent_access import AgentTool, AgentView, Progress
-from proctor.server.agents import grant_usage
+from proctor.server.agents import fair_use
 from proctor.server.agents import plane as plane_module
-from proctor.server.agents.grant_usage import OTHERS_AT_ONCE
-from proctor.server.agents.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from proctor.server.agents.fair_use import OTHERS_AT_ONCE
+from proctor.server.agents.mcp_messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from proctor.server.net import connections
 from proctor.server.sessions.tool_results import ToolResult
 from tests.server.agents.stand_in import (
@@ -459,7 +459,7 @@ def test_a_call_at_the_wrong_time_is_refused_before_its_arguments_are_looked_at(
 
 
 def test_the_bodies_that_a_grant_holds_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grant_usage, "HELD_BYTES", 1000)
+    monkeypatch.setattr(fair_use, "HELD_BYTES", 1000)
     head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: 2000\r\n\r\n"
     with plane_of() as plane, socket.create_connection(("127.0.0.1", plane.port), PATIENCE) as slow:
         slow.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{plane.port}\r\n{head}".encode() + b" " * 900)

@@ -17,8 +17,8 @@ from proctor.server.governed.governance_tools import (
     GovernanceTool,
     governance_tools,
     parse_arguments,
+    status_fits,
 )
-from proctor.server.governed.governor import status_fits
 from proctor.server.governed.policy import load_policy
 from proctor.server.governed.replies import IN_WORDS
 from tests.server.bare_sessions import run

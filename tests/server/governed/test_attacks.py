@@ -195,7 +195,7 @@ def test_a_forged_clear_does_not_lift_safe_mode() -> None:
         honest = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
 
         assert honest.code == "SAFE_MODE"
-        assert hall.governor.in_safe_mode
+        assert hall.governor.stream.in_safe_mode
 
     run(scenario())
 
@@ -239,7 +239,7 @@ def test_nobody_takes_the_ids_that_the_proctor_would_have_used_next() -> None:
     async def scenario() -> None:
         hall = Hall()
         agent = await hall.agent()
-        mark = hall.governance.registry.mark
+        mark = hall.governance.settings.mark
         for number in range(4, 14):
             belief = packet(
                 hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"packet_id": f"pkt_s_1_{number}-{mark}"}

@@ -70,7 +70,7 @@ def test_the_grant_dies_with_the_packet_episode_and_not_before() -> None:
         assert during is not None
         assert hall.for_agents.find_view(granted.token) is None
         assert late.code == "ENDED"
-        hall.granting.sweep()
+        await hall.granting.sweep()
 
     run(scenario())
 
@@ -79,13 +79,13 @@ def test_when_the_time_to_wrap_up_has_passed_the_episode_is_closed_as_open() -> 
     async def scenario() -> None:
         hall = short()
         agent = await at_the_end(hall)
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
         hall.now += 29
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
         before = list(hall.ends)
 
         hall.now += 1
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
 
         assert before == []
         (end,) = hall.ends
@@ -140,11 +140,11 @@ def test_the_sweep_does_not_wait_for_a_turn() -> None:
         hall.now += 100
 
         async with hall.session.turn:
-            await hall.granting.wrap_up()
+            await hall.granting.sweep()
         busy = hall.ends
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
         hall.now += 100
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
 
         assert busy == []
         assert len(hall.ends) == 1

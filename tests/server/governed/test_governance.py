@@ -55,7 +55,7 @@ def test_without_a_policy_nothing_is_governed() -> None:
         hall.granting = GrantService(hall.grants, wall=hall.wall)
 
         await hall.begin()
-        await hall.granting.wrap_up()
+        await hall.granting.sweep()
 
         assert find_governor(hall.session) is None
         assert hall.lines == []
@@ -168,7 +168,7 @@ def test_one_episode_that_cannot_be_recorded_does_not_keep_the_others_from_their
 
         halls[0].now += 100
         halls[0].diary.record = full  # type: ignore[method-assign]  # a disk that is full
-        await halls[0].granting.wrap_up()
+        await halls[0].granting.sweep()
 
         assert halls[0].session.loss is not None
         assert [end.session for end in halls[1].ends] == ["t"]

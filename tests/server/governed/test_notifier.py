@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from proctor.server.governed.operator_actions import Notifier
+from proctor.server.governed.packet_stream import Notifier
 from tests.server.bare_sessions import run
 
 
 def test_it_wakes_all_who_wait() -> None:
     async def scenario() -> None:
         bell = Notifier()
-        waits = [asyncio.create_task(bell.receive(15)) for _ in range(3)]
+        waits = [asyncio.create_task(bell.wait(15)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting = bell.waiting
 
@@ -27,7 +27,7 @@ def test_who_waits_in_vain_goes_on_after_a_while() -> None:
     async def scenario() -> None:
         bell = Notifier()
 
-        await bell.receive(0.001)
+        await bell.wait(0.001)
 
         assert bell.waiting == 0
 
@@ -38,7 +38,7 @@ def test_a_bell_that_rang_before_is_not_heard() -> None:
     async def scenario() -> None:
         bell = Notifier()
         bell.notify()
-        wait = asyncio.create_task(bell.receive(15))
+        wait = asyncio.create_task(bell.wait(15))
         await asyncio.sleep(0)
         done = wait.done()
 

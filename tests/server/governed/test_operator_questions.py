@@ -249,7 +249,7 @@ def test_an_act_that_names_the_right_question_in_the_wrong_episode_is_refused() 
 
         assert refused_code(alerted) == "STALE_EPOCH"
         assert hall.operator.pending() == [waiting]
-        assert not hall.governor.in_safe_mode
+        assert not hall.governor.stream.in_safe_mode
 
     run(scenario())
 
@@ -441,7 +441,7 @@ def test_a_question_keeps_its_name_when_the_server_is_started_anew_and_ids_go_on
         (before,) = hall.operator.pending()
 
         restored(hall)
-        hall.for_agents._forget(granted.grant)
+        hall.for_agents._views.pop(granted.grant)
         agent = Agent(hall.view(granted))
         (after,) = hall.operator.pending()
         done = await hall.operator.answer(before, choice="stop")
@@ -481,7 +481,7 @@ def test_an_answer_to_a_question_that_a_crash_took_from_the_record_reaches_no_ot
         before = await ask_for(agent, "May I stop?")
         hall.governance = Governance(hall.policy, wall=hall.wall, clock=lambda: hall.now)
         hall.governance.restore_governor(hall.session, safe)
-        hall.for_agents._forget(granted.grant)
+        hall.for_agents._views.pop(granted.grant)
         after = await ask_for(Agent(hall.view(granted)), "May I delete it all?")
         lines = len(hall.lines)
 
@@ -526,7 +526,7 @@ def test_a_record_in_which_agents_named_their_packets_is_taken_up_and_ids_go_on_
 
         hall.governance = Governance(hall.policy, boot=BOOT, wall=hall.wall, clock=lambda: hall.now)
         hall.governance.restore_governor(hall.session, old)
-        hall.for_agents._forget(granted.grant)
+        hall.for_agents._views.pop(granted.grant)
         (waiting,) = hall.operator.pending()
         await hall.operator.answer(waiting, choice="stop")
         told = await Agent(hall.view(granted)).decide("ACT")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from proctor.errors import ComponentError
 from proctor.models.events import PacketJudged, decode_event, encode_event
-from proctor.server.governed.governance import Governance
+from proctor.server.governed.governance import Governance, list_waiting
 from proctor.server.governed.governor import Governor
 from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import Agent, Hall, assert_judged_alike
@@ -37,14 +37,14 @@ def test_it_knows_what_the_one_before_knew(doings: list[Any]) -> None:
         for doing in doings:
             await (operated(hall, doing) if isinstance(doing, str) else used(hall, agent, doing))
         before = hall.governor
-        waiting = before.acts.waiting()
+        waiting = list_waiting(before.stream)
 
         after = restored(hall)
 
         assert after is hall.governor is not before
         assert after.stream.standing == before.stream.standing
         assert after.stream.memory == before.stream.memory
-        assert after.acts.waiting() == waiting
+        assert list_waiting(after.stream) == waiting
         assert after.stream.now() == before.stream.now()
         assert (after.closed, after.conclusion) == (before.closed, before.conclusion)
         assert len(list(hall.governance.registry)) == (not after.closed)
@@ -60,7 +60,7 @@ def test_an_agent_goes_on_with_it_where_it_was() -> None:
         await Agent(hall.view(granted)).permitted("move", uses=2)
 
         governor = restored(hall)
-        hall.for_agents._forget(granted.grant)
+        hall.for_agents._views.pop(granted.grant)
         agent = Agent(hall.view(granted))
         await governor.resume()
         told = [await agent.use("move", direction="up") for _ in range(3)]
@@ -84,7 +84,7 @@ def test_a_directive_whose_end_nobody_knows_is_cancelled() -> None:
         hall.diary.events[:] = [event for event in hall.events if event not in hall.lines[killed:]]
 
         governor = restored(hall)
-        hall.for_agents._forget(granted.grant)
+        hall.for_agents._views.pop(granted.grant)
         stuck = dict(governor.stream.standing.tasks)
         await governor.resume()
         told = await Agent(hall.view(granted)).believe()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import EpisodeState, IssuedToken, new_episode
 from proctor.episode.packets.enums import OperationType
-from proctor.server.governed.packet_builders import NO_TOKEN
-from proctor.server.governed.packet_checks import choose_token, token_opens, token_refusals
+from proctor.server.governed.packet_builders import NO_TOKEN, choose_token, token_opens
+from proctor.server.governed.packet_checks import token_refusals
 from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import Hall, assert_judged_alike, policy_with
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proctor.errors import ComponentError
-from proctor.server.governed import governor
-from proctor.server.governed.governor import MOST_WAITING
+from proctor.server.governed import agent_calls
+from proctor.server.governed.agent_calls import MOST_WAITING
 from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import Agent, Disk, Hall, Heard, policy_with, turns, until
 
@@ -94,7 +94,7 @@ def test_calls_that_were_cancelled_wait_no_more_and_hold_nobodys_place() -> None
         agent, asked = await asking(hall, 0.0)
         await asked
         waits = [asyncio.create_task(agent.use("escalate", wait_seconds=290.0)) for _ in range(MOST_WAITING)]
-        await until(lambda: hall.governor.notifier.waiting == MOST_WAITING)
+        await until(lambda: hall.governor.stream.notifier.waiting == MOST_WAITING)
 
         for each in waits:
             each.cancel()
@@ -102,7 +102,7 @@ def test_calls_that_were_cancelled_wait_no_more_and_hold_nobodys_place() -> None
         await turns()
         told = await agent.use("escalate", wait_seconds=0.0)
 
-        assert hall.governor.notifier.waiting == 0
+        assert hall.governor.stream.notifier.waiting == 0
         assert told.said["verdict"] == "waiting"
 
     run(scenario())
@@ -127,7 +127,7 @@ def test_an_agent_whose_grant_is_revoked_is_woken_and_not_told_the_answer() -> N
 
 
 def test_an_agent_whose_episode_is_lost_is_woken_and_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(governor, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(agent_calls, "RECHECK_SECONDS", 0.01)
 
     async def scenario() -> None:
         hall = Hall()
@@ -143,7 +143,7 @@ def test_an_agent_whose_episode_is_lost_is_woken_and_told_so(monkeypatch: pytest
 
 
 def test_an_agent_whose_grant_expires_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(governor, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(agent_calls, "RECHECK_SECONDS", 0.01)
 
     async def scenario() -> None:
         hall = Hall()

@@ -100,7 +100,7 @@ async def operated(hall: Hall, act: str) -> None:
         "clear": lambda: operator.clear(hall.episode),
         "budget": lambda: operator.approve_budget(hall.episode, tool_call_budget=1),
         "revoke": lambda: operator.revoke(hall.episode, token_id=tokens[0]),
-        "sweep": hall.granting.wrap_up,
+        "sweep": hall.granting.sweep,
         "time": lambda: asyncio.sleep(0),
     }
     hall.now += 1.5 if act == "time" else 0.0

@@ -30,7 +30,7 @@ from proctor.ledger.reader import Ledger
 from proctor.ledger.verify import verify
 from proctor.ledger.writing.storage_limits import DiskUsage, StorageLimits, disk_usage
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, Failed, PacketJudged, SessionOpened
-from proctor.server.agents.mcp_content import ERROR_KEY
+from proctor.server.agents.mcp_messages import ERROR_KEY
 from proctor.server.sessions.recorders import JsonlRecorder, Torn, read_events
 from tests.ledger.session_events import closed, failure, left, opened, reset, small_disk, step
 from tests.server.live_server import Served, Session, Talk, serving

@@ -25,15 +25,14 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, PaginatedRequestParams
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, CallToolRequestParams, PaginatedRequestParams
 from pydantic import ValidationError as ModelError
 from sse_starlette.sse import AppStatus
 
 from proctor.access.limits import LogBudget, RequestLimits
-from proctor.server.agent_access import AgentView, Progress
-from proctor.server.agents.fair_queue import QueueTurn
-from proctor.server.agents.grant_usage import GrantUsage, HeldBodies
-from proctor.server.agents.mcp_content import Wire, encode_result, make_catalogue
+from proctor.server.agent_access import AgentView
+from proctor.server.agents.fair_use import GrantUsage, HeldBodies, QueueTurn
+from proctor.server.agents.mcp_messages import Wire, encode_result, make_catalogue
 from proctor.server.runtime.results import new_incident
 
 LOG: Final = logging.getLogger("proctor.agents")
@@ -52,7 +51,6 @@ SHORT: Final = 64
 AGENT_REQUEST: Final = "proctor.visit"
 """Where a request's scope says whose it is."""
 _INTRODUCTIONS: Final = frozenset({"initialize", "server/discover"})
-_LIBRARIES: Final = ("mcp", "sse_starlette")
 
 
 @dataclass(slots=True)
@@ -82,7 +80,10 @@ class McpServer:
         max_sessions: int = MOST_SESSIONS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        _shorten_logs()
+        for library in map(logging.getLogger, ("mcp", "sse_starlette")):
+            library.setLevel(logging.WARNING)
+            library.propagate = False
+            library.handlers[:] = [_PlaceLogger()]
         # Told to stop, it would cut off replies that are still to come; `close` ends the streams when they have.
         AppStatus.enable_automatic_graceful_drain = False
         # A server that was told to stop before in this process has left a word that would end our streams, too.
@@ -134,26 +135,24 @@ class McpServer:
         if session is None:
             await self._manager.handle_request(scope, receive, self._note_sessions(guest, send))
         elif session not in guest.sessions:
-            await _send_no_session(send)
+            await send_json(send, 404, make_error(INVALID_REQUEST, "Session not found"))
         elif scope["method"] == "POST":
-            await self._serve_session(guest, session, scope, receive, send)
+            guest.start_message(session)
+            try:
+                await self._manager.handle_request(scope, receive, send)
+            finally:
+                guest.finish_message(session)
         else:
             await self._manager.handle_request(scope, receive, send)
             if scope["method"] == "DELETE":
                 guest.close_session(session)
 
-    async def _serve_session(self, guest: GrantUsage, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        guest.start_message(session)
-        try:
-            await self._manager.handle_request(scope, receive, send)
-        finally:
-            guest.finish_message(session)
-
     def _note_sessions(self, guest: GrantUsage, send: Send) -> Send:
         """Return a `send` that notes a new session before its client can know of it."""
 
         async def noting(message: Any) -> None:
-            opened = _find_new_session(message)
+            begins = message["type"] == "http.response.start" and message["status"] < 400
+            opened = _find_session(message["headers"]) if begins else None
             surplus = None if opened is None else guest.open_session(opened)
             if surplus is not None:
                 self._start_closing(self._close_session(surplus))
@@ -207,7 +206,10 @@ async def _call_tool(ctx: Context, params: CallToolRequestParams) -> Wire:
         raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:SHORT]}. The tools are {', '.join(names)}.")
     # From here on it may wait for its environment, or for an operator.
     visit.turn.end()
-    return encode_result(await visit.view.call(params.name, visit.arguments, _progress(ctx)))
+    # A client is told how far its call is if it asked for that.
+    listens = ctx.meta is not None and "progress_token" in ctx.meta
+    progress = ctx.session.report_progress if listens else None
+    return encode_result(await visit.view.call(params.name, visit.arguments, progress))
 
 
 def _find_request(ctx: Context) -> AgentRequest:
@@ -215,13 +217,6 @@ def _find_request(ctx: Context) -> AgentRequest:
     request: Any = ctx.request
     visit: AgentRequest = request.scope[AGENT_REQUEST]
     return visit
-
-
-def _progress(ctx: Context) -> Progress | None:
-    """Return how to tell the client how far its call is; None if it did not ask."""
-    if ctx.meta is None or "progress_token" not in ctx.meta:
-        return None
-    return ctx.session.report_progress
 
 
 def _no_headers(tool: str) -> None:
@@ -267,19 +262,24 @@ def _find_session(headers: Any) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name == SESSION), None)
 
 
-def _find_new_session(message: Any) -> str | None:
-    """Return the MCP session that a reply begins."""
-    if message["type"] != "http.response.start" or message["status"] >= 400:
-        return None
-    return _find_session(message["headers"])
+def make_error(code: int, message: str) -> dict[str, Any]:
+    """Return the document of a refusal that answers no request by its id."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
 
 
-async def _send_no_session(send: Send) -> None:
-    error = {"code": -32600, "message": "Session not found"}
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 404, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def send_json(
+    send: Send,
+    status: int,
+    document: dict[str, Any],
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+    kind: str = "http.response",
+) -> None:
+    """Send a whole reply."""
+    body = msgspec.json.encode(document)
+    length = (b"content-length", str(len(body)).encode())
+    json = (b"content-type", b"application/json")
+    await send({"type": f"{kind}.start", "status": status, "headers": [json, length, *headers]})
+    await send({"type": f"{kind}.body", "body": body})
 
 
 async def _receive_nothing() -> Any:
@@ -304,11 +304,3 @@ class _PlaceLogger(logging.Handler):
             return
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "no exception"
         LOG.log(record.levelno, "%s, line %d, reports a problem (%s)", record.name, record.lineno, kind, extra=fields)
-
-
-def _shorten_logs() -> None:
-    for name in _LIBRARIES:
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False
-        logger.handlers[:] = [_PlaceLogger()]

@@ -5,7 +5,7 @@ Rule 1: Host and Origin, then the token, then the path, the method, what the gra
 Rule 2: the token is looked at with every request, whatever MCP session it names.
 Rule 3: every refusal is counted and leaves one line in the log, without anything that the peer sent; where one grant is refused
     too often, most of its lines are left out and counted.
-Rule 4: nothing is decoded before the grant has paid for its bytes, and nobody is answered out of turn (`fair_queue`).
+Rule 4: nothing is decoded before the grant has paid for its bytes, and nobody is answered out of turn (`FairQueue`).
 Rule 5: this file holds an `AgentAccess` and an `McpServer`, and nothing else of the server.
 """
 
@@ -17,15 +17,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from proctor.access.credentials import read_presented_secret
 from proctor.access.limits import RequestLimits
 from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, judge_address
 from proctor.server.agent_access import AgentAccess
-from proctor.server.agents.fair_queue import FairQueue, QueueTurn
-from proctor.server.agents.grant_usage import MOST_REQUESTS, GrantUsage
-from proctor.server.agents.jsonrpc import (
+from proctor.server.agents.fair_use import MOST_REQUESTS, FairQueue, GrantUsage, QueueTurn
+from proctor.server.agents.mcp_messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     Unreadable,
@@ -33,7 +30,16 @@ from proctor.server.agents.jsonrpc import (
     read_call,
     read_message,
 )
-from proctor.server.agents.mcp_server import AGENT_REQUEST, AgentRequest, McpServer, Receive, Scope, Send
+from proctor.server.agents.mcp_server import (
+    AGENT_REQUEST,
+    AgentRequest,
+    McpServer,
+    Receive,
+    Scope,
+    Send,
+    make_error,
+    send_json,
+)
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.runtime.results import new_incident
 
@@ -42,7 +48,6 @@ REFUSED: Final = "a request of an agent was refused: %s"
 PATH, HEALTH = "/mcp", "/health"
 METHODS: Final = ("GET", "POST", "DELETE")
 LONGEST_WAIT: Final = 3600
-JSON: Final = (b"content-type", b"application/json")
 LAST_EVENT: Final = b"last-event-id"
 NOBODY, ANYBODY = "?", "/"
 """The parties of requests without a good token, and of those that need none; no grant is called so."""
@@ -126,21 +131,18 @@ class AgentPlane:
     async def _serve(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
         turn = self._queue.turn()
         try:
-            await self._serve_in_turn(turn, scope, receive, reply)
+            try:
+                refusal = await self._serve_request(turn, scope, receive, reply)
+            except Exception as problem:  # whatever breaks, the peer learns a number
+                incident = new_incident()
+                LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
+                refusal = AgentRefusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
+            if reply.status is None and refusal is not None:
+                await self._refuse(turn, scope, reply, refusal)
+            elif reply.status is not None and reply.status >= 400:
+                self._note(scope, reply.status, "not as MCP wants it")
         finally:
             turn.end()
-
-    async def _serve_in_turn(self, turn: QueueTurn, scope: Scope, receive: Receive, reply: "_Reply") -> None:
-        try:
-            refusal = await self._serve_request(turn, scope, receive, reply)
-        except Exception as problem:  # whatever breaks, the peer learns a number
-            incident = new_incident()
-            LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
-            refusal = AgentRefusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
-        if reply.status is None and refusal is not None:
-            await self._refuse(turn, scope, reply, refusal)
-        elif reply.status is not None and reply.status >= 400:
-            self._note(scope, reply.status, "not as MCP wants it")
 
     async def _refuse(self, turn: QueueTurn, scope: Scope, reply: "_Reply", refusal: AgentRefusal) -> None:
         """Say why a request is refused, later if its grant is refused all the time, and in a turn of its own."""
@@ -161,14 +163,17 @@ class AgentPlane:
     ) -> AgentRefusal | None:
         # Space around a value is not part of it; the parser leaves what comes after.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        verdict = self._judge(scope)
+        port = (scope.get("server") or (None, None))[1]
+        # A grant's token is not for the access checks to judge.
+        policy = self._policies[None if None in self._policies else port]
+        verdict = judge_address(policy, scope["path"], scope["headers"])
         if not verdict.allowed:
             return AgentRefusal(verdict.status, verdict.text)
         if self._stopping:
             return STOPPING
         if scope["path"] == HEALTH and scope["method"] in READING:
             await turn.begin(ANYBODY)
-            await _send_json(reply, 200, {"status": "healthy"})
+            await send_json(reply, 200, {"status": "healthy"})
             return None
         view = self._for_agents.find_view(read_presented_secret(scope["headers"]))
         if view is None:
@@ -190,7 +195,9 @@ class AgentPlane:
         guest = visit.guest
         if guest.requests >= MOST_REQUESTS:
             return AT_ONCE
-        length = _read_content_length(scope["headers"])
+        # 0 if nothing is said, or if it is no number: the parser refuses that.
+        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        length = int(said) if said.isdigit() else 0
         if length > guest.largest:
             return TOO_LARGE
         wait = guest.take_request(length)
@@ -242,17 +249,9 @@ class AgentPlane:
         visit.arguments = call.arguments
         return call.envelope
 
-    def _judge(self, scope: Scope) -> AccessVerdict:
-        """Return the verdict of the access checks; a grant's token is not theirs to judge."""
-        server = scope.get("server")
-        policy = self._policies[None if server is None or None in self._policies else server[1]]
-        return judge_address(policy, scope["path"], scope["headers"])
-
     async def _turn_away(self, scope: Scope, send: Send, refusal: AgentRefusal, kind: str = "http.response") -> None:
         self._note(scope, refusal.status, refusal.text)
-        error = {"code": refusal.code, "message": refusal.text}
-        document = {"jsonrpc": "2.0", "id": None, "error": error}
-        await _send_json(send, refusal.status, document, refusal.headers, kind)
+        await send_json(send, refusal.status, make_error(refusal.code, refusal.text), refusal.headers, kind)
 
     def _note(self, scope: Scope, status: int, text: str) -> None:
         self._refused(status)
@@ -340,12 +339,6 @@ class _Body:
         return None
 
 
-def _read_content_length(headers: Any) -> int:
-    """Return how long a body is said to be; 0 if nothing is said, or if it is no number: the parser refuses that."""
-    said = next((value for name, value in headers if name == b"content-length"), b"0")
-    return int(said) if said.isdigit() else 0
-
-
 def _refuse_rate(wait: float) -> AgentRefusal:
     seconds = LONGEST_WAIT if wait > LONGEST_WAIT else math.ceil(wait)
     return AgentRefusal(
@@ -356,16 +349,3 @@ def _refuse_rate(wait: float) -> AgentRefusal:
 def _refuse_unreadable(problem: Unreadable) -> AgentRefusal:
     status, code, text = problem.value
     return AgentRefusal(status, text, code)
-
-
-async def _send_json(
-    send: Send,
-    status: int,
-    document: dict[str, Any],
-    headers: tuple[tuple[bytes, bytes], ...] = (),
-    kind: str = "http.response",
-) -> None:
-    body = msgspec.json.encode(document)
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": f"{kind}.start", "status": status, "headers": [JSON, length, *headers]})
-    await send({"type": f"{kind}.body", "body": body})

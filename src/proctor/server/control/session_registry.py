@@ -252,8 +252,7 @@ class SessionRegistry:
                 channel.used_at, channel.seen_calls = now, channel.session.calls
             if not channel.busy:
                 self._judge(channel, now)
-        await self._granting.wrap_up()
-        self._granting.sweep()
+        await self._granting.sweep()
         self.note()
 
     async def drain(self) -> None:

@@ -63,8 +63,6 @@ Note: TypeAlias = TokenRequest | TokenDenial
 NOTES: Final = {"token_request": TokenRequest, "token_denied": TokenDenial}
 REQUEST: Final = "_request"
 """The note of a token that names the request which it answers."""
-
-
 PACKET_ID: Final = re.compile(f"pkt_{ID_TAIL}")
 STATED_ID: Final = "_stated_id"
 """The note of a packet that keeps what its agent calls it."""
@@ -139,44 +137,46 @@ class EpisodeMemory:
         self.lines += 1
         if not event.accepted:
             self.refusals += 1
-        if isinstance(said, Packet) and event.judged:
-            self.at = max(self.at, said.header.created_at)
-            if event.accepted:
-                self._remember_packet(event, said)
-        elif isinstance(said, Record) and event.judged:
-            self.at = max(self.at, said.at)
-            if event.accepted and said.record is RecordKind.USER_INPUT:
-                self.answer, self.leave = _parse_answer(said), True
-        elif isinstance(said, TokenRequest) and event.accepted:
-            self.requests[said.id] = said
-        elif isinstance(said, TokenDenial):
-            self.denied[said.id] = said
-            self._close_request(said.id)
+        match said:
+            case Packet() if event.judged:
+                self.at = max(self.at, said.header.created_at)
+                if event.accepted:
+                    self._remember_packet(event, said)
+            case Record() if event.judged:
+                self.at = max(self.at, said.at)
+                if event.accepted and said.record is RecordKind.USER_INPUT:
+                    self.answer, self.leave = _parse_answer(said), True
+            case TokenRequest() if event.accepted:
+                self.requests[said.id] = said
+            case TokenDenial():
+                self.denied[said.id] = said
+                self._close_request(said.id)
         if event.state == ProtocolState.SAFEMODE:
             # What was asked before is over with it.
             for request in list(self.requests):
                 self._close_request(request)
 
     def _remember_packet(self, event: PacketJudged, packet: AnyPacket) -> None:
-        header, payload = packet.header, packet.payload
-        self.previous = header.packet_id
+        name, at, payload = packet.header.packet_id, packet.header.created_at, packet.payload
+        self.previous = name
         if STATED_ID in packet.notes:
-            self._remember_agent_id(event.grant, packet.notes[STATED_ID], header.packet_id)
-        if isinstance(payload, ObservationPayload):
-            data = msgspec.json.encode(payload.data)
-            self.seen = LatestObservation(header.packet_id, header.created_at, data, payload.source_tool)
-        if isinstance(payload, ObservationPayload | TaskResult):
-            self.times[header.packet_id] = header.created_at
-        elif isinstance(payload, Decision):
-            self._remember_decision(event, packet)
-        elif isinstance(payload, BeliefUpdate):
-            self._remember_beliefs(event, payload)
-        elif isinstance(payload, Escalation):
-            self.escalation, self.asker, self.leave = packet, event.grant, False
-        if isinstance(payload, Token) and REQUEST in packet.notes:
-            request = msgspec.json.decode(packet.notes[REQUEST], type=str)
-            self.issued[request] = payload.token_id
-            self._close_request(request)
+            self._remember_agent_id(event.grant, packet.notes[STATED_ID], name)
+        match payload:
+            case ObservationPayload():
+                self.seen = LatestObservation(name, at, msgspec.json.encode(payload.data), payload.source_tool)
+                self.times[name] = at
+            case TaskResult():
+                self.times[name] = at
+            case Decision():
+                self._remember_decision(event, packet)
+            case BeliefUpdate():
+                self._remember_beliefs(event, payload)
+            case Escalation():
+                self.escalation, self.asker, self.leave = packet, event.grant, False
+            case Token() if REQUEST in packet.notes:
+                request = msgspec.json.decode(packet.notes[REQUEST], type=str)
+                self.issued[request] = payload.token_id
+                self._close_request(request)
 
     def _remember_agent_id(self, grant: str | None, note: Raw, packet_id: str) -> None:
         """Remember what an agent calls its packet, if that could be an id."""
@@ -208,15 +208,15 @@ class EpisodeMemory:
             name = (change.domain, change.key)
             known = name in self.beliefs or len(self.beliefs) < MOST_BELIEFS
             if known and len(change.domain) + len(change.key) <= LONGEST_NAME:
-                self.beliefs[name] = _shorten_value(change.new_value)
+                # A copy, which holds on to nothing else of its line.
+                value = bytes(change.new_value)
+                long = len(value) > LONGEST_VALUE
+                self.beliefs[name] = Raw(msgspec.json.encode(name_by_digest(value)) if long else value)
 
 
-def _shorten_value(value: Raw) -> Raw:
-    """Return a value as it is remembered; it holds on to nothing else of its line."""
-    said = bytes(value)
-    if len(said) > LONGEST_VALUE:
-        said = msgspec.json.encode({"sha256": sha256(said).hexdigest(), "bytes": len(said)})
-    return Raw(said)
+def name_by_digest(said: bytes) -> dict[str, object]:
+    """Return what stands for something too long to be repeated."""
+    return {"sha256": sha256(said).hexdigest(), "bytes": len(said)}
 
 
 def _parse_answer(record: Record) -> OperatorAnswer:

@@ -4,13 +4,11 @@ Rule: a packet leaves here whole and valid, or a ValidationError says what could
 affair, and whether the policy allows it is the governor's.
 """
 
-from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-import msgspec
-
 from proctor.contracts.tools import ToolSafety
+from proctor.episode.episode_state import EpisodeState, IssuedToken
 from proctor.episode.packets.enums import (
     DecisionOutcome,
     EpistemicStatus,
@@ -53,10 +51,11 @@ from proctor.episode.packets.fields import (
 )
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.packets.writer import encode_raw, encode_values
+from proctor.episode.rules.invariants import ALLOWED_OPERATIONS
+from proctor.episode.transition_table import Event
 from proctor.errors import ValidationError
-from proctor.server.governed.episode_memory import REQUEST, EpisodeMemory, TokenRequest
-from proctor.server.governed.packet_stream import PacketStream
-from proctor.server.governed.tool_arguments import (
+from proctor.server.governed.episode_memory import REQUEST, TokenRequest
+from proctor.server.governed.governance_tools import (
     Believe,
     Checks,
     ChoiceArguments,
@@ -66,27 +65,26 @@ from proctor.server.governed.tool_arguments import (
     TargetArguments,
     option_id,
 )
+from proctor.server.governed.packet_stream import PacketStream
 
 NO_DECISION: Final = "pkt_none"
 """Named by a plan where nothing was decided, which the judge refuses."""
 NO_TOKEN: Final = "token_not_requested"  # noqa: S105  # an id
 """Named by a directive where there is no token at all, which the judge refuses."""
 _NOTHING: Final = encode_raw(None, "")
-_GAP: Final = "what a human would choose"
-_STEP: Final = "choose one of the options"
 
 
 def belief_packet(stream: PacketStream, form: Believe) -> AnyPacket:
     """Return what an agent believes; its evidence is the latest observation unless it says otherwise."""
     memory = stream.memory
-    evidence = form.evidence
-    if evidence is None:
-        evidence = [] if memory.seen is None else [memory.seen.packet_id]
+    latest = [] if memory.seen is None else [memory.seen.packet_id]
+    evidence = latest if form.evidence is None else form.evidence
     unknown = next((name for name in evidence if name not in memory.times), None)
     if unknown is not None:
+        known_ids = ", such as ".join(["ids that you were told as observation_packet_id", *latest])
         raise ValidationError(
             f"evidence: no observation and no result of this episode is called {unknown}",
-            expected=_evidence_hint(memory),
+            expected=f"{known_ids}, or no evidence: the latest observation",
         )
     known = any((form.domain, key) in memory.beliefs for key in form.changes)
     kind = UpdateType(form.kind or ("revision" if known else "new_belief"))
@@ -102,22 +100,14 @@ def belief_packet(stream: PacketStream, form: Believe) -> AnyPacket:
         evidence_integration=list(evidence) or None,
         contradiction_details=ContradictionDetails(list(evidence), ResolutionMethod.PREFER_FRESH) if resolved else None,
     )
-    return stream.packet(payload, evidence=stream.references(evidence), epistemics=_agent_epistemics(form.confidence))
-
-
-def _evidence_hint(memory: EpisodeMemory) -> str:
-    latest = "" if memory.seen is None else f", such as {memory.seen.packet_id}"
-    return f"ids that you were told as observation_packet_id{latest}, or no evidence: the latest observation"
-
-
-def _agent_epistemics(confidence: float) -> Epistemics:
-    return Epistemics(
+    epistemics = Epistemics(
         status=EpistemicStatus.DERIVED,
-        confidence=confidence,
+        confidence=form.confidence,
         calibration_note="stated by the agent",
         freshness_class=Freshness.OPERATIONAL,
         assumptions=[],
     )
+    return stream.packet(payload, evidence=stream.references(evidence), epistemics=epistemics)
 
 
 def decision_packet(stream: PacketStream, form: Decide) -> AnyPacket:
@@ -135,13 +125,7 @@ def decision_packet(stream: PacketStream, form: Decide) -> AnyPacket:
         else [RejectedAlternative(f"alternative_{i}", text) for i, text in enumerate(form.alternatives, 1)],
         failure_modes=None if form.risks is None else [FailureMode(text) for text in form.risks],
     )
-    return stream.packet(payload, evidence=latest_evidence(stream))
-
-
-def latest_evidence(stream: PacketStream) -> Any:
-    """Return the latest observation as evidence."""
-    seen = stream.memory.seen
-    return () if seen is None else stream.references([seen.packet_id])
+    return stream.packet(payload, evidence=stream.latest_evidence())
 
 
 def plan_packet(stream: PacketStream, form: PlanVerification) -> AnyPacket:
@@ -165,29 +149,24 @@ def plan_packet(stream: PacketStream, form: PlanVerification) -> AnyPacket:
         max_verification_time_seconds=form.seconds,
         max_tool_calls=form.tool_calls,
     )
-    return stream.packet(payload, evidence=latest_evidence(stream))
+    return stream.packet(payload, evidence=stream.latest_evidence())
 
 
 def escalation_packet(stream: PacketStream, question: str, form: Escalate) -> AnyPacket:
     """Return what an agent asks an operator; the question is what the packet is for."""
-    gaps = [_GAP] if form.gaps is None else form.gaps
+    options = [
+        each if isinstance(each, ChoiceArguments) else ChoiceArguments(id=option_id(i, each), description=each)
+        for i, each in enumerate(form.options or [], 1)
+    ]
+    gaps = ["what a human would choose"] if form.gaps is None else form.gaps
     payload = Escalation(
         escalation_trigger=EscalationTrigger(form.trigger),
-        top_options=[_option(i, each) for i, each in enumerate(form.options or [], 1)],
+        top_options=[EscalationOption(each.id, each.description, each.pros, each.cons) for each in options],
         evidence_gaps=[EvidenceGap(gap, "the choice may be wrong") for gap in gaps],
-        recommended_next_step=RecommendedStep(form.recommended or _STEP, "stated by the agent"),
+        recommended_next_step=RecommendedStep(form.recommended or "choose one of the options", "stated by the agent"),
         blocking_decision_packet_id=stream.memory.decision,
     )
-    return stream.packet(payload, intent=Intent(question, "this episode"), evidence=latest_evidence(stream))
-
-
-def _option(number: int, option: ChoiceArguments | str) -> EscalationOption:
-    choice = (
-        option
-        if isinstance(option, ChoiceArguments)
-        else ChoiceArguments(id=option_id(number, option), description=option)
-    )
-    return EscalationOption(choice.id, choice.description, list(choice.pros), list(choice.cons))
+    return stream.packet(payload, intent=Intent(question, "this episode"), evidence=stream.latest_evidence())
 
 
 def token_packet(stream: PacketStream, asked: TokenRequest, uses: int, seconds: float) -> AnyPacket:
@@ -201,12 +180,10 @@ def token_packet(stream: PacketStream, asked: TokenRequest, uses: int, seconds: 
         issuer_layer=1,
         rationale=asked.rationale or None,
     )
-    return stream.packet(payload, at=at, notes={REQUEST: asked.id}, evidence=latest_evidence(stream))
+    return stream.packet(payload, at=at, notes={REQUEST: asked.id}, evidence=stream.latest_evidence())
 
 
-def directive_packet(
-    stream: PacketStream, tool: str, safety: ToolSafety, params: dict[str, Any], token_id: str | None
-) -> AnyPacket:
+def directive_packet(stream: PacketStream, tool: str, safety: ToolSafety, params: dict[str, Any]) -> AnyPacket:
     """Return the task that a call of an environment's tool is."""
     payload = Directive(
         task_id=stream.new_id("task"),
@@ -215,9 +192,28 @@ def directive_packet(
             MethodKind.TOOL, tool, encode_values(params, "/payload/execution_method/tool_params")
         ),
         tool_safety_class=SafetyClass(safety),
-        authorization_token_id=token_id,
+        authorization_token_id=choose_token(tool, safety, stream.standing, stream.now()),
     )
-    return stream.packet(payload, evidence=latest_evidence(stream))
+    return stream.packet(payload, evidence=stream.latest_evidence())
+
+
+def choose_token(tool: str, safety: ToolSafety, episode: EpisodeState, now: datetime) -> str | None:
+    """Return the id of the token that a call of `tool` names; none for a tool that only reads.
+
+    It is the latest that opens the tool. Where none does, it is the one that comes nearest, so that the judge can say what is
+    wrong with it.
+    """
+    if safety is ToolSafety.READ:
+        return None
+    permits = list(reversed(episode.tokens.values()))
+    live = [permit for permit in permits if permit.live(now)]
+    fitting = [permit for permit in live if token_opens(permit, tool)]
+    return next((permit.token_id for permit in (*fitting, *live, *permits)), NO_TOKEN)
+
+
+def token_opens(permit: IssuedToken, tool: str) -> bool:
+    """Return whether a token is for this tool, and for acting with it."""
+    return tool in permit.tool_ids and not ALLOWED_OPERATIONS[Event.WRITE].isdisjoint(permit.operations)
 
 
 def result_packet(
@@ -238,24 +234,9 @@ def result_packet(
     return stream.packet(payload)
 
 
-def cancellation_packet(stream: PacketStream, packet_id: str, task_id: str) -> AnyPacket:
-    """Return that nobody knows how a task ended."""
-    return stream.packet(TaskResult(task_id, packet_id, ResultStatus.CANCELLED))
-
-
 def observation_packet(
     stream: PacketStream, data: dict[str, Any], tool: str | None = None, notes: dict[str, object] | None = None
 ) -> AnyPacket:
     """Return what was seen."""
     payload = ObservationPayload(ObservationType.TOOL_OUTPUT, encode_values(data, "/payload/data"), source_tool=tool)
     return stream.packet(payload, notes=notes or {})
-
-
-def operations_for_request(stated: Sequence[str] | None, allowed: frozenset[OperationType]) -> list[str]:
-    """Return what a request of a token asks for, in a fixed order."""
-    return sorted(allowed) if stated is None else sorted(set(stated))
-
-
-def encode_request(asked: TokenRequest) -> bytes:
-    """Return a request as JSON."""
-    return msgspec.json.encode(asked)

@@ -7,21 +7,18 @@ Rule 2: what the proctor sets itself are `packet_id`, `created_at`, `correlation
 Rule 3: what the machine refuses is its own refusal, on record as such. The policy speaks only where the machine would accept.
 Rule 4: a directive is refused as well if its result or its observation could not be stated after it: by a rule of the house,
     which is named, or because the episode is full (LIMIT-2).
-Rule 5: a call uses the latest token that opens its tool. Where none does, it names the one that comes nearest, so that the judge
-    can say what is wrong with it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from proctor.contracts.tools import ToolSafety
-from proctor.episode.episode_state import EpisodeState, IssuedToken
 from proctor.episode.events import classify_directive, classify_packet
 from proctor.episode.packets.enums import MethodKind, PacketKind, ToolsState
 from proctor.episode.packets.fields import (
@@ -37,12 +34,9 @@ from proctor.episode.packets.fields import (
 )
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.governance import GOV_1, GOV_2, GOV_3, POLICY_1, POLICY_2, POLICY_3, SIZE_1
-from proctor.episode.rules.invariants import ALLOWED_OPERATIONS
 from proctor.episode.transition_table import DIRECTIVES, Event
-from proctor.episode.verdicts import Verdict
-from proctor.server.governed.episode_memory import STATED_ID
-from proctor.server.governed.packet_builders import NO_TOKEN
-from proctor.server.governed.packet_stream import PacketStream, PreJudgeRefusal, Speaker
+from proctor.server.governed.episode_memory import STATED_ID, name_by_digest
+from proctor.server.governed.packet_stream import PacketStream, PreJudgeRefusal
 from proctor.server.governed.policy import (
     LEVELS,
     STRICTNESS,
@@ -51,23 +45,6 @@ from proctor.server.governed.policy import (
     TokenIssuer,
     find_result_blockers,
 )
-from proctor.server.governed.replies import ReplyBuilder, TokenDescription
-from proctor.server.sessions.tool_results import ToolResult
-
-
-def choose_token(tool: str, safety: ToolSafety, episode: EpisodeState, now: datetime) -> str | None:
-    """Return the id of the token that a call of `tool` names; none for a tool that only reads."""
-    if safety is ToolSafety.READ:
-        return None
-    permits = list(reversed(episode.tokens.values()))
-    live = [permit for permit in permits if permit.live(now)]
-    fitting = [permit for permit in live if token_opens(permit, tool)]
-    return next((permit.token_id for permit in (*fitting, *live, *permits)), NO_TOKEN)
-
-
-def token_opens(permit: IssuedToken, tool: str) -> bool:
-    """Return whether a token is for this tool, and for acting with it."""
-    return tool in permit.tool_ids and not ALLOWED_OPERATIONS[Event.WRITE].isdisjoint(permit.operations)
 
 
 def token_refusals(
@@ -89,18 +66,6 @@ def token_refusals(
         allowed = ", ".join(sorted(limits.operations))
         bars.append(PreJudgeRefusal(POLICY_3, f"a token allows {allowed}, not {', '.join(surplus)}", "/operations"))
     return tuple(bars)
-
-
-def describe_token(permit: IssuedToken, now: datetime) -> TokenDescription:
-    """Return what an agent is told of its token."""
-    return TokenDescription(
-        permit.token_id,
-        list(permit.tool_ids),
-        [str(operation) for operation in permit.operations],
-        permit.limit - permit.used,
-        permit.expiry.isoformat(timespec="seconds"),
-        max(0, round((permit.expiry - now).total_seconds())),
-    )
 
 
 AGENT_KINDS: Final = (
@@ -152,7 +117,12 @@ def content_refusals(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tupl
     """Return why the proctor does not do what a submitted packet asks for; `tools` are those of its agent."""
     if isinstance(packet.payload, Directive):
         return _directive_refusals(packet.payload, tools)
-    return _option_refusals(packet.payload) if isinstance(packet.payload, Escalation) else ()
+    if isinstance(packet.payload, Escalation):
+        ids = [option.option_id for option in packet.payload.top_options]
+        if len(set(ids)) < len(ids):
+            reason = "two options have one id: nobody could choose between them"
+            return (PreJudgeRefusal("SCHEMA", reason, "/payload/top_options"),)
+    return ()
 
 
 def reference_refusals(packet: AnyPacket, stated: Mapping[str, str]) -> Iterator[PreJudgeRefusal]:
@@ -188,15 +158,6 @@ def _each(pointer: str, names: Sequence[str] | None) -> Iterator[tuple[str, str]
     return ((f"{pointer}/{i}", name) for i, name in enumerate(names or ()))
 
 
-def _option_refusals(payload: Escalation) -> tuple[PreJudgeRefusal, ...]:
-    ids = [option.option_id for option in payload.top_options]
-    if len(set(ids)) == len(ids):
-        return ()
-    return (
-        PreJudgeRefusal("SCHEMA", "two options have one id: nobody could choose between them", "/payload/top_options"),
-    )
-
-
 def _directive_refusals(payload: Directive, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
     method, tool = payload.execution_method.method, payload.execution_method.tool_id
     names = ", ".join(tools)
@@ -204,18 +165,14 @@ def _directive_refusals(payload: Directive, tools: Mapping[str, ToolSafety]) -> 
         reason = f"the proctor carries out tools only, not {method}; the tools are {names}"
         return (PreJudgeRefusal(GOV_1, reason, "/payload/execution_method/method"),)
     if tool is None or tool not in tools:
-        return (
-            PreJudgeRefusal(
-                GOV_1, f"there is no such tool here; the tools are {names}", "/payload/execution_method/tool_id"
-            ),
-        )
+        reason = f"there is no such tool here; the tools are {names}"
+        return (PreJudgeRefusal(GOV_1, reason, "/payload/execution_method/tool_id"),)
     if classify_directive(payload) is Event.READ and STRICTNESS[tools[tool]]:
         reason = f"the tool {tool} is {tools[tool]} under the policy, so its directive is no READ"
         return (PreJudgeRefusal(GOV_3, reason, "/payload/tool_safety_class"),)
     return ()
 
 
-# ------------------------------------------------------------------------------------------------------------- GOV-1
 def _kind_refusals(submitted: Mapping[str, Any]) -> Iterator[PreJudgeRefusal]:
     if "record" in submitted:
         yield PreJudgeRefusal(
@@ -233,7 +190,6 @@ def _kind_refusals(submitted: Mapping[str, Any]) -> Iterator[PreJudgeRefusal]:
         yield PreJudgeRefusal(GOV_1, "an agent speaks from the layers 2, 3, 4 and 5", "/header/layer_source")
 
 
-# ------------------------------------------------------------------------------------------------------------- GOV-2
 def _setting_refusals(submitted: Mapping[str, Any], terms: PacketTerms) -> Iterator[PreJudgeRefusal]:
     header, envelope = submitted.get("header"), submitted.get("mcp")
     if isinstance(header, dict) and header.get("correlation_id", terms.correlation_id) != terms.correlation_id:
@@ -248,8 +204,8 @@ def _setting_refusals(submitted: Mapping[str, Any], terms: PacketTerms) -> Itera
         yield PreJudgeRefusal(GOV_2, reason, "/mcp/routing/tools_state")
 
 
-# ------------------------------------------------------------------------------------------------------------- GOV-3
 def _measure_refusals(submitted: Mapping[str, Any], policy: GovernancePolicy) -> Iterator[PreJudgeRefusal]:
+    """Yield what GOV-3 says of the envelope."""
     envelope = submitted.get("mcp")
     if not isinstance(envelope, dict):
         return
@@ -257,10 +213,13 @@ def _measure_refusals(submitted: Mapping[str, Any], policy: GovernancePolicy) ->
     stakes, quality = _parse_section(envelope.get("stakes"), Stakes), _parse_section(envelope.get("quality"), Quality)
     budgets = _parse_section(envelope.get("budgets"), Budgets)
     if stakes is not None:
-        for name in Stakes.__struct_fields__:
-            yield from _check_least(f"/mcp/stakes/{name}", getattr(stakes, name), getattr(defaults.stakes, name))
+        yield from _check_least("/mcp/stakes", stakes, defaults.stakes, Stakes.__struct_fields__)
     if quality is not None:
-        yield from _check_quality(quality, defaults.quality)
+        graded = ("quality_tier", "verification_requirement")
+        yield from _check_least("/mcp/quality", quality, defaults.quality, graded)
+        if quality.satisficing_mode and not defaults.quality.satisficing_mode:
+            reason = "the policy does not let good enough be enough"
+            yield PreJudgeRefusal(GOV_3, reason, "/mcp/quality/satisficing_mode")
     if budgets is not None:
         yield from _check_budgets(budgets, defaults.budgets)
 
@@ -273,32 +232,23 @@ def _parse_section(section: Any, kind: type[Any]) -> Any:
         return None
 
 
-def _check_least(pointer: str, stated: StrEnum, least: StrEnum) -> Iterator[PreJudgeRefusal]:
-    order = list(type(least))
-    if order.index(stated) < order.index(least):
-        yield PreJudgeRefusal(GOV_3, f"{stated} is below what the policy says, {least}", pointer)
-
-
-def _check_quality(stated: Quality, least: Quality) -> Iterator[PreJudgeRefusal]:
-    yield from _check_least("/mcp/quality/quality_tier", stated.quality_tier, least.quality_tier)
-    requirement = "/mcp/quality/verification_requirement"
-    yield from _check_least(requirement, stated.verification_requirement, least.verification_requirement)
-    if stated.satisficing_mode and not least.satisficing_mode:
-        yield PreJudgeRefusal(GOV_3, "the policy does not let good enough be enough", "/mcp/quality/satisficing_mode")
-
-
-_BUDGETS: Final = ("token_budget", "tool_call_budget", "time_budget_seconds")
+def _check_least(pointer: str, stated: Struct, least: Struct, names: Iterable[str]) -> Iterator[PreJudgeRefusal]:
+    for name in names:
+        said: StrEnum = getattr(stated, name)
+        wanted: StrEnum = getattr(least, name)
+        order = list(type(wanted))
+        if order.index(said) < order.index(wanted):
+            yield PreJudgeRefusal(GOV_3, f"{said} is below what the policy says, {wanted}", f"{pointer}/{name}")
 
 
 def _check_budgets(stated: Budgets, most: Budgets) -> Iterator[PreJudgeRefusal]:
-    for name in _BUDGETS:
+    for name in ("token_budget", "tool_call_budget", "time_budget_seconds"):
         if getattr(stated, name) > getattr(most, name):
             reason = f"{getattr(stated, name)} is more than the policy allows, {getattr(most, name)}"
             yield PreJudgeRefusal(GOV_3, reason, f"/mcp/budgets/{name}")
-    if not _is_within_risk(stated.risk_budget, most.risk_budget):
-        reason = (
-            f"the policy's risk budget is {most.risk_budget.envelope!r} with a loss of {most.risk_budget.max_loss!r}"
-        )
+    risk = most.risk_budget
+    if not _is_within_risk(stated.risk_budget, risk):
+        reason = f"the policy's risk budget is {risk.envelope!r} with a loss of {risk.max_loss!r}"
         yield PreJudgeRefusal(GOV_3, reason, "/mcp/budgets/risk_budget")
 
 
@@ -306,8 +256,9 @@ def _is_within_risk(stated: RiskBudget, most: RiskBudget) -> bool:
     """Return whether no more risk is stated: of two texts nobody knows which is more, so they must be the same."""
     if stated.envelope != most.envelope:
         return False
-    numbers = isinstance(stated.max_loss, int | float) and isinstance(most.max_loss, int | float)
-    return stated.max_loss <= most.max_loss if numbers else stated.max_loss == most.max_loss  # type: ignore[operator]  # two numbers
+    if isinstance(stated.max_loss, str) or isinstance(most.max_loss, str):
+        return stated.max_loss == most.max_loss
+    return stated.max_loss <= most.max_loss
 
 
 MOST_KEPT: Final = 4 * 1024
@@ -319,86 +270,29 @@ GUARDED_ACTIONS: Final = {
 }
 
 
-class PacketChecker:
-    """Judges what agents say in one episode."""
-
-    def __init__(self, stream: PacketStream) -> None:
-        self._stream = stream
-
-    async def judge(
-        self, packet: AnyPacket, speaker: Speaker, reply_builder: ReplyBuilder, *, tried: str | None = None
-    ) -> Verdict | ToolResult:
-        """Return the verdict on a packet that counts now, or what its agent is told if it does not."""
-        line = packet.line()
-        if len(line) > self._stream.packet_limits.packet_bytes:
-            bars = size_refusals(line, self._stream)
-            await self._stream.record_refusal(packet.kind, encode_digest(line), bars, speaker, packet.header.packet_id)
-            return reply_builder.refuse_early(bars)
-        verdict = self._stream.judge(packet)
-        if verdict.accepted:
-            bars = self.policy_refusals(packet, speaker.grant)
-            if bars:
-                await self._stream.record_refusal(packet.kind, line, bars, speaker, packet.header.packet_id)
-                return reply_builder.refuse_early(
-                    bars, _calls_that_lead_on(bars[0].rule, reply_builder, tried or speaker.tool or "")
-                )
-        await self._stream.state(packet, speaker, line=line, verdict=verdict)
-        return verdict if verdict.accepted else reply_builder.refuse(verdict, tried or speaker.tool or "")
-
-    async def refuse_early(
-        self,
-        tool: str,
-        bars: Sequence[PreJudgeRefusal],
-        speaker: Speaker,
-        reply_builder: ReplyBuilder,
-        arguments: bytes = b"null",
-    ) -> ToolResult:
-        """Put on record that a call was refused before it was a packet; return what its agent is told."""
-        await self._stream.record_refusal(tool, encode_attempt(tool, arguments), bars, speaker)
-        return reply_builder.refuse_early(bars)
-
-    def policy_refusals(self, packet: AnyPacket, grant: str | None) -> tuple[PreJudgeRefusal, ...]:
-        """Return why the policy does not let an agent's packet count that the machine would accept."""
-        event = classify_packet(packet)
-        if event in DIRECTIVES:
-            rules, limits = self._stream.context.house_rules, self._stream.limits
-            silenced = find_result_blockers(self._stream.standing, rules, event, limits)
-            if silenced:
-                return tuple(PreJudgeRefusal(rule, reason) for rule, reason in silenced)
-        policy, memory = self._stream.policy, self._stream.memory
-        if event is Event.ACT and not self._stream.verified:
-            required = policy.quality.verification_requirement
-            return (
-                PreJudgeRefusal(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),
-            )
-        deed = GUARDED_ACTIONS.get(event)
-        if deed is None or memory.allows(grant, deed):
-            return ()
-        stated = packet.compliance.stakes.stakes_level
+def policy_refusals(packet: AnyPacket, grant: str | None, stream: PacketStream) -> tuple[PreJudgeRefusal, ...]:
+    """Return why the policy does not let an agent's packet count that the machine would accept."""
+    event = classify_packet(packet)
+    if event in DIRECTIVES:
+        blockers = find_result_blockers(stream.standing, stream.context.house_rules, event, stream.limits)
+        if blockers:
+            return tuple(PreJudgeRefusal(rule, reason) for rule, reason in blockers)
+    policy, memory = stream.policy, stream.memory
+    if event is Event.ACT and not stream.verified:
+        required = policy.quality.verification_requirement
+        return (PreJudgeRefusal(POLICY_1, f"the policy asks for {required}: nothing is done before it was verified"),)
+    deed = GUARDED_ACTIONS.get(event)
+    if deed is None or memory.allows(grant, deed):
+        return ()
+    level = packet.compliance.stakes.stakes_level
+    if deed is not GuardedAction.ACT and memory.stakes is not None:
         # What is done is at least as grave as the decision that it comes from.
-        level = (
-            stated
-            if deed is GuardedAction.ACT or memory.stakes is None
-            else max(stated, memory.stakes, key=LEVELS.index)
-        )
-        return tuple(
-            PreJudgeRefusal(POLICY_2, f"the policy says that an operator is asked first: {condition}")
-            for condition in policy.escalation.conditions()
-            if condition.holds(deed, level)
-        )
-
-
-def _calls_that_lead_on(rule: str, reply_builder: ReplyBuilder, tried: str) -> list[str]:
-    """Return the calls that make the policy let something pass, and what was tried, if it is to be called once more."""
-    act = 'decide(outcome="ACT")'
-    if rule == POLICY_1:
-        before = reply_builder.way_by(Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.BELIEF)
-        return [*before, act] if before else []
-    if rule != POLICY_2:
-        return []
-    again = [] if tried in ("decide", "submit_packet") else [tried]
-    before = reply_builder.way_to(Event.ESCALATION)
-    return [*before, act, *again] if before else []
+        level = max(level, memory.stakes, key=LEVELS.index)
+    return tuple(
+        PreJudgeRefusal(POLICY_2, f"the policy says that an operator is asked first: {condition}")
+        for condition in policy.escalation.conditions()
+        if condition.holds(deed, level)
+    )
 
 
 def size_refusals(said: bytes, stream: PacketStream) -> tuple[PreJudgeRefusal, ...]:
@@ -409,7 +303,7 @@ def size_refusals(said: bytes, stream: PacketStream) -> tuple[PreJudgeRefusal, .
 
 def encode_digest(said: bytes) -> bytes:
     """Return what is on record of something too long: its size and its digest."""
-    return msgspec.json.encode({"bytes": len(said), "sha256": sha256(said).hexdigest()})
+    return msgspec.json.encode(name_by_digest(said))
 
 
 def encode_attempt(tool: str, arguments: bytes) -> bytes:
@@ -422,7 +316,7 @@ def encode_attempt(tool: str, arguments: bytes) -> bytes:
         if len(arguments) <= MOST_KEPT:
             said["arguments"] = msgspec.json.decode(arguments)
         else:
-            said |= {"bytes": len(arguments), "sha256": sha256(arguments).hexdigest()}
+            said |= name_by_digest(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         said["unreadable"] = len(arguments)
     return msgspec.json.encode(said)

@@ -12,14 +12,16 @@ Rule 4: the proctor's own words are never refused in silence: where the judge do
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, Unpack
 
 import msgspec
 from msgspec import Raw
 
-from proctor.episode.episode_state import EpisodeState, new_episode
+from proctor.episode.episode_state import EpisodeState, IssuedToken, new_episode
 from proctor.episode.legal_moves import legal_next
 from proctor.episode.machine import EVIDENCE, Machine
 from proctor.episode.packets.enums import EvidenceKind, TaskClass, ToolsState, VerificationRequirement
@@ -31,12 +33,12 @@ from proctor.episode.settings import Limits
 from proctor.episode.transition_table import Position
 from proctor.episode.verdicts import JudgingContext, Verdict, list_obligations
 from proctor.errors import ComponentError
-from proctor.models.control import Code
+from proctor.models.control import Code, Problem
 from proctor.models.events import PacketJudged, Principal, encode_event
 from proctor.models.operator import JudgedRow
 from proctor.server.governed.episode_memory import NOTES, EpisodeMemory, Note, TokenRequest
 from proctor.server.governed.policy import GovernancePolicy
-from proctor.server.runtime.results import RequestFailed, make_failure, make_refusal
+from proctor.server.runtime.results import RequestFailed, RequestRefused, make_failure, make_refusal
 from proctor.server.sessions.episode_status import RowLog
 from proctor.server.sessions.session import PendingRecord, Session
 
@@ -45,7 +47,11 @@ OBSERVED_IN: Final = (Position.EXECUTE, Position.VERIFY)
 TICK: Final = timedelta(microseconds=1)
 MOST_LISTED: Final = 20
 """Errors of one line that are looked for and put on record."""
+CLOSED: Final = Problem("the episode is closed: there is nothing more to do", Code.ENDED)
+MARK_DIGITS: Final = 6
+"""Of the name of a run: enough to tell it from the one before, and few enough to be typed."""
 encode: Final = msgspec.json.Encoder().encode
+_row_values: Final = attrgetter(*JudgedRow.__struct_fields__[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +84,77 @@ class PacketLimits:
     refused_bytes: int = 16 * 2**20
 
 
+class Notifier:
+    """Rings when something has changed; whoever waits looks again."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        """How many wait."""
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wake all who wait."""
+        rung, self._event = self._event, asyncio.Event()
+        rung.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it rings, or when so much time has passed."""
+        self.waiting += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+        finally:
+            self.waiting -= 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """What the streams of one server share; `wall` tells the time, `clock` counts seconds, `boot` names this run."""
+
+    policy: GovernancePolicy
+    boot: str
+    wall: Callable[[], float]
+    clock: Callable[[], float]
+    packet_limits: PacketLimits = PacketLimits()
+    rows: RowLog = field(default_factory=RowLog)
+    """The lines of all episodes of this run, counted from 1, for whoever watches."""
+
+    @property
+    def mark(self) -> str:
+        """What ids that are made in this run end with."""
+        return self.boot[:MARK_DIGITS]
+
+
 class PacketStream:
     """The lines of one episode; `standing` is the episode as the judge sees it."""
 
-    def __init__(
-        self,
-        policy: GovernancePolicy,
-        session: Session,
-        epoch: int,
-        *,
-        wall: Callable[[], float],
-        rows: RowLog,
-        run: str,
-        packet_limits: PacketLimits,
-    ) -> None:
-        self.name: Final = f"corr_{session.name}_{epoch}"
-        self.policy: Final = policy
+    def __init__(self, settings: StreamSettings, session: Session) -> None:
+        self.policy: Final = settings.policy
+        self.packet_limits: Final = settings.packet_limits
+        self.clock: Final = settings.clock
         self.session: Final = session
-        self.epoch: Final = epoch
+        self.epoch: Final = session.epoch
+        self.name: Final = f"corr_{session.name}_{session.epoch}"
         self.memory: Final = EpisodeMemory()
-        self.context: Final = JudgingContext(policy.settings, policy.written_rules)
+        self.context: Final = JudgingContext(self.policy.settings, self.policy.written_rules)
         self.standing: EpisodeState = new_episode(self.name, initial_marks(self.context.house_rules))
         self.limits: Final = Limits(errors=MOST_LISTED)
-        self.packet_limits: Final = packet_limits
+        self.notifier: Final = Notifier()
+        """Rings when a call that waits for an operator may go on, or has to end."""
+        self.closing = False
+        """Whether the episode is being closed, or is closed."""
+        self.unrecorded: Final[set[str]] = set()
+        """The ids of packets and of requests that are not on record yet."""
         self._refused_bytes = 0
         """That refused lines of agents have put on record."""
         self._machine = Machine(self.context, self.limits)
         self._is_open = False
-        self.unrecorded: Final[set[str]] = set()
-        """The ids of packets and of requests that are not on record yet."""
         self._writing: asyncio.Future[None] | None = None
         """Done when the latest line is on record."""
-        self._wall = wall
-        self._rows = rows
-        self._run = run
-        self._writer = PacketWriter(self.name, at=self.now(), policy=policy.defaults, step=TICK)
+        self._settings = settings
+        self._writer = PacketWriter(self.name, at=self.now(), policy=self.policy.defaults, step=TICK)
 
-    # ------------------------------------------------------------------------------------------------- how it stands
     @property
     def position(self) -> Position:
         """The state, with what is pending in it."""
@@ -146,6 +186,22 @@ class PacketStream:
         return legal_next(self.standing, self.context.settings)
 
     @property
+    def question(self) -> AnyPacket | None:
+        """The escalation that waits for an operator's answer."""
+        return self.memory.escalation if self.position is Position.ESCALATED else None
+
+    def waits(self, name: str) -> bool:
+        """Return whether a question or a request of this id waits for an operator, be it not yet on record."""
+        asked = self.question
+        return name in self.memory.requests or (asked is not None and asked.header.packet_id == name)
+
+    @property
+    def live_tokens(self) -> list[IssuedToken]:
+        """The tokens that can still be used."""
+        now = self.now()
+        return [permit for permit in self.standing.tokens.values() if permit.live(now)]
+
+    @property
     def obligations(self) -> list[str]:
         """What is open, in words."""
         return [
@@ -153,16 +209,15 @@ class PacketStream:
             for owed in list_obligations(self.standing, self.context)
         ]
 
-    # ----------------------------------------------------------------------------------------------------- packets
     def now(self) -> datetime:
         """Return the time of the next line."""
-        return max(datetime.fromtimestamp(self._wall(), UTC), self.memory.at + TICK)
+        return max(datetime.fromtimestamp(self._settings.wall(), UTC), self.memory.at + TICK)
 
     def new_id(self, prefix: str) -> str:
         """Return an id that nothing in this episode has, nor had before a crash."""
         tail, number = self.name.removeprefix("corr_"), self.memory.lines + 1
         # Where a crash can take lines from the record, the next run of the server counts them again.
-        while (found := f"{prefix}_{tail}_{number}-{self._run}") in self.standing.seen:
+        while (found := f"{prefix}_{tail}_{number}-{self._settings.mark}") in self.standing.seen:
             number += 1
         return found
 
@@ -182,13 +237,17 @@ class PacketStream:
         """Return references to observations and results of this episode as evidence."""
         return [EvidenceRef(EvidenceKind.TOOL_OUTPUT, name, self.memory.times[name]) for name in named]
 
+    def latest_evidence(self) -> list[EvidenceRef]:
+        """Return the latest observation as evidence."""
+        seen = self.memory.seen
+        return [] if seen is None else self.references([seen.packet_id])
+
     def agent_packet_ids(self, speaker: Speaker) -> dict[str, str]:
         """Return the ids that an agent gave to packets of its own, each with what the packet is called."""
         seen = self.standing.seen
         stated = self.memory.stated.items()
         return {name: given for (grant, name), given in stated if grant == speaker.grant and name not in seen}
 
-    # ----------------------------------------------------------------------------------------------------- judging
     def judge(self, said: AnyPacket | Record | Malformed) -> Verdict:
         """Return the verdict on what comes next; nothing changes before it is committed."""
         if isinstance(said, Packet):
@@ -256,6 +315,11 @@ class PacketStream:
             await asyncio.wait([self._writing])
         self.check_alive()
 
+    def check_open(self) -> None:
+        """Refuse what comes after the episode was closed."""
+        if self.closing:
+            raise RequestRefused(CLOSED)
+
     def check_alive(self) -> None:
         """Refuse what comes after the episode was lost."""
         if self.session.loss is not None:
@@ -295,7 +359,7 @@ class PacketStream:
     ) -> PacketJudged:
         """Let a verdict count: move the episode on and remember the line; return what goes on record of it."""
         self._advance(said, verdict)
-        findings, first = verdict.findings, verdict.findings[0] if verdict.findings else None
+        findings = verdict.findings
         event = self._build_event(
             speaker,
             said.line() if line is None and not isinstance(said, Malformed) else line or b"",
@@ -306,7 +370,7 @@ class PacketStream:
             path=list(verdict.path),
             rules=list(verdict.rules) if findings else [],
             pointers=list(verdict.pointers) if findings else [],
-            reason="" if first is None else verdict.reason,
+            reason=verdict.reason,
             warnings=[f"{warning.rule}: {warning.reason}" for warning in verdict.warnings] if verdict.warnings else [],
         )
         self.memory.note(event, None if isinstance(said, Malformed) else said)
@@ -324,7 +388,7 @@ class PacketStream:
     def _build_event(self, speaker: Speaker, line: bytes, kind: str, **said: Any) -> PacketJudged:
         return PacketJudged(
             session=self.session.name,
-            at=self._wall(),
+            at=self._settings.wall(),
             principal=speaker.principal,
             epoch=self.epoch,
             step=self.session.step_count,
@@ -350,6 +414,7 @@ class PacketStream:
             raise problem
         names = {each for event in events if (each := event.packet_id) is not None} if name is None else {name}
         self.unrecorded.update(names)
+        rows = self._settings.rows
         written = self._writing = asyncio.get_running_loop().create_future()
         try:
             await self.session.record(*events, pending=pending)
@@ -357,7 +422,7 @@ class PacketStream:
             written.set_result(None)
             self.unrecorded.difference_update(names)
         for event in events:
-            self._rows.add(encode(operator_row(self._rows.last + 1, event)))
+            rows.add(encode(JudgedRow(rows.last + 1, *_row_values(event))))
 
     def _count_refused_bytes(self, event: PacketJudged) -> int:
         """Return how much agents' refused lines have put on record, this one with them; 0 if it is none."""
@@ -366,14 +431,14 @@ class PacketStream:
         self._refused_bytes += len(encode_event(event))
         return self._refused_bytes
 
-    # ----------------------------------------------------------------------------------------------------- restoring
     def restore(self, events: Sequence[PacketJudged]) -> None:
         """Take up the episode that these lines tell; a ComponentError if they get other verdicts than they did."""
         for event in events:
             line = bytes(event.line)
             self._count_refused_bytes(event)
             if not event.judged:
-                self.memory.note(event, _parse_note(event.kind, line))
+                kind = NOTES.get(event.kind)
+                self.memory.note(event, None if kind is None else msgspec.json.decode(line, type=kind))
                 continue
             said = self.read(line)
             verdict = self.judge(said)
@@ -387,36 +452,7 @@ class PacketStream:
             self.memory.note(event, None if isinstance(said, Malformed) else said)
 
 
-def operator_row(number: int, event: PacketJudged) -> JudgedRow:
-    """Return what an operator sees of a line."""
-    return JudgedRow(
-        number,
-        event.session,
-        event.epoch,
-        event.step,
-        event.at,
-        event.principal,
-        event.kind,
-        event.accepted,
-        event.judged,
-        event.state,
-        event.line,
-        event.packet_id,
-        event.path,
-        event.rules,
-        event.reason,
-        event.grant,
-        event.tool,
-    )
-
-
 def _line_kind(said: AnyPacket | Record | Malformed) -> str:
     if isinstance(said, Malformed):
         return ""
     return str(said.kind) if isinstance(said, Packet) else str(said.record)
-
-
-def _parse_note(kind: str, line: bytes) -> Note | None:
-    """Return what a line says that is no line of the stream."""
-    known = NOTES.get(kind)
-    return None if known is None else msgspec.json.decode(line, type=known)

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proctor.contracts.tools import ToolSafety
-from proctor.episode.episode_state import EpisodeState
+from proctor.episode.episode_state import IssuedToken
 from proctor.episode.legal_moves import shortest_way
 from proctor.episode.packets.reader import AnyPacket
-from proctor.episode.rules.governance import POLICY_1, advice_for
+from proctor.episode.rules.governance import POLICY_1, POLICY_2, advice_for
 from proctor.episode.transition_table import Event, Position
 from proctor.episode.verdicts import Verdict
 from proctor.narration.verdicts import find_way_on
@@ -45,8 +45,6 @@ IN_WORDS: Final[Mapping[Position, str]] = {
 }
 SPENT: Final = "the token that you had opens nothing any more; ask for another"
 ENVIRONMENT_ENDED: Final = "the environment has ended; say what you have learned, and you are done"
-
-
 REFUSED: Final = "REFUSED"
 """The code of a refusal by the judge or by the policy."""
 SAFE_MODE: Final = "SAFE_MODE"
@@ -73,10 +71,6 @@ _TOOLS_OF: Final[Mapping[str, str]] = {
 _STUCK: Final = "If nothing that you can call leads on, only the orchestrator can end this."
 
 
-def _description(text: str) -> Any:
-    return Meta(description=text)
-
-
 class TokenDescription(Struct):
     """A token that was issued."""
 
@@ -93,38 +87,31 @@ class GovernedReply(Struct, omit_defaults=True):
 
     verdict: Annotated[
         Literal["accepted", "refused", "waiting"],
-        _description("accepted; refused: nothing has changed; waiting: an operator has not answered yet"),
+        Meta(description="accepted; refused: nothing has changed; waiting: an operator has not answered yet"),
     ]
-    state: Annotated[str, _description("The state of the episode now, S0_IDLE to S9_SAFEMODE.")]
-    legal_next: Annotated[list[str], _description("The packets that are legal now, in the protocol's words.")]
-    next_calls: Annotated[list[str], _description("What you can call now.")]
-    obligations: Annotated[list[str], _description("What is still open.")]
-    packet_id: Annotated[str | UnsetType, _description("The packet that was made of your words.")] = UNSET
-    rules: Annotated[list[str] | UnsetType, _description("The rules that were broken.")] = UNSET
-    reason: Annotated[str | UnsetType, _description("Why it was refused.")] = UNSET
-    way: Annotated[list[str] | UnsetType, _description("The calls that lead to what you tried, it itself last.")] = (
+    state: Annotated[str, Meta(description="The state of the episode now, S0_IDLE to S9_SAFEMODE.")]
+    legal_next: Annotated[list[str], Meta(description="The packets that are legal now, in the protocol's words.")]
+    next_calls: Annotated[list[str], Meta(description="What you can call now.")]
+    obligations: Annotated[list[str], Meta(description="What is still open.")]
+    packet_id: Annotated[str | UnsetType, Meta(description="The packet that was made of your words.")] = UNSET
+    rules: Annotated[list[str] | UnsetType, Meta(description="The rules that were broken.")] = UNSET
+    reason: Annotated[str | UnsetType, Meta(description="Why it was refused.")] = UNSET
+    way: Annotated[
+        list[str] | UnsetType, Meta(description="The calls that lead to what you tried, it itself last.")
+    ] = UNSET
+    warnings: Annotated[list[str] | UnsetType, Meta(description="What was accepted but is not as it should be.")] = (
         UNSET
     )
-    warnings: Annotated[list[str] | UnsetType, _description("What was accepted but is not as it should be.")] = UNSET
-    token: Annotated[TokenDescription | UnsetType, _description("The token that was issued.")] = UNSET
-    answer: Annotated[OperatorAnswer | UnsetType, _description("What the operator answered.")] = UNSET
-    observation: Annotated[Raw | UnsetType, _description("What was observed when the episode began.")] = UNSET
-    result: Annotated[Raw | UnsetType, _description("What the tool of a directive answered.")] = UNSET
-    closed: Annotated[bool, _description("The episode is closed: there is nothing more to do.")] = False
+    token: Annotated[TokenDescription | UnsetType, Meta(description="The token that was issued.")] = UNSET
+    answer: Annotated[OperatorAnswer | UnsetType, Meta(description="What the operator answered.")] = UNSET
+    observation: Annotated[Raw | UnsetType, Meta(description="What was observed when the episode began.")] = UNSET
+    result: Annotated[Raw | UnsetType, Meta(description="What the tool of a directive answered.")] = UNSET
+    closed: Annotated[bool, Meta(description="The episode is closed: there is nothing more to do.")] = False
     code: str | UnsetType = UNSET
 
 
-def _reply_schema() -> dict[str, Any]:
-    (found,), parts = msgspec.json.schema_components([GovernedReply], ref_template="#/$defs/{name}")
-    whole: dict[str, Any] = parts.pop(found["$ref"].removeprefix("#/$defs/"))
-    return {**whole, "$defs": parts}
-
-
-REPLY_SCHEMA: Final = _reply_schema()
-
-
 class GovernedStatus(Struct):
-    """Where an episode stands, beside what an environment's tool answered."""
+    """Where the governed episode stands after the call."""
 
     state: str
     legal_next: list[str]
@@ -134,18 +121,14 @@ class GovernedStatus(Struct):
     """What a belief may name as its evidence."""
 
 
-STATUS_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "Where the governed episode stands after the call.",
-    "properties": {
-        "state": {"type": "string"},
-        "legal_next": {"type": "array", "items": {"type": "string"}},
-        "next_calls": {"type": "array", "items": {"type": "string"}},
-        "obligations": {"type": "array", "items": {"type": "string"}},
-        "observation_packet_id": {"type": ["string", "null"]},
-    },
-    "required": ["state", "legal_next", "next_calls", "obligations", "observation_packet_id"],
-}
+def _make_schema(kind: type[Struct]) -> dict[str, Any]:
+    (found,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    whole: dict[str, Any] = parts.pop(found["$ref"].removeprefix("#/$defs/"))
+    return {**whole, "$defs": parts} if parts else whole
+
+
+REPLY_SCHEMA: Final = _make_schema(GovernedReply)
+STATUS_SCHEMA: Final = _make_schema(GovernedStatus)
 GOVERNED: Final = "governed"
 """Under this key it stands in what a tool of the environment answers."""
 
@@ -161,7 +144,6 @@ class ReplyBuilder:
         self._reads = [name for name, safety in tools.items() if safety is ToolSafety.READ]
         self._acts = [name for name in tools if name not in self._reads]
 
-    # ------------------------------------------------------------------------------------------------------- replies
     def accept(self, verdict: Verdict, **more: Any) -> ToolResult:
         """Return what is told of a packet that was accepted."""
         reply = self._reply("accepted", **more)
@@ -189,13 +171,18 @@ class ReplyBuilder:
         lacking = self._missing_tool((Event.READ,)) if rules == (POLICY_1,) else ""
         return self._refusal(rules, reason, list(way), lacking)
 
-    def way_to(self, event: Event) -> list[str]:
-        """Return the calls by which something becomes legal, its own call last; none if the agent has no tool for one."""
-        return self.way_by(*self._labels_to(event, self._stream.standing))
-
-    def way_by(self, *labels: str) -> list[str]:
-        """Return the calls that say these packets; none if the agent has no tool for one."""
-        return [] if self._missing_tool(labels) else self._way(labels)
+    def way_past(self, rule: str, tried: str) -> list[str]:
+        """Return the calls that make the policy let something pass, and what was tried, if it is to be called once more."""
+        labels: tuple[str, ...]
+        if rule == POLICY_1:
+            labels, again = (Event.VERIFY_FIRST, Event.PLAN, Event.READ, Event.BELIEF), []
+        elif rule == POLICY_2:
+            labels = shortest_way(self._stream.standing, self._stream.context.settings, Event.ESCALATION)
+            again = [] if tried in ("decide", "submit_packet") else [tried]
+        else:
+            return []
+        before = [] if self._missing_tool(labels) else self._way(labels)
+        return [*before, 'decide(outcome="ACT")', *again] if before else []
 
     def waiting(self, text: str, again: str) -> ToolResult:
         """Return that an operator has not answered yet, and what to call to go on waiting."""
@@ -210,8 +197,16 @@ class ReplyBuilder:
         said = f" The operator says: {answer.text}" if answer.text else ""
         return ToolResult(f"Answered.{chosen}{said} {self._status_words(reply)}", encode(reply))
 
-    def report_token(self, token: TokenDescription) -> ToolResult:
+    def report_token(self, permit: IssuedToken) -> ToolResult:
         """Return that the token was issued that was asked for."""
+        token = TokenDescription(
+            permit.token_id,
+            list(permit.tool_ids),
+            [str(operation) for operation in permit.operations],
+            permit.limit - permit.used,
+            permit.expiry.isoformat(timespec="seconds"),
+            max(0, round((permit.expiry - self._stream.now()).total_seconds())),
+        )
         reply = self._reply("accepted", token=token)
         tools, uses = ", ".join(token.tools), "once" if token.uses_left == 1 else f"{token.uses_left} times"
         text = f"A token was issued: you may use {tools} {uses} within {token.seconds_left} seconds."
@@ -242,8 +237,7 @@ class ReplyBuilder:
         before = told.text if told.is_error else "Accepted."
         return ToolResult(f"{before} {self._status_words(reply)}", encode(reply), told.is_error)
 
-    def standing(self) -> GovernedStatus:
-        """Return where the episode stands."""
+    def _status(self) -> GovernedStatus:
         stream = self._stream
         seen = None if stream.memory.seen is None else stream.memory.seen.packet_id
         legal = stream.legal_next
@@ -251,7 +245,7 @@ class ReplyBuilder:
 
     def with_status(self, told: ToolResult, *, inside: bool) -> ToolResult:
         """Return what a tool of the environment told, with where the episode stands; `inside` the object if it may be."""
-        standing = self.standing()
+        standing = self._status()
         text = f"{told.text}\n{self._status_words(standing)}"
         if not inside:
             return ToolResult(text, told.structured)
@@ -264,16 +258,15 @@ class ReplyBuilder:
         reply = self._reply("accepted", packet_id=packet.header.packet_id, result=Raw(told.structured))
         return ToolResult(f"{told.text}\n{self._status_words(reply)}", encode(reply))
 
-    # --------------------------------------------------------------------------------------------------------- words
     def describe_status(self) -> str:
         """Return where the episode stands, in words."""
-        return self._status_words(self.standing())
+        return self._status_words(self._status())
 
     def _next_calls(self, legal: Sequence[str]) -> list[str]:
         """Return what the agent can call now that these packets are legal."""
         if self._stream.in_safe_mode:
             return []
-        calls = self._calls(legal)
+        calls = list(dict.fromkeys(call for label in legal for call in self._calls_for(label)))
         if self._stream.session.over:
             # Nothing can be done any more: what is left is to say so.
             stop = ['decide(outcome="CANCEL")'] if any(call.startswith("decide") for call in calls) else []
@@ -281,9 +274,6 @@ class ReplyBuilder:
         if self._stream.position is Position.REVIEW:
             return ["believe, which begins a new cycle"]
         return calls
-
-    def _labels_to(self, event: Event, episode: EpisodeState) -> tuple[str, ...]:
-        return shortest_way(episode, self._stream.context.settings, event)
 
     def _way(self, labels: Iterable[str]) -> list[str]:
         """Return the calls of a way, one for each packet that is the agent's to say."""
@@ -297,13 +287,6 @@ class ReplyBuilder:
             needed.append(Event.READ)
         wanting = next((label for label in needed if label in _TOOLS_OF and not self._calls_for(label)), None)
         return "" if wanting is None else f" The way there needs {_TOOLS_OF[wanting]}. {_STUCK}"
-
-    def _calls(self, labels: Iterable[str]) -> list[str]:
-        """Return packets as calls; what others say, and decisions of which all are possible, is said in short."""
-        calls: dict[str, None] = {}
-        for label in labels:
-            calls |= dict.fromkeys(self._calls_for(label))
-        return list(calls)
 
     def _calls_for(self, label: str) -> list[str]:
         if label in _CALLS:
@@ -330,28 +313,25 @@ class ReplyBuilder:
         reply = self._reply("refused", rules=list(rules), reason=reason, code=REFUSED)
         if way:
             reply.way = way
-        lead = f" To get there, call in this order: {', then '.join(way)}." if way else lacking or _advice(rules)
-        text = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done.{lead}{_first_observation(reply)} {self._status_words(reply)}"
+        advice = advice_for(rules)
+        lead = f" To get there, call in this order: {', then '.join(way)}." if way else lacking
+        lead = lead or (f" {advice}" if advice else "")
+        done = f"{REFUSED} ({', '.join(rules)}): {reason}. Nothing was done."
+        text = f"{done}{lead}{_first_observation(reply)} {self._status_words(reply)}"
         return ToolResult(text, encode(reply), is_error=True)
 
     def _status_words(self, reply: GovernedReply | GovernedStatus) -> str:
         if isinstance(reply, GovernedReply) and reply.closed:
             return "The episode is closed: there is nothing more to do."
-        over = self._stream.session.over and not self._stream.in_safe_mode
-        state = f"The episode is in {reply.state}: {ENVIRONMENT_ENDED if over else self._position_words()}."
+        stream = self._stream
+        words = IN_WORDS[stream.position]
+        if stream.session.over and not stream.in_safe_mode:
+            words = ENVIRONMENT_ENDED
+        elif stream.position is Position.AUTHORIZE and not stream.live_tokens:
+            words = SPENT
+        state = f"The episode is in {reply.state}: {words}."
         calls = f" You can call now: {', '.join(reply.next_calls)}." if reply.next_calls else ""
         return f"{state}{calls}"
-
-    def _position_words(self) -> str:
-        position, now = self._stream.position, self._stream.now()
-        if position is Position.AUTHORIZE and not any(each.live(now) for each in self._stream.standing.tokens.values()):
-            return SPENT
-        return IN_WORDS[position]
-
-
-def _advice(rules: Sequence[str]) -> str:
-    advice = advice_for(rules)
-    return f" {advice}" if advice else ""
 
 
 def _first_observation(reply: GovernedReply) -> str:

@@ -1,22 +1,34 @@
-"""What a peer may post: one JSON-RPC message, read strictly and only as far as needed. Pure.
+"""The messages of agents, as JSON-RPC and MCP write them: what a peer may post, what is told of the tools, and answers. Pure.
 
 Rule 1: the MCP library reads the same bytes again, less strictly. What is let through here is read alike by both: plain JSON
     in UTF-8, no NaN, no half characters, not too deep.
 Rule 2: a refusal never repeats what the peer sent.
-Rule 3: the arguments of a call stay bytes; up to `SMALL` they are decoded and written anew, each key once. The library gets the call without them (`ToolCallMessage.envelope`), the environment's tool reads
-    them. All that the library does read has few values and short names, so that no message costs much to decode.
+Rule 3: the arguments of a call stay bytes; up to `SMALL_ARGUMENTS` they are decoded and written anew, each key once. The library gets
+    the call without them (`ToolCallMessage.envelope`), the environment's tool reads them. All that the library does read has few
+    values and short names, so that no message costs much to decode.
+Rule 4: an answer with an error has no structured content. A tool's output schema describes what it answers with when all is
+    well; clients that validate (the TypeScript SDK does, errors too) would refuse an error of another shape. What a program
+    wants to know of an error is in `_meta`, under `ERROR_KEY`.
+Rule 5: nobody but the environment is touched by a tool: `openWorldHint` is false for all of them.
+Rule 6: no tool asks for an argument in a header of the request: what a schema says of that is left out, so that there is
+    nothing to compare.
+
+What is written here are the objects of the wire, not the library's models: they are made once for each grant, or on every call,
+and a model would be made only to be taken apart again. A test reads all of them with the library's models.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from proctor.access.limits import KIB, is_too_deep
-from proctor.server.agent_access import SMALL_ARGUMENTS
+from proctor.access.limits import KIB, RequestLimits, is_too_deep
+from proctor.contracts.tools import ToolSafety
+from proctor.server.agent_access import SMALL_ARGUMENTS, AgentTool
+from proctor.server.sessions.tool_results import ToolResult
 
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 BAD_REQUEST, CONTENT_TOO_LARGE = 400, 413
@@ -73,11 +85,6 @@ class JsonRpcMessage(Struct):
             return self.id is not None
         return self.id is not UNSET and (self.result is UNSET) != (self.error is UNSET)
 
-    @property
-    def has_long_name(self) -> bool:
-        """Whether a name is longer than any that a client needs."""
-        return any(len(str(name)) > LONGEST_NAME for name in (self.id, self.method) if name is not UNSET)
-
 
 @dataclass(frozen=True, slots=True)
 class ToolCallMessage:
@@ -109,7 +116,8 @@ def read_message(body: bytes, most_depth: int) -> JsonRpcMessage | Unreadable:
         return Unreadable.NO_JSON
     if not message.is_whole:
         return Unreadable.NO_MESSAGE
-    return Unreadable.LONG_NAME if message.has_long_name else message
+    names = (str(name) for name in (message.id, message.method) if name is not UNSET)
+    return Unreadable.LONG_NAME if any(len(name) > LONGEST_NAME for name in names) else message
 
 
 def read_call(message: JsonRpcMessage, limits: Mapping[str, int], most: int) -> ToolCallMessage | Unreadable:
@@ -117,7 +125,10 @@ def read_call(message: JsonRpcMessage, limits: Mapping[str, int], most: int) -> 
     members = {} if message.params is UNSET else _members(message.params)
     given = members.get(ARGUMENTS)
     raw = b"" if given is None else bytes(given)
-    name = _read_tool_name(members)
+    try:
+        name = _text(members["name"])
+    except (KeyError, msgspec.ValidationError):
+        name = ""  # whatever is no name is left to the library, which refuses it
     if len(raw) > limits.get(name, most):
         return Unreadable.LARGE_ARGUMENTS
     if given is not None:
@@ -127,8 +138,14 @@ def read_call(message: JsonRpcMessage, limits: Mapping[str, int], most: int) -> 
     problem = check_envelope(envelope)
     if problem is not None:
         return problem
-    arguments = _check_arguments(raw) if raw[:1] == b"{" else b"{}"
-    return arguments if isinstance(arguments, Unreadable) else ToolCallMessage(name, envelope, arguments)
+    if raw[:1] != b"{":
+        return ToolCallMessage(name, envelope, b"{}")
+    if len(raw) > SMALL_ARGUMENTS:
+        return ToolCallMessage(name, envelope, raw)  # for the view to check
+    try:
+        return ToolCallMessage(name, envelope, _encode(_whole(raw)))
+    except msgspec.ValidationError:
+        return Unreadable.NO_MESSAGE
 
 
 _STAND_INS: Final = {b"{": b"{}", b"n": b"null"}
@@ -150,19 +167,72 @@ def check_envelope(raw: bytes) -> Unreadable | None:
     return Unreadable.LONG_NAME if len(_encode(token)) > LONGEST_NAME else None
 
 
-def _read_tool_name(members: Mapping[str, Raw]) -> str:
-    """Return the tool that is called; whatever is no name is left to the library, which refuses it."""
-    try:
-        return _text(members["name"])
-    except (KeyError, msgspec.ValidationError):
-        return ""
+Wire: TypeAlias = dict[str, Any]
+"""One JSON object, as it is written."""
+ERROR_KEY: Final = "proctor/error"
+HEADER_KEY: Final = "x-mcp-header"
+"""With this a schema asks for an argument to be repeated in a header."""
+FRESH_MS: Final = 60_000
+"""How long a client may believe what it was told of the tools; they never change while a grant lives."""
+COMPLETE: Final = "complete"
 
 
-def _check_arguments(arguments: bytes) -> bytes | Unreadable:
-    """Return arguments that every decoder reads alike, or why they are refused; large ones are for the view to check."""
-    if len(arguments) > SMALL_ARGUMENTS:
-        return arguments
-    try:
-        return _encode(_whole(arguments))
-    except msgspec.ValidationError:
-        return Unreadable.NO_MESSAGE
+@dataclass(frozen=True, slots=True)
+class ToolCatalogue:
+    """The tools of one grant: what is told of them, their names in order, and how many bytes of arguments each takes."""
+
+    listing: Wire
+    names: tuple[str, ...]
+    argument_limits: Mapping[str, int]
+
+
+def make_catalogue(tools: Sequence[AgentTool], limits: RequestLimits) -> ToolCatalogue:
+    """Return what is told of the tools; the server's limits bound what a tool asks for."""
+    return ToolCatalogue(
+        # Private: another token may have other tools.
+        {
+            "tools": [encode_tool(each) for each in tools],
+            "resultType": COMPLETE,
+            "ttlMs": FRESH_MS,
+            "cacheScope": "private",
+        },
+        tuple(each.tool.name for each in tools),
+        {each.tool.name: each.most_bytes(limits) for each in tools},
+    )
+
+
+def encode_tool(each: AgentTool) -> Wire:
+    """Return one tool as it is listed."""
+    tool = each.tool
+    title = {} if tool.title is None else {"title": tool.title}
+    reads = tool.safety is ToolSafety.READ
+    hints = {
+        "readOnlyHint": reads,
+        "destructiveHint": tool.destructive and not reads,
+        "idempotentHint": reads,
+        "openWorldHint": False,
+    }
+    return {
+        "name": tool.name,
+        **title,
+        "description": tool.description,
+        "inputSchema": _without_headers(tool.input_schema),
+        "outputSchema": each.output_schema,
+        "annotations": {**title, **hints},
+    }
+
+
+def _without_headers(part: Any) -> Any:
+    """Return a schema, or a part of one, that asks for no headers."""
+    if isinstance(part, dict):
+        return {key: _without_headers(value) for key, value in part.items() if key != HEADER_KEY}
+    return [_without_headers(each) for each in part] if isinstance(part, list) else part
+
+
+def encode_result(told: ToolResult) -> Wire:
+    """Return what a call is answered with."""
+    content = [{"type": "text", "text": told.text}]
+    structured = _whole(told.structured)
+    if told.is_error:
+        return {"content": content, "isError": True, "resultType": COMPLETE, "_meta": {ERROR_KEY: structured}}
+    return {"content": content, "structuredContent": structured, "isError": False, "resultType": COMPLETE}

@@ -4,6 +4,8 @@ Rule 1: the token leaves in the one header that it belongs in, to the grant's ow
     asked, and no redirect leads elsewhere.
 Rule 2: every request is answered. A plane that cannot be reached, or that refuses, is an error in the client's own protocol.
 Rule 3: standard output carries messages and nothing else; standard error a line for a person, never with the token.
+Rule 4: a file of a grant that others can read holds no token: it is refused, with the command that mends it. No error shows what
+    is in the file.
 
 Both eras are carried. What the modern one wants to see in HTTP headers is taken from the message itself; for the others the
 revision that was agreed on is repeated.
@@ -12,10 +14,14 @@ revision that was agreed on is repeated.
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.inbound import (
@@ -36,13 +42,47 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
-from proctor.bridge.grant_file import SavedGrant
+from proctor.access.credentials import check_secret, read_private
+from proctor.errors import ValidationError
 
 TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
 LARGEST: Final = 64 * 2**20
 """Bytes of one message from the plane: an observation may be a picture."""
 UNREACHABLE: Final = -32000
 """A code that JSON-RPC leaves to whoever carries the messages."""
+MOST_BYTES: Final = 256 * 1024
+"""Of a grant's file: tools are named in it, and there may be many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGrant:
+    """What opens an agent plane."""
+
+    address: str
+    token: str = field(repr=False)
+
+
+def read_grant(path: Path) -> SavedGrant:
+    """Return what the file says, or raise a ValidationError that says what is wrong with the file."""
+    try:
+        text = read_private(path, follow_links=True, most=MOST_BYTES)
+    except FileNotFoundError:
+        raise ValidationError(f"there is no file {path}", expected="a file that an orchestrator saved") from None
+    try:
+        grant = msgspec.json.decode(text, type=SavedGrant)
+    except msgspec.DecodeError:
+        raise ValidationError(
+            f"{path} does not hold a grant", expected="a JSON object with an address and a token"
+        ) from None
+    check_secret(grant.token, where=f"the token in {path}")
+    try:
+        parts = urlsplit(grant.address)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValidationError(f"the address in {path} is not one of an agent plane", expected="http://HOST:PORT/mcp")
+    return grant
 
 
 def bridge(key: SavedGrant) -> None:
@@ -77,13 +117,7 @@ async def carry_messages(key: SavedGrant, from_client: Any, to_client: Any) -> N
 class _NegotiatedVersion:
     """The revision that a handshake led to; None before, and in the era without handshakes."""
 
-    def __init__(self) -> None:
-        self.version: str | None = None
-
-    def note(self, message: JSONRPCMessage) -> None:
-        """Look at a message from the plane: the answer to a handshake is the only one that names a revision."""
-        if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("protocolVersion"), str):
-            self.version = message.result["protocolVersion"]
+    version: str | None = None
 
 
 async def _carry_to_plane(from_client: Any, to_plane: Any, to_client: Any, agreed: _NegotiatedVersion) -> None:
@@ -101,7 +135,10 @@ async def _carry_to_client(from_plane: Any, to_client: Any, agreed: _NegotiatedV
         if isinstance(item, Exception):
             print("proctor mcp: the agent plane sent something unreadable", file=sys.stderr)  # noqa: T201
         else:
-            agreed.note(item.message)
+            message = item.message
+            # The answer to a handshake is the only message that names a revision.
+            if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("protocolVersion"), str):
+                agreed.version = message.result["protocolVersion"]
             await to_client.send(SessionMessage(item.message))
 
 

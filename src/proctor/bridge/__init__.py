@@ -1,1 +1,0 @@
-"""From a desktop client's standard input to an agent plane, with a grant's token."""
