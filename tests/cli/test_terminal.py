@@ -10,7 +10,7 @@ from rich.console import Console
 
 from proctor.cli import terminal as module
 from proctor.cli.output import printable
-from proctor.cli.terminal import clip, format_duration, pad, progress_bar, progress_bars, shorten_middle, wrap_words
+from proctor.cli.terminal import clip, format_duration, pad, progress_bar, shorten_middle, wrap_words
 
 
 class Screen(io.StringIO):
@@ -43,15 +43,6 @@ def test_bytes_are_counted_as_bytes(screen: Screen) -> None:
         shown.update(1_000_000)
 
     assert "1.0/4.0 MB" in screen.getvalue()
-
-
-def test_each_of_several_has_its_own(screen: Screen) -> None:
-    with progress_bars(["one", "two"], 5) as shown:
-        shown["one"].advance(5)
-        shown["two"].advance()
-
-    assert "5/5" in screen.getvalue()
-    assert "1/5" in screen.getvalue()
 
 
 def test_a_name_is_no_markup(screen: Screen) -> None:

@@ -66,7 +66,7 @@ class Fake:
         async for message in socket:
             request = json.loads(message)
             self.requests.append(request)
-            await self.lies.get(request["type"], Fake.honest)(self, request)
+            await self.lies.get(request["type"], type(self).honest)(self, request)
 
     async def honest(self, request: Request) -> None:
         answers = {

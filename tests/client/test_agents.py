@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from tests.client.conftest import COUNTING
 from tests.client.counting import Count, Counted
 from tests.client.test_env_client import CountClient
 from tests.client.test_recovery import QUICK
-from tests.client.wire_cutter import Wire, wire_to
+from tests.client.wire_cutter import Wire
 from tests.server.live_server import Served, serving
 from tests.server.mcp_agents import Agent, agent_with, lets_in
+
+pytestmark = pytest.mark.anyio
 
 Rows = list[Transition[Count, Counted]]
 SHARED = "tests.client.counting:SharedCounting"
@@ -32,17 +35,14 @@ def there() -> Iterator[Served]:
         yield served
 
 
-def on(url: str, test: Callable[[CountClient], Awaitable[Any]], *, shared: bool = False, **settings: Any) -> Any:
-    """Run a test with a client, within a minute."""
-
-    async def main() -> Any:
-        async with (
-            asyncio.timeout(300),
-            CountClient(url, settings=ConnectionSettings(**settings), shared=shared) as client,
-        ):
-            return await test(client)
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def on(url: str, *, shared: bool = False, **settings: Any) -> AsyncIterator[CountClient]:
+    """Give a client, for some minutes."""
+    async with (
+        asyncio.timeout(300),
+        CountClient(url, settings=ConnectionSettings(**settings), shared=shared) as client,
+    ):
+        yield client
 
 
 def held(client: CountClient) -> Grant:
@@ -62,8 +62,8 @@ async def acts(agent: Agent, *by: int) -> list[Any]:
     return [(await agent.use("act", by=each)).told for each in by]
 
 
-def test_reset_grant_agent_trajectory(there: Served) -> None:
-    async def test(client: CountClient) -> Any:
+async def test_reset_grant_agent_trajectory(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset(seed=5, episode_id="e7", grant=GrantWish(agent="adder"))
         grant = held(client)
 
@@ -74,9 +74,7 @@ def test_reset_grant_agent_trajectory(there: Served) -> None:
         async with asyncio.TaskGroup() as together:
             playing = together.create_task(play())
             rows = [row async for row in client.watch()]
-        return grant, playing.result(), rows, await client.wait_end()
-
-    grant, (tools, observed, told), rows, ended = on(there.url, test)
+        (tools, observed, told), ended = playing.result(), await client.wait_end()
 
     assert (set(tools), set(grant.tools), grant.episode_id) == ({"observe", "act"}, {"observe", "act"}, "e7")
     assert observed.told["observation"]["total"] == 5
@@ -94,21 +92,19 @@ def test_reset_grant_agent_trajectory(there: Served) -> None:
     assert (ended.over, ended.steps, ended.terminated, ended.lost, ended.total_reward) == (True, 3, True, False, 100.0)
 
 
-def test_one_session_trains_for_many_episodes(there: Served) -> None:
-    async def test(client: CountClient) -> list[list[int]]:
+async def test_one_session_trains_for_many_episodes(there: Served) -> None:
+    async with on(there.url) as client:
         found = []
         for number in range(1, 5):
             await client.reset(grant=True)
             async with agent_with(held(client).address, held(client).token) as agent:
                 await acts(agent, *([100 // number + 1] * number))
             found.append([row.step async for row in client.watch()])
-        return found
-
-    assert on(there.url, test) == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+        assert found == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
 
 
-def test_while_an_agent_holds_a_grant_the_orchestrator_does_not_step(there: Served) -> None:
-    async def test(client: CountClient) -> Any:
+async def test_while_an_agent_holds_a_grant_the_orchestrator_does_not_step(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset()
         grant = await client.grant(tools=["act"])
         async with agent_with(grant.address, grant.token) as agent:
@@ -118,16 +114,20 @@ def test_while_an_agent_holds_a_grant_the_orchestrator_does_not_step(there: Serv
                 await client.step(Count(by=3))
             live = await client.revoke(grant)
             seen = await client.step(Count(by=3))
-        return tools, refusal.value.code, live, seen, await client.state(), await lets_in(grant.address, grant.token)
 
-    tools, code, live, seen, state, open_door = on(there.url, test)
-
-    assert (tools, code, live, open_door) == (["act"], Code.GRANT_LIVE, True, False)
-    assert (seen.total, seen.steps, state.total) == (6, 3, 6)
+        assert (tools, refusal.value.code, live) == (["act"], Code.GRANT_LIVE, True)
+        assert (seen.total, seen.steps, (await client.state()).total) == (6, 3, 6)
+        assert not await lets_in(grant.address, grant.token)
 
 
-def test_in_a_shared_session_both_act_and_the_numbers_hold() -> None:
-    async def test(client: CountClient) -> Any:
+@pytest.fixture
+def shared() -> Iterator[Served]:
+    with serving(SHARED, agent_port=0) as served:
+        yield served
+
+
+async def test_in_a_shared_session_both_act_and_the_numbers_hold(shared: Served) -> None:
+    async with on(shared.url, shared=True) as client:
         await client.reset()
         first, second = await client.grant("one"), await client.grant("two")
         with pytest.raises(RemoteError) as refusal:
@@ -144,19 +144,16 @@ def test_in_a_shared_session_both_act_and_the_numbers_hold() -> None:
             totals.append((await client.step(Count(by=60))).total)
             ended = await one.use("observe")
         rows = [(row.agent, row.step) async for row in client.watch()]
-        return refusal.value.code, totals, ended.code, rows
 
-    with serving(SHARED, agent_port=0) as served:
-        code, totals, ended, rows = on(served.url, test, shared=True)
-
-    assert code == Code.GRANTS_TAKEN
+    assert refusal.value.code == Code.GRANTS_TAKEN
     assert totals == [11, 27, 43, 108]
-    assert ended == Code.ENDED
+    assert ended.code == Code.ENDED
     assert rows == [("one", 1), ("two", 3), ("one", 4), ("two", 6), ("one", 7), ("two", 9)]
 
 
-def test_a_reader_loses_no_row_when_its_connection_breaks(there: Served) -> None:
-    async def test(client: CountClient, wire: Wire) -> list[int]:
+async def test_a_reader_loses_no_row_when_its_connection_breaks(there: Served, wire: Wire) -> None:
+    wire.target = there.port
+    async with on(wire.url, backoff=QUICK.backoff) as client:
         await client.reset(grant=True)
         found: Rows = []
         async with asyncio.TaskGroup() as together, agent_with(held(client).address, held(client).token) as agent:
@@ -166,17 +163,13 @@ def test_a_reader_loses_no_row_when_its_connection_breaks(there: Served) -> None
                 await asyncio.to_thread(wire.cut)
                 await acts(agent, 5, 5)
             await acts(agent, 20)
-        return [row.observation.total for row in found]
 
-    with wire_to(there.port) as wire:
-        found = on(wire.url, lambda client: test(client, wire), backoff=QUICK.backoff)
-
-    assert found == [*range(5, 85, 5), 100]
+    assert [row.observation.total for row in found] == [*range(5, 85, 5), 100]
     assert wire.made > 1
 
 
-def test_an_episode_that_an_agent_broke_is_lost_for_its_orchestrator(there: Served) -> None:
-    async def test(client: CountClient) -> Any:
+async def test_an_episode_that_an_agent_broke_is_lost_for_its_orchestrator(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset(grant=True)
         found: Rows = []
         async with agent_with(held(client).address, held(client).token) as agent:
@@ -188,42 +181,35 @@ def test_an_episode_that_an_agent_broke_is_lost_for_its_orchestrator(there: Serv
         ended = await client.wait_end()
         with pytest.raises(EpisodeLost):
             await client.step(Count())
-        return failure, after, [row.step for row in found], ended, (await client.reset()).steps
-
-    failure, after, found, ended, steps = on(there.url, test)
+        again = await client.reset()
 
     assert failure.code == Code.EXECUTION_ERROR
     assert "a text from inside" not in failure.text
     assert after.code == Code.EPISODE_LOST
-    assert found == [1]
+    assert [row.step for row in found] == [1]
     assert (ended.over, ended.lost, ended.terminated, ended.steps) == (True, True, False, 1)
-    assert steps == 0
+    assert again.steps == 0
 
 
-def test_an_action_that_is_refused_leaves_no_row(there: Served) -> None:
-    async def test(client: CountClient) -> Any:
+async def test_an_action_that_is_refused_leaves_no_row(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset(grant=True)
         async with agent_with(held(client).address, held(client).token) as agent:
             refusals = [await agent.use("act", by=13), await agent.use("act", by="x")]
             await acts(agent, 100)
-        return [each.code for each in refusals], [row.step async for row in client.watch()]
-
-    codes, rows = on(there.url, test)
-
-    assert codes == [Code.VALIDATION_ERROR] * 2
-    assert rows == [1]
+        assert [each.code for each in refusals] == [Code.VALIDATION_ERROR] * 2
+        assert [row.step async for row in client.watch()] == [1]
 
 
-def test_a_reset_leaves_an_agent_of_the_episode_before_without_tools(there: Served) -> None:
-    async def test(client: CountClient) -> Any:
+async def test_a_reset_leaves_an_agent_of_the_episode_before_without_tools(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset(grant=True)
         old = held(client)
         await client.reset(grant=True)
         async with agent_with(held(client).address, held(client).token) as agent:
             await acts(agent, 100)
-        return await lets_in(old.address, old.token), await lets_in(old.address, held(client).token)
-
-    assert on(there.url, test) == (False, True)
+        assert not await lets_in(old.address, old.token)
+        assert await lets_in(old.address, held(client).token)
 
 
 def test_a_saved_grant_is_all_that_an_agent_needs(there: Served, tmp_path: Path) -> None:
@@ -247,25 +233,20 @@ def test_a_saved_grant_is_all_that_an_agent_needs(there: Served, tmp_path: Path)
     assert ended.steps == 2
 
 
-def test_a_grant_that_cannot_be_given_is_refused_and_nothing_begins(there: Served) -> None:
-    async def wrong(client: CountClient) -> int:
+async def test_a_grant_on_an_unknown_tool_is_refused_and_nothing_begins(there: Served) -> None:
+    async with on(there.url) as client:
         await client.reset()
         await client.step(Count())
         with pytest.raises(ValidationError, match="no such tool"):
             await client.reset(grant=GrantWish(tools=["teleport"]))
-        return (await client.step(Count())).steps
+        assert (await client.step(Count())).steps == 2
 
-    async def nowhere(client: CountClient) -> tuple[str, int]:
+
+async def test_a_grant_on_a_server_without_agents_is_refused_and_nothing_begins(served: Served) -> None:
+    async with on(served.url) as client:
         await client.reset()
-        with pytest.raises(RemoteError) as refusal:
-            await client.grant()
-        with pytest.raises(RemoteError) as second:
-            await client.reset(grant=True)
-        assert second.value.code == refusal.value.code
-        return refusal.value.code, (await client.step(Count())).episode
-
-    with serving(COUNTING) as without:
-        told = on(without.url, nowhere)
-
-    assert on(there.url, wrong) == 2
-    assert told == (Code.NO_AGENT_PLANE, 1)
+        for asked in (client.grant(), client.reset(grant=True)):
+            with pytest.raises(RemoteError) as refusal:
+                await asked
+            assert refusal.value.code == Code.NO_AGENT_PLANE
+        assert (await client.step(Count())).episode == 1

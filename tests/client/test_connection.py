@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import serve
 
 from proctor.client.connection import Connection, ConnectionSettings
 from proctor.errors import ConnectionFailed, EpisodeLost, RemoteError, RequestTimeout, StateError, ValidationError
@@ -21,12 +24,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_connection_is_made_when_it_is_needed_and_once(served: Served) -> None:
     connection = Connection(served.url)
-    before = connection.welcome
+    assert connection.welcome is None
     names = await asyncio.gather(*(connection.metadata() for _ in range(5)))
     await connection.close()
-    result = before, {each.name for each in names}
 
-    assert result == (None, {"Counting"})
+    assert {each.name for each in names} == {"Counting"}
 
 
 async def test_what_was_agreed_on_is_known(served: Served) -> None:
@@ -74,21 +76,17 @@ async def test_closing_leaves_no_session_and_no_task_behind(served: Served) -> N
     wait_until(lambda: not served.server.sessions.channels)
 
 
-def test_notices_reach_the_callback() -> None:
+async def test_notices_reach_the_callback() -> None:
     now = [0.0]
     heard: list[Notice] = []
     with serving(COUNTING, idle_seconds=100.0, warn_seconds=50.0, clock=lambda: now[0]) as there:
-
-        async def main() -> None:
-            async with Connection(there.url, on_notice=heard.append) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                now[0] = 60.0
-                await asyncio.to_thread(there.on_loop, there.server.sessions.sweep)
-                await until(lambda: heard)
-                await session.step(ADD)
-
-        asyncio.run(main())
+        async with Connection(there.url, on_notice=heard.append) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            now[0] = 60.0
+            await asyncio.to_thread(there.on_loop, there.server.sessions.sweep)
+            await until(lambda: heard)
+            await session.step(ADD)
 
     assert heard[0].code == "IDLE"
     assert heard[0].seconds_left == pytest.approx(40.0)
@@ -121,16 +119,14 @@ async def test_a_notice_that_cannot_be_read_is_left_aside() -> None:
         await session.step(ADD)
 
 
-def test_a_server_without_room_says_so() -> None:
-    async def main(url: str) -> str:
-        async with Connection(url) as connection:
+async def test_a_server_without_room_says_so() -> None:
+    with serving(COUNTING, max_sessions=1, max_waiting=0) as there:
+        async with Connection(there.url) as connection:
             await connection.session()
             with pytest.raises(RemoteError) as refusal:
                 await connection.session()
-            return refusal.value.code
 
-    with serving(COUNTING, max_sessions=1, max_waiting=0) as there:
-        assert asyncio.run(main(there.url)) == "CAPACITY_REACHED"
+    assert refusal.value.code == "CAPACITY_REACHED"
 
 
 @pytest.mark.parametrize("num_envs", [0, -1, 10**6, "two"])
@@ -237,34 +233,19 @@ class Plain(Fake):
             await self.send({"type": "observation", "data": seen})
 
 
+@asynccontextmanager
+async def plain_server(**settings: Any) -> AsyncIterator[tuple[Plain, Connection]]:
+    """Give a connection to a server without `hello`, as OpenEnv's own is: `tests/system/test_openenv_peer.py` has the real one."""
+    fake = Plain()
+    async with serve(fake.serve, "127.0.0.1", 0, compression=None) as server:
+        fake.url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        async with Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
+            yield fake, connection
+
+
 class TestAServerWithoutHello:
-    """What OpenEnv's own server is driven like; `tests/system/test_openenv_peer.py` has the real one."""
-
-    def run(self, test: Any, **settings: Any) -> None:
-        async def main() -> None:
-            from websockets.asyncio.server import serve
-
-            fake = Plain()
-
-            async def answer(socket: Any) -> None:
-                fake.connections += 1
-                fake.socket = socket
-                async for message in socket:
-                    import json
-
-                    request = json.loads(message)
-                    fake.requests.append(request)
-                    await fake.lies.get(request["type"], Plain.honest)(fake, request)
-
-            async with serve(answer, "127.0.0.1", 0, compression=None) as server:
-                fake.url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
-                async with Connection(fake.url, settings=ConnectionSettings(**settings)) as connection:
-                    await test(fake, connection)
-
-        asyncio.run(main())
-
-    def test_has_one_session_that_works(self) -> None:
-        async def test(fake: Plain, connection: Connection) -> None:
+    async def test_has_one_session_that_works(self) -> None:
+        async with plain_server() as (_, connection):
             session = await connection.session()
             assert (connection.welcome, session.greeted) == (None, False)
             await session.reset(b"")
@@ -276,20 +257,16 @@ class TestAServerWithoutHello:
             with pytest.raises(RemoteError):
                 await connection.schema()
 
-        self.run(test)
-
-    def test_has_no_second_session_and_no_batch(self) -> None:
-        async def test(fake: Plain, connection: Connection) -> None:
+    async def test_has_no_second_session_and_no_batch(self) -> None:
+        async with plain_server() as (_, connection):
             with pytest.raises(ValidationError):
                 await connection.batch(4)
             await (await connection.session()).reset(b"")
             with pytest.raises(StateError):
                 await connection.session()
 
-        self.run(test)
-
-    def test_loses_its_episode_with_its_connection(self) -> None:
-        async def test(fake: Plain, connection: Connection) -> None:
+    async def test_loses_its_episode_with_its_connection(self) -> None:
+        async with plain_server() as (fake, connection):
             session = await connection.session()
             await session.reset(b"")
             await fake.cut()
@@ -301,16 +278,14 @@ class TestAServerWithoutHello:
             assert told(await session.step(ADD)) == {"count": 1}
             assert fake.connections == 2
 
-        self.run(test)
-
-    def test_loses_its_episode_when_it_takes_too_long_and_never_hears_the_late_reply(self) -> None:
+    async def test_loses_its_episode_when_it_takes_too_long_and_never_hears_the_late_reply(self) -> None:
         async def late(fake: Fake, request: Request) -> None:
             socket = fake.socket
             assert socket is not None
             await until(lambda: fake.connections == 2)
             await socket.send('{"type":"observation","data":{"observation":{"count":"late"},"reward":0,"done":false}}')
 
-        async def test(fake: Plain, connection: Connection) -> None:
+        async with plain_server() as (fake, connection):
             session = await connection.session()
             await session.reset(b"")
             impatient(session, 0.1)
@@ -323,13 +298,11 @@ class TestAServerWithoutHello:
             await session.reset(b"")
             assert told(await session.step(ADD)) == {"count": 1}
 
-        self.run(test)
-
-    def test_loses_its_episode_when_the_environment_fails(self) -> None:
+    async def test_loses_its_episode_when_the_environment_fails(self) -> None:
         async def fail(fake: Fake, request: Request) -> None:
             await fake.send({"type": "error", "data": {"message": "boom", "code": "EXECUTION_ERROR"}})
 
-        async def test(fake: Plain, connection: Connection) -> None:
+        async with plain_server() as (fake, connection):
             session = await connection.session()
             await session.reset(b"")
             fake.lies["step"] = fail
@@ -341,11 +314,7 @@ class TestAServerWithoutHello:
             assert told(await session.step(ADD)) == {"count": 1}
             assert fake.connections == 1
 
-        self.run(test)
-
     async def test_that_is_full_says_so_before_it_hangs_up(self) -> None:
-        from websockets.asyncio.server import serve
-
         async def full(socket: Any) -> None:
             await socket.send('{"type":"error","data":{"message":"full","code":"CAPACITY_REACHED"}}')
             await socket.close()
@@ -354,6 +323,5 @@ class TestAServerWithoutHello:
             url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
             with pytest.raises(RemoteError) as refusal:
                 await Connection(url).ensure_connection()
-            result = refusal.value.code
 
-        assert result == "CAPACITY_REACHED"
+        assert refusal.value.code == "CAPACITY_REACHED"

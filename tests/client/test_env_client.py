@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from proctor.envs.popper.models import PopperAction, PopperObservation, PopperSt
 from proctor.errors import ComponentError, EpisodeLost, ValidationError
 from proctor.ledger.verify import verify
 from proctor.models.wire import Action, Observation, State
-from tests.client.conftest import QUICK
 from tests.client.counting import Count, Counted, CountState
 from tests.server.live_server import Served, serving, until
 
@@ -51,21 +50,11 @@ def counting() -> Iterator[Served]:
         yield there
 
 
-def on(there: Served, test: Callable[[CountClient], Awaitable[Any]]) -> Any:
-    async def main() -> Any:
-        async with CountClient(there.url) as client:
-            return await test(client)
-
-    return asyncio.run(main())
-
-
-def test_an_episode_is_typed_from_its_reset_to_its_end(counting: Served) -> None:
-    async def test(client: CountClient) -> list[Any]:
+async def test_an_episode_is_typed_from_its_reset_to_its_end(counting: Served) -> None:
+    async with CountClient(counting.url) as client:
         first = await client.reset(seed=2, episode_id="e1", options={"start": 40})
         seen = [first, await client.step(Count(by=7)), await client.step(Count(by=60))]
-        return [seen, await client.state(), (await client.metadata()).name, await client.schema()]
-
-    seen, state, name, schemas = on(counting, test)
+        state, name, schemas = await client.state(), (await client.metadata()).name, await client.schema()
 
     assert [type(each) for each in seen] == [Counted] * 3
     assert [each.total for each in seen] == [42, 49, 109]
@@ -77,36 +66,23 @@ def test_an_episode_is_typed_from_its_reset_to_its_end(counting: Served) -> None
     assert schemas.action == Count.model_json_schema()
 
 
-def test_an_end_by_truncation_is_told_from_one_by_termination(counting: Served) -> None:
-    async def test(client: CountClient) -> Counted:
+async def test_an_end_by_truncation_is_told_from_one_by_termination(counting: Served) -> None:
+    async with CountClient(counting.url) as client:
         await client.reset()
-        return await client.step(Count(by=-100))
-
-    seen = on(counting, test)
+        seen = await client.step(Count(by=-100))
 
     assert (seen.terminated, seen.truncated) == (False, True)
 
 
 def test_the_hand_written_models_drive_the_environments_of_ours() -> None:
-    async def search(url: str) -> Any:
-        async with PlumeClient(url, check_schema=True) as client:
-            first = await client.reset(seed=3)
-            return first, await client.step(PlumeAction(action=1)), await client.state()
-
-    async def pop(url: str) -> Any:
-        async with PopperClient(url, check_schema=True) as client:
-            await client.reset(seed=3)
-            return await client.step(PopperAction(action=0)), await client.state()
-
-    with serving("proctor/PlumeSearch-v0") as there:
-        first, seen, state = asyncio.run(search(there.url))
-    with serving("proctor/ColumnPopper-v0") as there:
-        popped, board = asyncio.run(pop(there.url))
-
-    assert (first.seed, state.step_count) == (3, 1)
-    assert isinstance(seen.concentration, float)
-    assert isinstance(popped, PopperObservation)
-    assert board.step_count == 1
+    with serving("proctor/PlumeSearch-v0") as there, PlumeClient.blocking(there.url, check_schema=True) as plume:
+        assert plume.reset(seed=3).seed == 3
+        assert isinstance(plume.step(PlumeAction(action=1)).concentration, float)
+        assert plume.state().step_count == 1
+    with serving("proctor/ColumnPopper-v0") as there, PopperClient.blocking(there.url, check_schema=True) as popper:
+        popper.reset(seed=3)
+        assert isinstance(popper.step(PopperAction(action=0)), PopperObservation)
+        assert popper.state().step_count == 1
 
 
 async def test_several_clients_share_a_connection(counting: Served) -> None:
@@ -115,9 +91,9 @@ async def test_several_clients_share_a_connection(counting: Served) -> None:
         seen = await asyncio.gather(*(client.reset(seed=number) for number, client in enumerate(clients)))
         await clients[0].close()
         after = await clients[1].step(Count())
-        result = [each.total for each in seen], after.total == 2
 
-    assert result == ([0, 1, 2, 3], True)
+    assert [each.total for each in seen] == [0, 1, 2, 3]
+    assert after.total == 2
 
 
 def test_a_shared_connection_has_its_own_credential(counting: Served) -> None:
@@ -125,22 +101,18 @@ def test_a_shared_connection_has_its_own_credential(counting: Served) -> None:
         CountClient(Connection(counting.url), token="another")
 
 
-def test_an_action_of_another_type_is_refused_here(counting: Served) -> None:
-    async def test(client: CountClient) -> int:
+async def test_an_action_of_another_type_is_refused_here(counting: Served) -> None:
+    async with CountClient(counting.url) as client:
         await client.reset()
         with pytest.raises(ValidationError, match="not an action"):
             await client.step(PlumeAction(action=1))  # type: ignore[arg-type]
-        return (await client.step(Count())).steps
-
-    assert on(counting, test) == 1
+        assert ((await client.step(Count())).steps) == 1
 
 
-def test_options_that_json_cannot_say_are_refused_here(counting: Served) -> None:
-    async def test(client: CountClient) -> None:
+async def test_options_that_json_cannot_say_are_refused_here(counting: Served) -> None:
+    async with CountClient(counting.url) as client:
         with pytest.raises(ValidationError, match="JSON"):
             await client.reset(options={"start": object()})  # type: ignore[dict-item]
-
-    on(counting, test)
 
 
 async def test_a_reply_that_does_not_fit_the_models_is_refused_and_the_episode_goes_on(counting: Served) -> None:
@@ -206,16 +178,14 @@ def test_a_client_shows_where_it_is_and_not_how_to_get_in() -> None:
     assert repr(client) == "CountClient('ws://127.0.0.1:9/ws')"
 
 
-def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> None:
-    async def test(client: CountClient) -> Counted:
+async def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> None:
+    async with CountClient(counting.url) as client:
         await client.reset()
         with pytest.raises(EpisodeLost):
             await client.step(Count(by=-99))
         with pytest.raises(EpisodeLost):
             await client.state()
-        return await client.reset()
-
-    assert on(counting, test).steps == 0
+        assert (await client.reset()).steps == 0
 
 
 def test_a_client_that_was_never_used_is_closed_in_peace() -> None:
@@ -254,21 +224,17 @@ def test_a_state_keeps_what_it_does_not_know() -> None:
     assert (state.episode_id, state.step_count, state["score"]) == ("e", 3, 7)
 
 
-def test_any_server_is_driven_without_its_models() -> None:
-    async def main(url: str) -> list[Any]:
-        async with GenericClient(url) as client:
-            first = await client.reset(seed=1)
-            second = await client.step({"by": 2})
-            third = await client.step(JsonAction(fields={"by": 3}))
-            return [first["total"], second["total"], third["total"], (await client.state())["total"]]
+async def test_any_server_is_driven_without_its_models(counting: Served) -> None:
+    async with GenericClient(counting.url) as client:
+        first = await client.reset(seed=1)
+        second = await client.step({"by": 2})
+        third = await client.step(JsonAction(fields={"by": 3}))
+        assert [first["total"], second["total"], third["total"], (await client.state())["total"]] == [1, 3, 6, 6]
 
-    with serving(QUICK) as there:
-        awaited = asyncio.run(main(there.url))
-        with GenericClient.blocking(there.url) as client:
-            blocked = [client.reset(seed=1)["total"], client.step({"by": 2})["total"]]
 
-    assert awaited == [1, 3, 6, 6]
-    assert blocked == [1, 3]
+def test_any_server_is_driven_without_its_models_and_without_await(counting: Served) -> None:
+    with GenericClient.blocking(counting.url) as client:
+        assert [client.reset(seed=1)["total"], client.step({"by": 2})["total"]] == [1, 3]
 
 
 def test_a_reset_and_a_close_bring_heads_that_prove_the_record(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,64 +26,51 @@ WAIT = b'{"by":1,"wait":true}'
 QUICK = ConnectionSettings(backoff=Backoff(first=0.01, longest=0.05))
 
 
-def run(test: Coroutine[Any, Any, Any]) -> Any:
-    async def bounded() -> Any:
-        async with asyncio.timeout(300):
-            return await test
+@asynccontextmanager
+async def resumable(url: str) -> AsyncIterator[ClientSession[ObservationReply]]:
+    """Give a session in its first episode, on a connection that is quick to come back."""
+    async with asyncio.timeout(300), Connection(url, settings=QUICK) as connection:
+        session = await connection.session()
+        await session.reset(b"")
+        yield session
 
-    return asyncio.run(bounded())
 
-
-def test_a_cut_between_two_steps_is_not_noticed(wire: Wire, served: Served) -> None:
-    async def main() -> list[Any]:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            session = await connection.session()
-            seen = [told(await session.reset(b""))]
-            for _ in range(5):
-                await asyncio.to_thread(wire.cut)
-                seen.append(told(await session.step(ADD)))
-            return seen
-
-    seen = run(main())
+async def test_a_cut_between_two_steps_is_not_noticed(wire: Wire, served: Served) -> None:
+    async with Connection(wire.url, settings=QUICK) as connection:
+        session = await connection.session()
+        seen = [told(await session.reset(b""))]
+        for _ in range(5):
+            await asyncio.to_thread(wire.cut)
+            seen.append(told(await session.step(ADD)))
 
     assert [each["steps"] for each in seen] == [0, 1, 2, 3, 4, 5]
     assert len({(each["instance"], each["episode"]) for each in seen}) == 1
     assert wire.made > 1
 
 
-def test_a_step_that_runs_while_the_connection_breaks_is_taken_once(wire: Wire, served: Served) -> None:
-    async def main() -> tuple[Any, Any]:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            running = asyncio.create_task(session.step(WAIT))
-            await asyncio.to_thread(GATE.reached.wait, 300)
-            await asyncio.to_thread(wire.cut)
-            await until(lambda: wire.made > 1)
-            GATE.opened.set()
-            return told(await running), told(await session.step(ADD))
-
-    first, second = run(main())
+async def test_a_step_that_runs_while_the_connection_breaks_is_taken_once(wire: Wire, served: Served) -> None:
+    async with resumable(wire.url) as session:
+        running = asyncio.create_task(session.step(WAIT))
+        await asyncio.to_thread(GATE.reached.wait, 300)
+        await asyncio.to_thread(wire.cut)
+        await until(lambda: wire.made > 1)
+        GATE.opened.set()
+        first, second = told(await running), told(await session.step(ADD))
 
     assert (first["steps"], second["steps"]) == (1, 2)
 
 
 @pytest.mark.parametrize("request_kind", ["step", "reset"])
-def test_a_request_whose_reply_is_lost_takes_place_once(wire: Wire, served: Served, request_kind: str) -> None:
-    async def main() -> tuple[Any, Any]:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            await session.step(ADD)
-            wire.deaf = True
-            call = session.step(ADD) if request_kind == "step" else session.reset(b"")
-            running = asyncio.create_task(call)
-            await until(lambda: _carried_out(served, request_kind))
-            wire.deaf = False
-            await asyncio.to_thread(wire.cut)
-            return told(await running), told(await session.step(ADD))
-
-    answer, after = run(main())
+async def test_a_request_whose_reply_is_lost_takes_place_once(wire: Wire, served: Served, request_kind: str) -> None:
+    async with resumable(wire.url) as session:
+        await session.step(ADD)
+        wire.deaf = True
+        call = session.step(ADD) if request_kind == "step" else session.reset(b"")
+        running = asyncio.create_task(call)
+        await until(lambda: _carried_out(served, request_kind))
+        wire.deaf = False
+        await asyncio.to_thread(wire.cut)
+        answer, after = told(await running), told(await session.step(ADD))
 
     if request_kind == "step":
         assert (answer["steps"], after["steps"], after["episode"]) == (2, 3, 1)
@@ -97,72 +84,61 @@ def _carried_out(served: Served, kind: str) -> bool:
     return session.step_count == 2 if kind == "step" else session.epoch == 2
 
 
-def test_all_sessions_of_a_connection_are_found_again(wire: Wire, served: Served) -> None:
-    async def main() -> list[list[int]]:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            sessions = [await connection.session() for _ in range(5)]
-            for number, session in enumerate(sessions):
-                await session.reset(b'{"seed":%d}' % (10 * number))
-            rows = []
-            for _ in range(3):
-                await asyncio.to_thread(wire.cut)
-                seen = await asyncio.gather(*(session.step(ADD) for session in sessions))
-                rows.append([told(each)["total"] for each in seen])
-            return rows
-
-    assert run(main()) == [[1, 11, 21, 31, 41], [2, 12, 22, 32, 42], [3, 13, 23, 33, 43]]
+async def test_all_sessions_of_a_connection_are_found_again(wire: Wire, served: Served) -> None:
+    async with Connection(wire.url, settings=QUICK) as connection:
+        sessions = [await connection.session() for _ in range(5)]
+        for number, session in enumerate(sessions):
+            await session.reset(b'{"seed":%d}' % (10 * number))
+        rows = []
+        for _ in range(3):
+            await asyncio.to_thread(wire.cut)
+            seen = await asyncio.gather(*(session.step(ADD) for session in sessions))
+            rows.append([told(each)["total"] for each in seen])
+        assert rows == [[1, 11, 21, 31, 41], [2, 12, 22, 32, 42], [3, 13, 23, 33, 43]]
 
 
-def test_a_server_that_cannot_be_reached_in_time_is_a_loss_and_a_reset_begins_anew(wire: Wire, served: Served) -> None:
+async def test_a_server_that_cannot_be_reached_in_time_is_a_loss_and_a_reset_begins_anew(
+    wire: Wire, served: Served
+) -> None:
     now = [0.0]
 
     async def sleep(seconds: float) -> None:
         now[0] += seconds
         await asyncio.sleep(0)
 
-    async def main() -> tuple[Any, Any]:
-        async with Connection(wire.url, settings=QUICK, clock=lambda: now[0], sleep=sleep) as connection:
-            session = await connection.session()
-            first = told(await session.reset(b""))
-            wire.accepts = False
-            await asyncio.to_thread(wire.cut)
-            with pytest.raises(EpisodeLost) as loss:
-                await session.step(ADD)
-            assert loss.value.code == "CONNECTION_LOST"
-            with pytest.raises(EpisodeLost):
-                await session.state()
-            with pytest.raises(ConnectionFailed):
-                await session.reset(b"")
-            with pytest.raises(EpisodeLost):
-                await session.step(ADD)
-            wire.accepts = True
-            second = told(await session.reset(b""))
-            assert told(await session.step(ADD))["steps"] == 1
-            return first, second
-
-    first, second = run(main())
+    async with Connection(wire.url, settings=QUICK, clock=lambda: now[0], sleep=sleep) as connection:
+        session = await connection.session()
+        first = told(await session.reset(b""))
+        wire.accepts = False
+        await asyncio.to_thread(wire.cut)
+        with pytest.raises(EpisodeLost) as loss:
+            await session.step(ADD)
+        assert loss.value.code == "CONNECTION_LOST"
+        with pytest.raises(EpisodeLost):
+            await session.state()
+        with pytest.raises(ConnectionFailed):
+            await session.reset(b"")
+        with pytest.raises(EpisodeLost):
+            await session.step(ADD)
+        wire.accepts = True
+        second = told(await session.reset(b""))
+        assert told(await session.step(ADD))["steps"] == 1
 
     assert first["instance"] != second["instance"]
     assert now[0] >= 60
 
 
-def test_a_server_that_was_started_anew_is_a_loss() -> None:
+async def test_a_server_that_was_started_anew_is_a_loss() -> None:
     here: dict[str, Any] = {"allow_hosts": ["127.0.0.1"]}
     with serving(COUNTING, **here) as first, serving(COUNTING, **here) as second, wire_to(first.port) as wire:
-
-        async def main() -> str:
-            async with Connection(wire.url, settings=QUICK) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                wire.target = second.port
-                await asyncio.to_thread(wire.cut)
-                with pytest.raises(EpisodeLost) as loss:
-                    await session.step(ADD)
-                await session.reset(b"")
-                assert told(await session.step(ADD))["steps"] == 1
-                return loss.value.code
-
-        assert run(main()) == "SERVER_RESTARTED"
+        async with resumable(wire.url) as session:
+            wire.target = second.port
+            await asyncio.to_thread(wire.cut)
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            await session.reset(b"")
+            assert told(await session.step(ADD))["steps"] == 1
+            assert loss.value.code == "SERVER_RESTARTED"
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -183,78 +159,53 @@ async def test_whether_another_run_of_a_server_knows_a_session_is_for_that_run_t
             assert loss.value.code == "SERVER_RESTARTED"
 
 
-def test_a_session_that_the_server_gave_up_meanwhile_is_a_loss() -> None:
+async def test_a_session_that_the_server_gave_up_meanwhile_is_a_loss() -> None:
     with serving(COUNTING, allow_hosts=["127.0.0.1"], grace_seconds=0.0) as there, wire_to(there.port) as wire:
-
-        async def main() -> str:
-            async with Connection(wire.url, settings=QUICK) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                await asyncio.to_thread(wire.cut)
-                with pytest.raises(EpisodeLost) as loss:
-                    await session.step(ADD)
-                return loss.value.code
-
-        assert run(main()) == "CONNECTION_LOST"
-
-
-def test_a_session_that_another_connection_has_resumed_is_lost_here_and_not_taken_back(served: Served) -> None:
-    async def main() -> str:
-        async with Connection(served.url) as first, Connection(served.url) as second:
-            session = await first.session()
-            await session.reset(b"")
-            assert session.opened is not None
-            order = f'{{"session":"{session.name}","resume_token":"{session.opened.resume_token}"}}'
-            assert (await second.request("resume", order.encode())).type == "resumed"
-            await until(lambda: session.position.loss is not None)
+        async with resumable(wire.url) as session:
+            await asyncio.to_thread(wire.cut)
             with pytest.raises(EpisodeLost) as loss:
                 await session.step(ADD)
-            return loss.value.code
-
-    assert run(main()) == "SUPERSEDED"
+            assert loss.value.code == "CONNECTION_LOST"
 
 
-def test_a_wrong_credential_on_the_way_back_ends_the_attempts(served: Served) -> None:
+async def test_a_session_that_another_connection_has_resumed_is_lost_here_and_not_taken_back(served: Served) -> None:
+    async with Connection(served.url) as first, Connection(served.url) as second:
+        session = await first.session()
+        await session.reset(b"")
+        assert session.opened is not None
+        order = f'{{"session":"{session.name}","resume_token":"{session.opened.resume_token}"}}'
+        assert (await second.request("resume", order.encode())).type == "resumed"
+        await until(lambda: session.position.loss is not None)
+        with pytest.raises(EpisodeLost) as loss:
+            await session.step(ADD)
+        assert loss.value.code == "SUPERSEDED"
+
+
+async def test_a_wrong_credential_on_the_way_back_ends_the_attempts(served: Served) -> None:
     guarded = serving(COUNTING, secret="another-secret-1234", allow_hosts=["127.0.0.1"])
     with guarded as other, wire_to(served.port) as wire:
-
-        async def main() -> tuple[str, int]:
-            async with Connection(wire.url, settings=QUICK) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                wire.target = other.port
-                await asyncio.to_thread(wire.cut)
-                with pytest.raises(EpisodeLost) as loss:
-                    await session.step(ADD)
-                return loss.value.code, wire.made
-
-        code, made = run(main())
-
-    assert (code, made) == ("CONNECTION_LOST", 2)
-
-
-def test_a_session_is_sought_before_anybody_asks(wire: Wire, served: Served) -> None:
-    async def main() -> None:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            session = await connection.session()
-            await session.reset(b"")
+        async with resumable(wire.url) as session:
+            wire.target = other.port
             await asyncio.to_thread(wire.cut)
-            await until(lambda: wire.made == 2)
+            with pytest.raises(EpisodeLost) as loss:
+                await session.step(ADD)
+            assert (loss.value.code, wire.made) == ("CONNECTION_LOST", 2)
 
-    run(main())
+
+async def test_a_session_is_sought_before_anybody_asks(wire: Wire, served: Served) -> None:
+    async with resumable(wire.url):
+        await asyncio.to_thread(wire.cut)
+        await until(lambda: wire.made == 2)
 
 
-def test_a_connection_without_sessions_is_made_again_when_it_is_needed(wire: Wire, served: Served) -> None:
-    async def main() -> int:
-        async with Connection(wire.url, settings=QUICK) as connection:
-            await connection.metadata()
-            await asyncio.to_thread(wire.cut)
-            await until(lambda: not connection._up)
-            before = wire.made
-            await connection.metadata()
-            return wire.made - before
-
-    assert run(main()) == 1
+async def test_a_connection_without_sessions_is_made_again_when_it_is_needed(wire: Wire, served: Served) -> None:
+    async with Connection(wire.url, settings=QUICK) as connection:
+        await connection.metadata()
+        await asyncio.to_thread(wire.cut)
+        await until(lambda: not connection._up)
+        before = wire.made
+        await connection.metadata()
+        assert wire.made - before == 1
 
 
 @asynccontextmanager
@@ -381,23 +332,20 @@ async def test_unanswered_requests_are_repeated_in_order_with_the_same_bytes() -
         assert kinds == ["step", "cancel"]
 
 
-def test_the_address_that_the_server_gave_is_where_the_client_returns_to() -> None:
-    async def main() -> tuple[int, int]:
-        async with faking() as shared, faking() as own:
-            shared.welcome["address"] = own.url.replace("http", "ws") + "/ws"
-            own.welcome = shared.welcome
-            async with Connection(shared.url, settings=QUICK) as connection:
-                session = await connection.session()
-                await session.reset(b"")
-                own.epoch = shared.epoch
-                await shared.cut()
-                await session.step(ADD)
-            return shared.connections, own.connections
-
-    assert run(main()) == (1, 1)
+async def test_the_address_that_the_server_gave_is_where_the_client_returns_to() -> None:
+    async with faking() as shared, faking() as own:
+        shared.welcome["address"] = own.url.replace("http", "ws") + "/ws"
+        own.welcome = shared.welcome
+        async with Connection(shared.url, settings=QUICK) as connection:
+            session = await connection.session()
+            await session.reset(b"")
+            own.epoch = shared.epoch
+            await shared.cut()
+            await session.step(ADD)
+        assert (shared.connections, own.connections) == (1, 1)
 
 
-def test_delays_grow_when_a_connection_breaks_as_soon_as_it_is_there() -> None:
+async def test_delays_grow_when_a_connection_breaks_as_soon_as_it_is_there() -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -410,33 +358,28 @@ def test_delays_grow_when_a_connection_breaks_as_soon_as_it_is_there() -> None:
         else:
             await fake.honest(request)
 
-    async def main() -> None:
-        settings = ConnectionSettings(backoff=Backoff(first=1.0, longest=100.0))
-        timeless: dict[str, Any] = {"clock": lambda: 0.0, "chance": lambda: 0.0, "sleep": sleep}
-        async with faking() as fake, Connection(fake.url, settings=settings, **timeless) as connection:
-            session = await connection.session()
-            await session.reset(b"")
-            fake.lies["step"] = brief
-            await session.step(ADD)
-
-    run(main())
+    settings = ConnectionSettings(backoff=Backoff(first=1.0, longest=100.0))
+    timeless: dict[str, Any] = {"clock": lambda: 0.0, "chance": lambda: 0.0, "sleep": sleep}
+    async with faking() as fake, Connection(fake.url, settings=settings, **timeless) as connection:
+        session = await connection.session()
+        await session.reset(b"")
+        fake.lies["step"] = brief
+        await session.step(ADD)
 
     assert slept == [0.0, 1.0, 2.0, 4.0]
 
 
-def test_closing_ends_the_attempts(wire: Wire, served: Served) -> None:
-    async def main() -> None:
-        connection = Connection(wire.url, settings=QUICK)
-        session = await connection.session()
-        await session.reset(b"")
-        wire.accepts = False
-        await asyncio.to_thread(wire.cut)
-        await until(lambda: wire.made > 2)
-        await connection.close()
-        made = wire.made
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(others, timeout=300) if others else None
-        assert wire.made <= made + 1
-        assert not any(not task.done() for task in others)
-
-    run(main())
+async def test_closing_ends_the_attempts(wire: Wire, served: Served) -> None:
+    before = asyncio.all_tasks()
+    connection = Connection(wire.url, settings=QUICK)
+    session = await connection.session()
+    await session.reset(b"")
+    wire.accepts = False
+    await asyncio.to_thread(wire.cut)
+    await until(lambda: wire.made > 2)
+    await connection.close()
+    made = wire.made
+    others = asyncio.all_tasks() - before
+    await asyncio.wait(others, timeout=300) if others else None
+    assert wire.made <= made + 1
+    assert not any(not task.done() for task in others)

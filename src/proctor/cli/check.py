@@ -93,7 +93,6 @@ def _find_required_parameters(maker: Callable[..., Any]) -> list[str]:
 
 
 def _find_subject(name: str, make: Callable[..., Any]) -> Subject:
-    """Make one and return what it is."""
     try:
         with _refuse_exit(name), warnings.catch_warnings():
             warnings.simplefilter("ignore")

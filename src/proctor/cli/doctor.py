@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proctor.server.sandbox.probe.attacks import SandboxProbe
@@ -40,28 +40,22 @@ def doctor(
 
 def _probe_table(report: SandboxReport) -> Table:
     """Return what came of every probe: tiers as columns; a promise that is not kept stands out."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("what is tried", style="cyan", no_wrap=True)
-    for found in report.tiers:
-        table.add_column(str(found.tier), no_wrap=True)
-    table.add_column(style="dim")
+    tiers = (Column(str(found.tier), no_wrap=True) for found in report.tiers)
+    first = Column("what is tried", style="cyan", no_wrap=True)
+    table = Table(first, *tiers, Column(style="dim"), box=None, padding=(0, 2, 0, 0))
     for probe in SandboxProbe:
         cells = []
         for found in report.tiers:
             finding = found.of(probe)
             broken = finding in found.find_faults()
-            cells.append(
-                Text(f"{finding.verdict}{'!' if broken else ''}", BROKEN if broken else STYLES[finding.verdict])
-            )
+            style = BROKEN if broken else STYLES[finding.verdict]
+            cells.append(Text(f"{finding.verdict}{'!' if broken else ''}", style))
         table.add_row(str(probe), *cells, probe.about)
     return table
 
 
 def _tier_table(report: SandboxReport) -> Table:
-    """Return a sentence for each tier."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for found in report.tiers:
         words = Text(found.tier.about)
         if not found.holds():

@@ -34,7 +34,6 @@ def envs(
 
 
 def _describe_env(env_id: str) -> Tree:
-    """Return all that can be said of the id, as a JSON value."""
     spec = gym.spec(env_id)
     creator = find_creator(spec)
     with closing(make_env(env_id, {})) as env:

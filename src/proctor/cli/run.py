@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proctor.cli.output import printable
-from proctor.cli.terminal import progress_bars
+from proctor.cli.terminal import progress_bar
 from proctor.contracts.guarded_env import parse_seed
 from proctor.envs import evaluation
 from proctor.envs.evaluation import Env, EpisodeResult, EvaluationSummary, Interval, find_policies, make_policy
@@ -107,8 +107,11 @@ def run_policies(
     env: Env, names: Sequence[str], episodes: int, seed: int, *, quiet: bool = False
 ) -> list[PolicyOutcome]:
     """Return what each policy achieves, with a progress bar on standard error if that is a terminal."""
-    with progress_bars(list(names), episodes, quiet=quiet) as shown:
-        return [_run_policy(env, name, episodes, seed, shown[name].advance) for name in names]
+    outcomes = []
+    for name in names:
+        with progress_bar(name, episodes, quiet=quiet) as shown:
+            outcomes.append(_run_policy(env, name, episodes, seed, shown.advance))
+    return outcomes
 
 
 def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Callable[[], None]) -> PolicyOutcome:

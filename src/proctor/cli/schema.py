@@ -42,7 +42,6 @@ def _encode_schema(one: Schema) -> str:
 
 
 def _write_schemas(wanted: dict[str, Schema], directory: Path) -> list[str]:
-    """Write the files and return their paths, a line each."""
     paths = {directory / f"{name}.schema.json": _encode_schema(one) for name, one in wanted.items()}
     try:
         directory.mkdir(parents=True, exist_ok=True)

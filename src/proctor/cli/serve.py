@@ -159,7 +159,12 @@ def _run_server(
         None if control is None else control.credential, None if operator is None else operator.credential, seed
     )
     agents = None if settings.agent_port is None else _open_agent_listeners(settings)
-    listener = _open_listener(settings)
+    if settings.unix_socket is None:
+        listener = bind_remembered_port(settings.ledger, "control", settings.host, settings.port)
+    elif settings.workers > 1:
+        raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
+    else:
+        listener = bind_unix(settings.unix_socket)
     visits = Visits(clock=time.monotonic) if settings.has_viewer else None
     announce = _print_json if as_json else _print_announcement
 
@@ -186,14 +191,6 @@ def _run_server(
             each.close()
         if settings.unix_socket is not None:
             settings.unix_socket.unlink(missing_ok=True)
-
-
-def _open_listener(settings: ServerSettings) -> socket.socket:
-    if settings.unix_socket is not None:
-        if settings.workers > 1:
-            raise ValidationError("workers need addresses of their own", expected="a TCP port, or one worker")
-        return bind_unix(settings.unix_socket)
-    return bind_remembered_port(settings.ledger, "control", settings.host, settings.port)
 
 
 def _open_agent_listeners(settings: ServerSettings) -> list[socket.socket]:
@@ -289,7 +286,6 @@ def _describe_credential(found: ServerCredential | None) -> Text:
 
 
 def _snippet(found: ServerCredential | None, url: str) -> str:
-    """Return the first lines of a client's program."""
     imports, token = "", ""
     if found is not None and found.path is not None:
         imports, token = "from pathlib import Path\n", f', token=Path("{found.path}").read_text().strip()'

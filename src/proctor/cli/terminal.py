@@ -28,7 +28,6 @@ from rich.text import Text
 
 from proctor.cli.output import printable
 
-ELLIPSIS: Final = "…"
 WIDTH: Final = 140
 """How wide a page is where no terminal says."""
 
@@ -81,7 +80,7 @@ def shorten_middle(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     head = (width - 1) // 2
-    return f"{text[:head]}{ELLIPSIS}{text[len(text) - (width - 1 - head) :]}"
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def format_cells(cells: Iterable[str], widths: Iterable[int]) -> list[str]:
@@ -137,21 +136,10 @@ def progress_bar(
     what: str, total: int | None = None, *, unit: str = "", in_bytes: bool = False, quiet: bool = False
 ) -> Iterator[ProgressBar]:
     """Yield one bar; without a `total` it says that something happens, until the total is told."""
-    with _make_progress(unit, in_bytes, quiet) as progress:
-        yield ProgressBar(progress, progress.add_task(what, total=total))
-
-
-@contextmanager
-def progress_bars(whats: list[str], total: int, *, quiet: bool = False) -> Iterator[dict[str, ProgressBar]]:
-    """Yield a bar for each name, all with the same total."""
-    with _make_progress("", in_bytes=False, quiet=quiet) as progress:
-        yield {what: ProgressBar(progress, progress.add_task(what, total=total)) for what in whats}
-
-
-def _make_progress(unit: str, in_bytes: bool, quiet: bool) -> Progress:
     console = Console(stderr=True)
-    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit)] if unit else [MofNCompleteColumn()]
+    counts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(), TextColumn(unit))
     if in_bytes:
-        counts = [DownloadColumn(), TransferSpeedColumn()]
+        counts = (DownloadColumn(), TransferSpeedColumn())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counts, TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        yield ProgressBar(progress, progress.add_task(what, total=total))

@@ -295,7 +295,6 @@ class TransitionReader(Generic[ActT, ObsT]):
         return []
 
     def _decode_rows(self, told: control.Watched) -> list[control.WatchedStep]:
-        """Return the rows, or raise if they are not those that follow."""
         try:
             rows = [_ROW(row) for row in told.rows]
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -39,22 +39,8 @@ from proctor.client.replies import (
 from proctor.client.session import AnySession, ClientSession, SessionStatus
 from proctor.client.socket import Socket, is_final, open_socket
 from proctor.errors import ConnectionFailed, ProctorError, RemoteError, RequestTimeout, StateError, ValidationError
-from proctor.models.control import (
-    PROTOCOL,
-    BatchReply,
-    Code,
-    Hello,
-    MessageKind,
-    Metadata,
-    Notice,
-    ObservationReply,
-    Open,
-    RawReply,
-    Resume,
-    Resumed,
-    Schemas,
-    Welcome,
-)
+from proctor.models import control
+from proctor.models.control import Code, MessageKind, Notice, ObservationReply, RawReply
 
 LOG: Final = logging.getLogger("proctor.client")
 NO_HELLO: Final = frozenset({Code.UNKNOWN_TYPE, Code.VALIDATION_ERROR, Code.INVALID_JSON})
@@ -174,12 +160,12 @@ class PendingRequest:
         return self.reply
 
 
-def read_welcome(reply: RawReply | None, address: Address) -> Welcome | None:
+def read_welcome(reply: RawReply | None, address: Address) -> control.Welcome | None:
     """Return what was agreed on, None with a server that does not know `hello`; else raise."""
     if reply is None:
         raise ConnectionFailed(f"{address} did not answer hello")
     if reply.type != "error":
-        return read_reply(reply, "hello", Welcome)
+        return read_reply(reply, "hello", control.Welcome)
     problem = read_problem(reply.data)
     if problem.code in NO_HELLO:
         return None
@@ -211,7 +197,7 @@ class Connection:
             url, token=token, environment=os.environ if environment is None else environment
         )
         self.settings: Final = ConnectionSettings() if settings is None else settings
-        self.welcome: Welcome | None = None
+        self.welcome: control.Welcome | None = None
         """What was agreed on; None before the first connection, and with a server that does not answer `hello`."""
         self._home = self.address
         """Where the sessions are: the address that the server gave, if the credential may go there."""
@@ -246,7 +232,9 @@ class Connection:
         self, *, step_timeout_seconds: float | None = None, shared: bool = False
     ) -> ClientSession[ObservationReply]:
         """Return a new session of one environment; in a `shared` one agents and the orchestrator may both act."""
-        session = ClientSession(self, Open(step_timeout_seconds=step_timeout_seconds, shared=shared), ObservationReply)
+        session = ClientSession(
+            self, control.Open(step_timeout_seconds=step_timeout_seconds, shared=shared), ObservationReply
+        )
         await session.open()
         return session
 
@@ -257,24 +245,24 @@ class Connection:
         autoreset_mode: str | None = None,
         infos: bool = False,
         step_timeout_seconds: float | None = None,
-    ) -> ClientSession[BatchReply]:
+    ) -> ClientSession[control.BatchReply]:
         """Return a new session of `num_envs` environments that are stepped with one message."""
         wish = {"num_envs": num_envs, "autoreset_mode": autoreset_mode, "infos": infos}
         try:
-            order = msgspec.convert({**wish, "step_timeout_seconds": step_timeout_seconds}, Open)
+            order = msgspec.convert({**wish, "step_timeout_seconds": step_timeout_seconds}, control.Open)
         except msgspec.ValidationError as problem:
             raise ValidationError(f"not a batch: {problem}", found=num_envs) from None
-        session = ClientSession(self, order, BatchReply)
+        session = ClientSession(self, order, control.BatchReply)
         await session.open()
         return session
 
-    async def metadata(self) -> Metadata:
+    async def metadata(self) -> control.Metadata:
         """Return who serves what."""
-        return read_reply(await self.request(MessageKind.METADATA), "metadata", Metadata)
+        return read_reply(await self.request(MessageKind.METADATA), "metadata", control.Metadata)
 
-    async def schema(self) -> Schemas:
-        """Return the JSON Schemas of the wire types, and the spaces where there are some."""
-        return read_reply(await self.request(MessageKind.SCHEMA), "schema", Schemas)
+    async def schema(self) -> control.Schemas:
+        """Return the JSON control.Schemas of the wire types, and the spaces where there are some."""
+        return read_reply(await self.request(MessageKind.SCHEMA), "schema", control.Schemas)
 
     async def request(self, kind: str, data: bytes = b"") -> RawReply:
         """Return the reply to a request that belongs to no session."""
@@ -467,7 +455,9 @@ class Connection:
     async def _greet(self, address: Address) -> None:
         """Connect and say `hello`, or raise ConnectionFailed; afterwards `welcome` says what was agreed on."""
         self._fail(None, "the connection is made anew")
-        hello = Hello([PROTOCOL], f"proctor/{__version__}", self.settings.packed, self.settings.compression)
+        hello = control.Hello(
+            [control.PROTOCOL], f"proctor/{__version__}", self.settings.packed, self.settings.compression
+        )
         text = encode_request(MessageKind.HELLO, msgspec.json.encode(hello), None, None, None)
         said = self._waiting[None] = PendingRequest(MessageKind.HELLO, text, None)
         seconds = self.settings.connect_timeout
@@ -525,7 +515,6 @@ class Connection:
         return max((seconds for seconds in left.values() if seconds > 0), default=None)
 
     async def _resume_all(self) -> None:
-        """Connect and resume all sessions, or raise."""
         await self._greet(self._home)
         if self.welcome is None:
             self._lose_all("the server was started anew and resumes nothing", LossReason.SERVER_RESTARTED)
@@ -533,7 +522,7 @@ class Connection:
         asked = []
         for session in list(self._sessions.values()):
             token = "" if session.opened is None else session.opened.resume_token
-            order = Resume(session=session.name or "", resume_token=token)
+            order = control.Resume(session=session.name or "", resume_token=token)
             asked.append((session, self.ask(MessageKind.RESUME, msgspec.json.encode(order))))
         for session, pending in asked:
             await self._finish_resume(session, pending, self.welcome.boot)
@@ -547,6 +536,6 @@ class Connection:
         if problem is not None and problem.code in FORGOTTEN_CODES:
             session.lose(problem.message, Code.EPISODE_LOST if boot == session.boot else LossReason.SERVER_RESTARTED)
             return
-        session.come_back(reply, read_reply(reply, "resumed", Resumed), self._find_pending(session))
+        session.come_back(reply, read_reply(reply, "resumed", control.Resumed), self._find_pending(session))
         for each in self._find_pending(session):
             self.repeat(each)

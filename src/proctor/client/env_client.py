@@ -306,7 +306,6 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
 
 FIELDS: Final = "fields"
-STATE_FIELDS: Final = frozenset(State.model_fields)
 
 
 def _gather_fields(value: Any, own: frozenset[str]) -> Any:
@@ -354,36 +353,24 @@ class JsonState(State):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: Any) -> Any:
-        return _gather_fields(value, STATE_FIELDS)
+        return _gather_fields(value, frozenset(State.model_fields))
 
     def __getitem__(self, name: str) -> JsonValue:
         return self.fields[name]
-
-
-def _make_action(action: JsonAction | Mapping[str, JsonValue]) -> JsonAction:
-    return action if isinstance(action, JsonAction) else JsonAction(fields=dict(action))
-
-
-class SyncGenericClient(SyncEnvClient[JsonAction, JsonObservation, JsonState]):
-    """A `GenericClient` whose calls need no `await`."""
-
-    def step(self, action: JsonAction | Mapping[str, JsonValue]) -> JsonObservation:
-        """Return what `action` leads to, with its reward."""
-        return super().step(_make_action(action))
 
 
 class GenericClient(EnvClient[JsonAction, JsonObservation, JsonState]):
     """Drives any server without its models: `await client.step({"action": 1})`."""
 
     @classmethod
-    def blocking(cls, url: str, **options: Unpack[ClientOptions]) -> SyncGenericClient:
+    def blocking(cls, url: str, **options: Unpack[ClientOptions]) -> SyncEnvClient[Any, JsonObservation, JsonState]:
         """Return a client whose calls need no `await`."""
         return cls(url, **options).sync()
 
-    def sync(self) -> SyncGenericClient:
+    def sync(self) -> SyncEnvClient[Any, JsonObservation, JsonState]:
         """Return this client without `await`; from now on it is used through that alone."""
-        return SyncGenericClient(self)
+        return SyncEnvClient(self)
 
     async def step(self, action: JsonAction | Mapping[str, JsonValue]) -> JsonObservation:
         """Return what `action` leads to, with its reward."""
-        return await super().step(_make_action(action))
+        return await super().step(action if isinstance(action, JsonAction) else JsonAction(fields=dict(action)))

@@ -35,8 +35,6 @@ OUTCOME_UNKNOWN: Final = "whether it did what it was asked is not known"
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
     def __init__(self, path: str, *, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path

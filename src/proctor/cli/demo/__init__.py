@@ -131,7 +131,6 @@ def _run_process(
 
 
 def _read_announcement(process: "subprocess.Popen[bytes]", place: DemoFolder) -> dict[str, str]:
-    """Return what a server says of itself when it is ready."""
     pipe = process.stdout
     if pipe is None:
         raise ComponentError("the server has no output to announce itself on")
@@ -286,7 +285,6 @@ def demo(
 def _run_episode(
     console: Console, place: DemoFolder, arguments: list[str], seed: int, *, live: bool, fast: bool
 ) -> tuple[EpisodeStory, EpisodeProof]:
-    """Run the episode in a server of its own, and prove it when the server has gone."""
     with ExitStack() as stack:
         with console.status("starting a server in the strongest sandbox that works here"):
             url = stack.enter_context(run_server(place, arguments))
@@ -305,7 +303,6 @@ def _run_episode(
 def _run_agent(
     place: DemoFolder, client: SyncEnvClient[Any, Any, Any], rows: RowFollower
 ) -> Generator[list[Row], None, None]:
-    """Let the agent go, and yield what happens until the episode is closed."""
     if client.granted is None:
         raise ComponentError("the reset brought no grant")
     wish = ["--cheat", "--ask", "60.0", "--pause", "0.0" if rows.fast else "0.1"]

@@ -194,7 +194,6 @@ def _export_otel(asked: Export) -> str:
 
 
 def _write_text(text: Iterable[bytes], out: Path | None) -> str:
-    """Write lines to a new file, or to standard output."""
     if out is None:
         with standard_output() as output:
             shown = map(printable_json, text) if sys.stdout.isatty() else text
@@ -364,7 +363,6 @@ def _parse_time(text: str) -> float:
 
 
 def _describe_plan(found: Sequence[EpisodeSummary]) -> Iterator[str]:
-    """Yield what will be removed, a line each."""
     if not found:
         yield "There is nothing to remove."
         return

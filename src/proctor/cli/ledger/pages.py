@@ -36,7 +36,6 @@ def describe_ending(episode: EpisodeSummary) -> str:
     return episode.reason or ("open" if episode.reason == OPEN_REASON else "left")
 
 
-# ------------------------------------------------------------------------------------------------------------ the table
 HEADINGS: Final = ("episode", "environment", "began", "took", "steps", "reward", "end", "judged")
 NAMES: Final = frozenset({"episode", "environment"})
 RIGHT_ALIGNED: Final = frozenset({"took", "steps", "reward"})
@@ -111,12 +110,7 @@ WHAT: Final = (8, 44)
 GAP: Final = "  "
 LABEL: Final = 11
 NARROWEST: Final = 60
-PRINCIPAL_COLOURS: Final[Mapping[str, str]] = {
-    "control": "cyan",
-    "agent": "magenta",
-    "operator": "yellow",
-    "system": "blue",
-}
+PRINCIPAL_COLOURS: Final = {"control": "cyan", "agent": "magenta", "operator": "yellow", "system": "blue"}
 TONE_STYLES: Final[Mapping[ResultTone, dict[str, Any]]] = {
     ResultTone.PLAIN: {},
     ResultTone.GOOD: {"fg": "green"},
@@ -179,7 +173,6 @@ class EpisodePage:
         return "".join(f"{line.rstrip()}\n" for line in (GAP.join(cells), *(indent + each for each in more)))
 
     def _results(self, entry: TimelineEntry) -> list[str]:
-        """Return the last column, with its colours, in one line or in several."""
         style = TONE_STYLES[entry.tone]
         if not self._form.terminal:
             return [GAP.join(filter(None, map(printable, (entry.result, entry.remark))))]
@@ -219,18 +212,17 @@ def _episode_facts(episode: EpisodeSummary, opened: SessionOpened | None, seed: 
         yield "settings", describe_value(opened.settings)
     if opened.transforms:
         yield "transforms", describe_value(opened.transforms)
-    yield "governed", "no: agents are free" if opened.policy is None else f"by {_describe_policy(opened.policy)}"
+    governed = "no: agents are free"
+    if opened.policy is not None:
+        name = opened.policy.get("name")
+        governed = f"by {name if isinstance(name, str) and name else describe_value(dict(opened.policy))}"
+    yield "governed", governed
     yield "sandbox", f"{opened.tier}, in {_PLACES[opened.place]}"
     yield "with", f"Proctor {opened.server}, Python {opened.python}, Gymnasium {opened.gymnasium}, NumPy {opened.numpy}"
     yield "file", f"{episode.file.name}{GAP}run {episode.boot}"
 
 
 _PLACES: Final = {"inline": "the server's loop", "thread": "a thread", "process": "a process of its own"}
-
-
-def _describe_policy(policy: Mapping[str, Any]) -> str:
-    name = policy.get("name")
-    return str(name) if isinstance(name, str) and name else describe_value(dict(policy))
 
 
 def _describe_totals(episode: EpisodeSummary, count: EpisodeCounts) -> str:
